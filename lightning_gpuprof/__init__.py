@@ -1,0 +1,25 @@
+"""Where the training time of a Lightning run goes, what is wrong and what to change.
+
+``Trainer(callbacks=[GpuProfiler()])`` is all a script needs. Importing this package imports neither torch nor
+Lightning: those come with the first use of :class:`GpuProfiler`, so that reports can be made on a machine without them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.callback import GpuProfiler
+
+__version__ = "0.1.0.dev0"
+__all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "GpuProfiler":
+        return import_module("lightning_gpuprof.callback").GpuProfiler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""From journals and window facts to Metrics, by pure functions."""

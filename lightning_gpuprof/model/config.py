@@ -1,0 +1,174 @@
+"""The options of :class:`~lightning_gpuprof.GpuProfiler`, checked before training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Union
+
+from lightning_gpuprof.errors import ArgumentError
+
+Window = Union[int, tuple[int, int], list[int]]
+ReportKind = Literal["terminal", "tensorboard", "html", "json"]
+REPORT_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
+
+
+def _check_int(argument: str, value: object, minimum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ArgumentError(argument, value, f"be an integer of at least {minimum}")
+
+
+def _check_interval(argument: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.05 <= value <= 3600:
+        raise ArgumentError(argument, value, "be a number of seconds from 0.05 to 3600")
+
+
+@dataclass(frozen=True)
+class TraceConfig:
+    """How trace windows are recorded.
+
+    Args:
+        active: Optimizer steps that a window keeps when ``windows`` names only its start.
+        warmup: Optimizer steps before a window that are traced and discarded, so that the profiler's own start-up is
+            not in the trace.
+        every_n_steps: Open a window every so many optimizer steps. Not implemented yet: must be ``None``.
+        on_slow_step: Open a window when steps turn slow. Not implemented yet: must be ``False``.
+        ranks: Global ranks that record windows.
+        record_shapes: Record the shapes of operator inputs.
+        with_stack: Record Python stacks. Costs two to three times the tracing time.
+        profile_memory: Record tensor allocations. Perturbs times.
+        max_windows: At most so many windows per run.
+        max_mb: Upper bound of one window's JSON in MB; the window closes when the projected size passes it.
+    """
+
+    active: int = 3
+    warmup: int = 2
+    every_n_steps: int | None = None
+    on_slow_step: bool = False
+    ranks: list[int] = field(default_factory=lambda: [0])
+    record_shapes: bool = True
+    with_stack: bool = False
+    profile_memory: bool = False
+    max_windows: int = 10
+    max_mb: int = 256
+
+    def __post_init__(self) -> None:
+        _check_int("trace.active", self.active, 1)
+        _check_int("trace.warmup", self.warmup, 0)
+        _check_int("trace.max_windows", self.max_windows, 0)
+        _check_int("trace.max_mb", self.max_mb, 1)
+        if self.every_n_steps is not None:
+            raise ArgumentError(
+                "trace.every_n_steps", self.every_n_steps, "be None in this version", "List the steps in windows=[...]."
+            )
+        if self.on_slow_step:
+            raise ArgumentError(
+                "trace.on_slow_step", self.on_slow_step, "be False in this version", "Name the steps in windows=[...]."
+            )
+        for rank in self.ranks:
+            _check_int("trace.ranks", rank, 0)
+
+
+@dataclass(frozen=True)
+class NvmlConfig:
+    """How the GPUs of this process are sampled through NVML.
+
+    Args:
+        interval_s: Seconds between two samples.
+    """
+
+    interval_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_interval("nvml.interval_s", self.interval_s)
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """How the host is sampled: CPU of this process and of its DataLoader workers, memory.
+
+    Args:
+        interval_s: Seconds between two samples.
+    """
+
+    interval_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_interval("host.interval_s", self.interval_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedWindow:
+    """Optimizer steps to trace, both ends included, as MindSpore's ``StopAtStep(start, stop)`` counts them.
+
+    A step belongs to the window when ``trainer.global_step`` at its start lies in ``[start, stop]``.
+    """
+
+    start: int
+    stop: int
+
+
+def parse_windows(windows: Window | Sequence[Window] | None, active: int) -> tuple[PlannedWindow, ...] | None:
+    """Turn the ``windows`` argument into windows in order.
+
+    Args:
+        windows: ``200``, ``(200, 205)``, a list of such, ``[]`` for none, ``None`` for one window once the run is
+            steady. A *list* of two integers is two windows; a *tuple* of two integers is one. YAML has no tuples:
+            write ``[[200, 205]]`` there.
+        active: Steps of a window of which only the start is given.
+
+    Returns:
+        The windows in order of their start, or ``None`` for "once the run is steady".
+
+    Raises:
+        ArgumentError: A step is negative, a stop lies before its start, or two windows overlap.
+    """
+    if windows is None:
+        return None
+    entries: list[object] = list(windows) if isinstance(windows, list) else [windows]
+    planned: list[PlannedWindow] = []
+    for entry in entries:
+        if isinstance(entry, (tuple, list)):
+            if len(entry) != 2:
+                raise ArgumentError("windows", entry, "have a start and a stop in each pair", "Write (200, 205).")
+            start, stop = entry
+        else:
+            start, stop = entry, None
+        for value in (start, stop):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise ArgumentError(
+                    "windows",
+                    value,
+                    "be optimizer steps of at least 0",
+                    "Write 200, (200, 205), a list of such, or [].",
+                )
+        assert isinstance(start, int)
+        last = start + active - 1 if stop is None else stop
+        assert isinstance(last, int)
+        if last < start:
+            raise ArgumentError("windows", (start, stop), "have a stop not before its start")
+        planned.append(PlannedWindow(start=start, stop=last))
+    planned.sort(key=lambda w: w.start)
+    for before, after in zip(planned, planned[1:]):
+        if after.start <= before.stop:
+            raise ArgumentError(
+                "windows",
+                [(before.start, before.stop), (after.start, after.stop)],
+                "not overlap",
+                "Merge the two or move one.",
+            )
+    return tuple(planned)
+
+
+def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
+    """Check the ``reports`` argument.
+
+    Raises:
+        ArgumentError: A name is not one of ``terminal, tensorboard, html, json``.
+    """
+    if isinstance(reports, str):
+        raise ArgumentError("reports", reports, "be a list of names", f"Write [{reports!r}].")
+    for name in reports:
+        if name not in REPORT_KINDS:
+            raise ArgumentError("reports", name, f"hold only {', '.join(REPORT_KINDS)}")
+    return tuple(kind for kind in REPORT_KINDS if kind in reports)

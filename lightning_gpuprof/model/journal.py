@@ -1,0 +1,153 @@
+"""The records of a journal, in the order in which a run writes them: one JSON object per line.
+
+A journal keeps what was measured and concludes nothing. Times are nanoseconds on the run's monotonic clock
+(``time.perf_counter_ns``); the header ties that clock to the calendar. The first line is a :class:`Header`; readers
+skip lines with an unknown tag and stop at a torn last line.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+import msgspec
+
+from lightning_gpuprof.model.phases import Phase, Region, SegmentKind
+
+JOURNAL_VERSION = 1
+"""Raised when a reader of the version before would read a record wrongly; new record types do not raise it."""
+
+PROFILED = 1
+"""Step flag: a trace window, or its warm-up, was open during the step."""
+FIRST_OF_EPOCH = 2
+"""Step flag: first step after an epoch start; its fetch includes the workers' start."""
+CPU_SAMPLED = 4
+"""Step flag: main-thread CPU time was read at every phase edge of this step."""
+LAST_OF_EPOCH = 8
+"""Step flag: the epoch ended with this step."""
+
+Value = Union[str, int, float, bool, None]
+
+
+class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_defaults=True):
+    """First line: what wrote the journal, where, and how its clock relates to the calendar."""
+
+    version: int
+    gpuprof: str
+    run_id: str
+    stage: str
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+    start_ns: int
+    """The run's clock when ``fit`` was entered."""
+    epoch_ns: int
+    """Unix time in nanoseconds at ``start_ns``."""
+
+
+class Slot(msgspec.Struct, tag="slot", tag_field="k", kw_only=True, omit_defaults=True):
+    """A named place that time is charged to. Ids are dense and in order of first use."""
+
+    id: int
+    action: str
+    """Lightning's action name, or the position between two actions that was given a name."""
+    phase: Phase
+    region: Region = "train"
+    callback: str = ""
+    """State key of the callback, if the action is a callback's hook."""
+    hook: str = ""
+
+
+class StepBlock(msgspec.Struct, tag="steps", tag_field="k", kw_only=True, omit_defaults=True):
+    """Consecutive training steps in columns of equal length n.
+
+    ``charged[slot]`` is the exclusive time in ns of each step in that slot; a slot without time in the whole block is
+    left out. The slots of a step sum to its ``period_ns``.
+    """
+
+    first_batch: int
+    """``total_batch_idx`` of the first step; the others follow by one."""
+    start_ns: list[int]
+    period_ns: list[int]
+    global_step: list[int]
+    """Optimizer steps completed before the step began."""
+    epoch: list[int]
+    flags: list[int]
+    charged: dict[int, list[int]]
+
+
+class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True):
+    """Main-thread CPU time of sampled steps, in columns of equal length m; ``batch`` says which steps."""
+
+    batch: list[int]
+    charged: dict[int, list[int]]
+    """CPU time in ns per slot, exclusive, like :attr:`StepBlock.charged`."""
+
+
+class Segment(msgspec.Struct, tag="segment", tag_field="k", kw_only=True, omit_defaults=True):
+    """A stretch of wall time outside the steps, with the exclusive time in ns of each slot in it."""
+
+    kind: SegmentKind
+    start_ns: int
+    end_ns: int
+    charged: dict[int, int]
+    epoch: int = 0
+
+
+class Sample(msgspec.Struct, tag="sample", tag_field="k", kw_only=True, omit_defaults=True):
+    """One reading of a sampler. A value that could not be had is ``None`` or absent, never 0."""
+
+    source: str
+    """``nvml`` or ``host``."""
+    subject: str
+    """What was read: ``gpu0``, ``process``, ``workers``."""
+    t_ns: int
+    values: dict[str, Union[float, None]]
+    """Names carry their unit, e.g. ``power_w``, ``memory_used_bytes``, ``utilization_ratio``."""
+
+
+class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True):
+    """Where the training thread was when it was looked at from outside: counts per slot and call site."""
+
+    counts: dict[int, dict[str, int]]
+    """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks."""
+
+
+class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):
+    """One trace window: planned, recorded, or why not."""
+
+    start_step: int
+    stop_step: int
+    start_ns: int = 0
+    stop_ns: int = 0
+    file: str = ""
+    """Name of the trace in the journal's folder; empty if none was written."""
+    stop_cost_ns: int = 0
+    """Time the training thread spent in stopping and exporting."""
+    problem: str = ""
+
+
+class Conditions(msgspec.Struct, tag="conditions", tag_field="k", kw_only=True):
+    """Facts about the run, flat, with dotted names such as ``loader.num_workers``."""
+
+    values: dict[str, Value]
+
+
+class Notice(msgspec.Struct, tag="notice", tag_field="k", kw_only=True):
+    """Something that could not be measured, or a part that was switched off after a failure."""
+
+    part: str
+    message: str
+
+
+class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaults=True):
+    """Last line of a run that came to its end; absent after a kill."""
+
+    end_ns: int
+    status: str
+    """``finished``, or ``interrupted: <exception class>``."""
+    overhead: dict[str, float]
+    """The profiler's own cost, measured; names carry their unit."""
+
+
+Record = Union[Header, Slot, StepBlock, CpuBlock, Segment, Sample, CallSites, WindowRecord, Conditions, Notice, Footer]

@@ -1,0 +1,183 @@
+"""What rules read: everything that was computed from a run's journals and windows, with ``None`` for "not measured".
+
+Built by ``analyze``; rules only compare and put into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.window import WindowFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """Median share of the period of steady unprofiled steps that something takes, with its uncertainty."""
+
+    median_ratio: float
+    lower_ratio: float
+    """5 % lower bound of a block bootstrap of the median share (Kuensch 1989); rules hold this against thresholds."""
+    median_ms: float
+    total_ratio: float
+    """Share of the summed period: what rare long steps do to the run, which a median does not see."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderFacts:
+    """The training DataLoader as configured; a value is None if the loader is not a ``torch`` DataLoader."""
+
+    kind: str
+    num_workers: int | None
+    batch_size: int | None
+    pin_memory: bool | None
+    persistent_workers: bool | None
+    prefetch_factor: int | None
+    dataset: str = ""
+    """Class name of the dataset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuFacts:
+    """Processors that this run may use and how busy they were; 1.0 is one full CPU. None: not measured."""
+
+    usable_cpus: float
+    """min(affinity, cgroup quota) divided by the ranks on this host."""
+    process_cpus: float | None
+    """CPU time of the training process per second, over the training part."""
+    worker_cpus: float | None
+    """Sum over DataLoader workers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochStart:
+    """What it costs until the first batch of an epoch is there."""
+
+    epoch: int
+    gap_s: float
+    """From the end of the last step of the epoch before to the first step of this one; validation and checkpoints
+    within are not counted."""
+    iterator_s: float
+    """``iter(dataloader)``: worker processes are started here."""
+    first_wait_s: float
+    """Fetch of the first batch."""
+    steps_s: float
+    """Time of all steps of this epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocked:
+    """Time in which the training thread neither worked nor waited for data, in one phase of sampled steps."""
+
+    phase: Phase
+    wall_ms: float
+    """Median exclusive wall time of the phase in the sampled steps."""
+    blocked: Share
+    """Wall time minus main-thread CPU time, as a share of the period."""
+    samples: int
+    sites: tuple[tuple[str, int], ...] = ()
+    """Call sites seen in this phase, most frequent first: ``file:line function``, looks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackShare:
+    """A callback over all its per-batch hooks in steady steps."""
+
+    name: str
+    hook: str
+    """Its most expensive hook."""
+    share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outliers:
+    """Steps far above the band of ordinary steps: period > median + max(5 * 1.4826 * MAD, 0.5 * median).
+
+    Counted over unprofiled steps after warm-up that are not first or last of an epoch and hold no validation or
+    checkpoint.
+    """
+
+    count: int
+    checked: int
+    limit_ms: float
+    excess_ms: float
+    """Sum over outliers of period minus median."""
+    total_ms: float
+    """Time of all checked steps."""
+    worst_ms: float
+    excess_by_phase_ms: Mapping[Phase, float]
+    """Excess over the phase's median in outlying steps; sums to about ``excess_ms``."""
+    batches: tuple[int, ...] = ()
+    """``total_batch_idx`` of up to 20 of the longest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurring:
+    """Something that happens now and then: validation runs, checkpoints."""
+
+    count: int
+    total_s: float
+    median_s: float | None
+    subject: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """All numbers of one run, for one rank."""
+
+    run: Mapping[str, Value]
+    """Conditions, flat, dotted names."""
+    validity: Validity
+    status: str
+    wall: Wall
+    steps: Steps
+    phases: tuple[PhaseRow, ...]
+    shares: Mapping[Phase, Share]
+    """Empty if there are no steady steps."""
+    callbacks: tuple[CallbackRow, ...]
+    callback_shares: tuple[CallbackShare, ...]
+    """Without this profiler's own; largest first."""
+    loader: LoaderFacts | None
+    cpu: CpuFacts
+    fetch_waited_ratio: float | None
+    """Share of steady steps whose fetch took longer than 0.2 ms and 2 % of the period: the queue was empty."""
+    epoch_starts: tuple[EpochStart, ...]
+    validation: Recurring
+    checkpoint: Recurring
+    blocked: tuple[Blocked, ...] | None
+    """None: main-thread CPU time was not measured."""
+    outliers: Outliers | None
+    """None: too few steps to tell (50)."""
+    devices: tuple[Device, ...]
+    host: Mapping[str, float | None]
+    memory: Mapping[str, float | None]
+    windows: tuple[WindowFacts, ...]
+    overhead: Mapping[str, float | None]
+    series: Mapping[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def period_ms(self) -> float | None:
+        """Median period of steady unprofiled steps in ms; None if there are none."""
+        return self.steps.period_ms.median if self.steps.period_ms else None
+
+    def share(self, phase: Phase) -> Share | None:
+        """Share of a phase in steady steps; None if the run has none."""
+        return self.shares.get(phase)
+
+
+__all__ = [
+    "Blocked",
+    "CallbackShare",
+    "CpuFacts",
+    "Device",
+    "Distribution",
+    "EpochStart",
+    "LoaderFacts",
+    "Metrics",
+    "Outliers",
+    "Recurring",
+    "Share",
+]

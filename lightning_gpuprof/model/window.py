@@ -1,0 +1,50 @@
+"""The facts of one trace window, as the analysis of its trace gives them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeviceActivity(msgspec.Struct, kw_only=True, frozen=True):
+    """Activity of one device inside the window, microseconds. ``busy_us + idle_us = window_us``."""
+
+    device: str
+    kernels: int
+    window_us: float
+    """First start to last end of device work."""
+    busy_us: float
+    """Union of kernels and copies over all streams."""
+    idle_us: float
+
+
+class OperatorRow(msgspec.Struct, kw_only=True, frozen=True):
+    """One operator or kernel name: occurrences and total time, microseconds."""
+
+    name: str
+    count: int
+    total_us: float
+
+
+class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
+    """What was seen in one window; ``problem`` says why there is no trace or what is missing in it."""
+
+    start_step: int
+    stop_step: int
+    file: str = ""
+    problem: str = ""
+    events: int = 0
+    bytes_json: int = 0
+    steps_us: tuple[float, ...] = ()
+    """Durations of the ``ProfilerStep#`` ranges; inflated by profiling."""
+    dataloader_us: float = 0.0
+    kernels: int = 0
+    launches_matched: int = 0
+    """Device events whose launch is in the trace."""
+    launches_unmatched: int = 0
+    """Device events launched before the window, or whose launch was lost."""
+    devices: tuple[DeviceActivity, ...] = ()
+    top_operators: tuple[OperatorRow, ...] = ()
+    """By exclusive host time, largest first."""
+    top_kernels: tuple[OperatorRow, ...] = ()
+    stop_cost_ms: float | None = None
+    """What closing the window cost the training thread."""

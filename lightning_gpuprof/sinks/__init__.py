@@ -1,0 +1,1 @@
+"""From a Report to what people look at: terminal, HTML, JSON, TensorBoard."""
