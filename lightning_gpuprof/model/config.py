@@ -172,3 +172,17 @@ def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
         if name not in REPORT_KINDS:
             raise ArgumentError("reports", name, f"hold only {', '.join(REPORT_KINDS)}")
     return tuple(kind for kind in REPORT_KINDS if kind in reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All options of a profiler after they were checked; a group that is switched off is None."""
+
+    windows: tuple[PlannedWindow, ...] | None
+    trace: TraceConfig | None
+    nvml: NvmlConfig | None
+    host: HostConfig | None
+    dirpath: str | None
+    log_every_n_steps: int | None
+    reports: tuple[ReportKind, ...]
+    baseline: str | None

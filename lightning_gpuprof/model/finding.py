@@ -41,7 +41,10 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     """Upper bound of what the cure can gain (Amdahl): with R of T recoverable the speed-up is at most T/(T-R)."""
 
     saved_ms_per_step: float
+    """Of the period; what is outside the steps is spread over all steps."""
     speedup_max: float
+    saved_lower_ms_per_step: float | None = None
+    """The same from the lower bounds of the measured shares; findings are ranked by it. None: ``saved_ms_per_step``."""
 
 
 class Finding(msgspec.Struct, kw_only=True, frozen=True):
@@ -58,6 +61,9 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     gain: Gain | None = None
     confidence: float = 1.0
     """0 to 1."""
+    explains: str = ""
+    """The time that the gain is taken from, e.g. a phase. Findings that explain the same time are alternatives: only
+    one of them carries the gain. Empty: stands for itself."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

@@ -54,7 +54,7 @@ class Slot(msgspec.Struct, tag="slot", tag_field="k", kw_only=True, omit_default
     phase: Phase
     region: Region = "train"
     callback: str = ""
-    """State key of the callback, if the action is a callback's hook."""
+    """Whose hook it is: a callback's state key, or the LightningModule's class."""
     hook: str = ""
 
 
@@ -102,7 +102,7 @@ class Sample(msgspec.Struct, tag="sample", tag_field="k", kw_only=True, omit_def
     subject: str
     """What was read: ``gpu0``, ``process``, ``workers``."""
     t_ns: int
-    values: dict[str, Union[float, None]]
+    values: dict[str, float | None]
     """Names carry their unit, e.g. ``power_w``, ``memory_used_bytes``, ``utilization_ratio``."""
 
 

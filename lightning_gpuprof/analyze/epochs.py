@@ -1,0 +1,70 @@
+"""What happens between and beside the steps: epoch starts, validation runs, checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.analyze.budget import display_name
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
+from lightning_gpuprof.model.metrics import EpochStart, Recurring
+from lightning_gpuprof.model.phases import Phase
+
+_ITERATOR_ACTIONS = ("run_training_epoch", "setup_data")
+
+
+def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStart, ...]:
+    """For each epoch that has steps, what it cost until its first batch was there."""
+    steps = journal.steps
+    starts = []
+    for index in np.flatnonzero(steps.flags & FIRST_OF_EPOCH):
+        epoch = int(steps.epoch[index])
+        before = [s for s in journal.segments if s.end_ns == steps.start_ns[index]]
+        starts.append(
+            EpochStart(
+                epoch=epoch,
+                gap_s=sum(_gap_ns(journal, s) for s in before if s.kind == "epoch_gap") / 1e9,
+                iterator_s=sum(_iterator_ns(journal, s) for s in before) / 1e9,
+                first_wait_s=int(phases["data_wait"][index]) / 1e9,
+                steps_s=int(steps.period_ns[steps.epoch == epoch].sum()) / 1e9,
+            )
+        )
+    return tuple(starts)
+
+
+def recurring(journal: Journal, phase: Phase) -> Recurring:
+    """How often and how long validation or checkpoints ran, in steps and between them; sanity is not counted."""
+    chosen = {s.id for s in journal.slots if s.phase == phase and s.region != "sanity"}
+    spent = np.zeros(len(journal.steps), np.int64)
+    for slot, column in journal.steps.charged.items():
+        if slot in chosen:
+            spent += column
+    durations = [int(ns) for ns in spent[spent > 0]]
+    for segment in journal.segments:
+        ns = sum(ns for slot, ns in segment.charged.items() if slot in chosen)
+        if ns:
+            durations.append(ns)
+    owners = sorted({display_name(journal.slots[i].callback) for i in chosen if journal.slots[i].callback})
+    return Recurring(
+        count=len(durations),
+        total_s=sum(durations) / 1e9,
+        median_s=float(np.median(durations)) / 1e9 if durations else None,
+        subject=", ".join(owners) if phase == "checkpoint" else "",
+    )
+
+
+def _gap_ns(journal: Journal, segment: Segment) -> int:
+    outside = sum(
+        ns
+        for slot, ns in segment.charged.items()
+        if slot < len(journal.slots) and journal.slots[slot].phase in ("validation", "checkpoint")
+    )
+    return segment.end_ns - segment.start_ns - outside
+
+
+def _iterator_ns(journal: Journal, segment: Segment) -> int:
+    return sum(
+        ns
+        for slot, ns in segment.charged.items()
+        if slot < len(journal.slots) and journal.slots[slot].action in _ITERATOR_ACTIONS
+    )

@@ -1,0 +1,219 @@
+"""From one rank's journal and the facts of its windows to Metrics: everything that rules and reports read."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_gpuprof.analyze import blocked, budget, epochs, outliers, signals, statistics, steady
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.model.journal import PROFILED, Notice, Value
+from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.report import Steps, Validity
+from lightning_gpuprof.model.window import WindowFacts
+
+OWN_NAME = "GpuProfiler"
+WAIT_MIN_NS = 200_000
+WAIT_MIN_RATIO = 0.02
+MIN_STEADY_STEPS = 20
+"""Fewer steady steps than this make every statistic a rough one (TraceML uses the same number)."""
+SERIES_POINTS = 2000
+
+
+def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[Notice] = ()) -> Metrics:
+    """Compute everything.
+
+    Args:
+        journal: One rank's journal.
+        windows: Facts of its windows, in order.
+        notices: Notices that did not reach the journal.
+    """
+    steps = journal.steps
+    phases = steps.phases(journal.slots)
+    chosen = steady.select(steps, phases)
+    period = steps.period_ns[chosen.steady]
+    wall = budget.wall(journal)
+    shares = {
+        phase: found
+        for phase in PHASES
+        if (found := statistics.share(phases[phase][chosen.steady], period)) is not None
+    }
+    loader = _loader(journal.conditions)
+    period_ms = statistics.distribution(period / 1e6)
+    world = journal.header.world_size
+    return Metrics(
+        run=_run(journal),
+        validity=_validity(journal, int(chosen.steady.sum()), [*journal.notices, *notices]),
+        status=journal.footer.status if journal.footer else "unfinished",
+        wall=wall,
+        steps=Steps(
+            count=len(steps),
+            optimizer_steps=len(np.unique(steps.global_step)),
+            steady_from=None if chosen.first_steady is None else int(steps.batch[chosen.first_steady]),
+            steady_count=int(chosen.steady.sum()),
+            period_ms=period_ms,
+            samples_per_s=(
+                loader.batch_size * world / (period_ms.mean / 1e3)
+                if loader and loader.batch_size and period_ms and period_ms.mean
+                else None
+            ),
+        ),
+        phases=budget.phase_rows(phases, chosen.steady),
+        shares=shares,
+        callbacks=budget.callback_rows(journal, wall.total_s),
+        callback_shares=_callback_shares(journal, chosen.steady, period),
+        loader=loader,
+        cpu=signals.cpus(journal),
+        fetch_waited_ratio=_fetch_waited(phases["data_wait"][chosen.steady], period),
+        epoch_starts=epochs.epoch_starts(journal, phases),
+        validation=epochs.recurring(journal, "validation"),
+        checkpoint=epochs.recurring(journal, "checkpoint"),
+        blocked=blocked.blocked(journal, phases, chosen.steady),
+        outliers=outliers.outliers(steps, phases, chosen.steady),
+        devices=signals.devices(journal),
+        host=signals.host(journal),
+        memory={"process_rss_peak_bytes": signals.host(journal).get("process.rss_bytes_peak")},
+        windows=tuple(windows),
+        overhead=_overhead(journal, period),
+        series=_series(journal, phases),
+    )
+
+
+def _run(journal: Journal) -> dict[str, Value]:
+    header = journal.header
+    started = datetime.datetime.fromtimestamp(header.epoch_ns / 1e9, tz=datetime.timezone.utc)
+    return {
+        "run_id": header.run_id,
+        "started": started.isoformat(timespec="seconds"),
+        "status": journal.footer.status if journal.footer else "unfinished",
+        "gpuprof": header.gpuprof,
+        "host": header.host,
+        "rank": header.rank,
+        "world_size": header.world_size,
+        **dict(sorted(journal.conditions.items())),
+    }
+
+
+def _validity(journal: Journal, steady_steps: int, notices: Sequence[Notice]) -> Validity:
+    caveats: list[str] = []
+    if journal.footer is None:
+        caveats.append("the run has not ended, or was killed: the numbers hold up to the last flush of the journal")
+    elif journal.footer.status != "finished":
+        caveats.append(f"the run was {journal.footer.status}")
+    if steady_steps < MIN_STEADY_STEPS:
+        caveats.append(f"only {steady_steps} steady steps: {MIN_STEADY_STEPS} are wanted before a number is relied on")
+    if journal.dropped_lines:
+        caveats.append(f"{journal.dropped_lines} line(s) of the journal could not be read and were left out")
+    caveats += dict.fromkeys(f"{notice.part}: {notice.message}" for notice in notices)
+    return Validity(ok=steady_steps >= MIN_STEADY_STEPS, caveats=tuple(caveats))
+
+
+def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
+    kind = conditions.get("loader.kind")
+    if not isinstance(kind, str):
+        return None
+
+    def number(name: str) -> int | None:
+        value = conditions.get(f"loader.{name}")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def flag(name: str) -> bool | None:
+        value = conditions.get(f"loader.{name}")
+        return value if isinstance(value, bool) else None
+
+    return LoaderFacts(
+        kind=kind,
+        num_workers=number("num_workers"),
+        batch_size=number("batch_size"),
+        pin_memory=flag("pin_memory"),
+        persistent_workers=flag("persistent_workers"),
+        prefetch_factor=number("prefetch_factor"),
+        dataset=str(conditions.get("loader.dataset") or ""),
+    )
+
+
+def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:
+    by_hook: dict[str, dict[str, Ints]] = defaultdict(dict)
+    for slot_id, column in journal.steps.charged.items():
+        slot = journal.slots[slot_id]
+        if slot.callback and slot.phase == "callbacks":
+            hooks = by_hook[budget.display_name(slot.callback)]
+            hooks[slot.hook] = hooks.get(slot.hook, np.zeros(len(period), np.int64)) + column[chosen]
+    found: list[tuple[CallbackShare, float]] = []
+    for name, hooks in by_hook.items():
+        total = sum(hooks.values(), np.zeros(len(period), np.int64))
+        share: Share | None = statistics.share(total, period)
+        if name == OWN_NAME or share is None:
+            continue
+        worst = max(hooks, key=lambda hook: int(hooks[hook].sum()))
+        found.append((CallbackShare(name=name, hook=worst, share=share), share.median_ratio))
+    return tuple(callback for callback, _ in sorted(found, key=lambda pair: -pair[1]))
+
+
+def _fetch_waited(wait: Ints, period: Ints) -> float | None:
+    if not len(period):
+        return None
+    return float(np.mean((wait > WAIT_MIN_NS) & (wait > WAIT_MIN_RATIO * period)))
+
+
+def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
+    """The profiler's own cost.
+
+    Edges are counted from the slots that steps used: each was entered and left at least once, so that the figure is a
+    lower bound where an action repeats within a step.
+    """
+    measured = journal.footer.overhead if journal.footer else {}
+    steps = journal.steps
+    n = len(steps)
+    total_s = (journal.end_ns - journal.header.start_ns) / 1e9
+    plain = (steps.flags & PROFILED) == 0
+    own = next((s.id for s in journal.slots if s.callback == OWN_NAME), -1)
+    own_ns = steps.charged.get(own, np.zeros(n, np.int64))
+    boundary_ns = int(own_ns[plain].sum())
+    edge_ns = measured.get("edge_ns")
+    edges = 2.0 * sum(int((column > 0).sum()) for column in steps.charged.values()) / n if n else None
+    edges_us = edges * edge_ns / 1e3 if edges is not None and edge_ns is not None else None
+    background_s = [measured.get(name) for name in ("journal_cpu_s", "samplers_cpu_s")]
+    median_us = float(np.median(period)) / 1e3 if len(period) else None
+    boundary_us = boundary_ns / int(plain.sum()) / 1e3 if plain.any() else None
+    per_step = None if edges_us is None or boundary_us is None else edges_us + boundary_us
+    return {
+        "edge_ns": edge_ns,
+        "edges_per_step": edges,
+        "timing_us_per_step": edges_us,
+        "boundary_us_per_step": boundary_us,
+        "share_of_step_ratio": per_step / median_us if per_step is not None and median_us else None,
+        "background_cpu_ratio": (
+            sum(s for s in background_s if s is not None) / total_s
+            if total_s and all(s is not None for s in background_s)
+            else None
+        ),
+        "windows_s": int(own_ns[~plain].sum()) / 1e9,
+    }
+
+
+def _series(journal: Journal, phases: dict[Phase, Ints]) -> dict[str, list[float]]:
+    """Curves over steps. Of many steps each point is the longest of its stretch, so that no outlier is lost."""
+    steps = journal.steps
+    n = len(steps)
+    if not n:
+        return {}
+    if n <= SERIES_POINTS:
+        index = np.arange(n)
+    else:
+        edges = np.linspace(0, n, SERIES_POINTS + 1).astype(np.int64)
+        index = np.array([a + int(np.argmax(steps.period_ns[a:b])) for a, b in itertools.pairwise(edges)])
+
+    def ms(column: Ints) -> list[float]:
+        return [round(float(v), 4) for v in column[index] / 1e6]
+
+    return {
+        "batch": [float(b) for b in steps.batch[index]],
+        "period_ms": ms(steps.period_ns),
+        **{f"{phase}_ms": ms(phases[phase]) for phase in PHASES if phases[phase].any()},
+    }

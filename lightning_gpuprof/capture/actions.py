@@ -1,0 +1,136 @@
+"""From Lightning's action names to the slots that time is charged to.
+
+The names are those that Lightning gives to ``trainer.profiler.profile(name)`` (read in 2.6.6; unchanged since 2.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.phases import Phase, Region
+
+FETCH = "train_dataloader_next"
+"""End of the action around the fetch of a training batch."""
+RUN_EPOCH = "run_training_epoch"
+SAVE_CHECKPOINT = "save_checkpoint"
+
+PER_BATCH_MODULE_HOOKS = frozenset(
+    {
+        "on_train_batch_start",
+        "on_train_batch_end",
+        "on_before_zero_grad",
+        "on_before_backward",
+        "on_after_backward",
+        "on_before_optimizer_step",
+        "on_before_batch_transfer",
+        "transfer_batch_to_device",
+        "on_after_batch_transfer",
+    }
+)
+"""Hooks that run in every step; where the user did not override one there is nothing in it to time."""
+
+_MODULE_PHASES: dict[str, Phase] = {
+    "optimizer_step": "optimizer",
+    "optimizer_zero_grad": "zero_grad",
+    "configure_gradient_clipping": "clip",
+    "lr_scheduler_step": "optimizer",
+    "on_before_batch_transfer": "h2d",
+    "transfer_batch_to_device": "h2d",
+    "on_after_batch_transfer": "h2d",
+}
+_STRATEGY_PHASES: dict[str, Phase] = {
+    "batch_to_device": "h2d",
+    "training_step": "forward",
+    "backward": "backward",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """How one action is timed.
+
+    Attributes:
+        phase: Phase of the time inside; ``None`` if the action itself is not timed.
+        then: Phase of the unnamed time that follows the action on the same level; ``None`` = what it was before.
+        counts: An optimizer step is completed when the action ends.
+        callback: Whose hook it is: state key of a callback or class of the module; else empty.
+        hook: Name of the hook, else empty.
+    """
+
+    phase: Phase | None
+    then: Phase | None = None
+    counts: bool = False
+    callback: str = ""
+    hook: str = ""
+
+
+_UNTIMED = Action(phase=None)
+
+
+def classify(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> Action:
+    """Say how an action is timed.
+
+    Args:
+        action: Lightning's action name, e.g. ``[Callback]ModelCheckpoint{...}.on_train_batch_end``.
+        region: The loop that runs now. Outside ``train`` everything but checkpoints belongs to the validation.
+        manual: Manual optimization: there is no ``backward`` action, its hooks mark it.
+        overridden: Names of the per-batch hooks that the LightningModule or its DataModule overrides.
+
+    Returns:
+        The action's phase and what follows it.
+    """
+    owner, _, hook = action.rpartition(".")
+    if action == SAVE_CHECKPOINT or hook == "on_save_checkpoint":
+        return Action(phase="checkpoint", callback=_callback_key(owner), hook=hook)
+    if owner.startswith("[Callback]"):
+        phase: Phase = "callbacks" if region == "train" else "validation"
+        return Action(phase=phase, callback=_callback_key(owner), hook=hook)
+    if region != "train":
+        return Action(phase="validation", hook=hook)
+    if hook == FETCH:
+        return Action(phase="data_wait", then="loop")
+    if action == RUN_EPOCH:
+        return Action(phase="loop")
+    if action == "optimizer_step":
+        return Action(phase="optimizer", counts=True)
+    if owner.startswith("[Strategy]"):
+        return _strategy_action(hook, manual=manual)
+    if owner.startswith(("[LightningModule]", "[LightningDataModule]")):
+        return _module_action(owner.partition("]")[2], hook, manual=manual, overridden=overridden)
+    return _UNTIMED
+
+
+def _strategy_action(hook: str, *, manual: bool) -> Action:
+    phase = _STRATEGY_PHASES.get(hook)
+    if phase == "h2d":
+        return Action(phase=phase, then="loop", hook=hook)
+    if phase == "forward":
+        # What follows inside the closure is the loss's own bookkeeping; manual optimization has no closure.
+        return Action(phase=phase, then=None if manual else "forward", hook=hook)
+    if phase == "backward":
+        return Action(phase=phase, then="optimizer", hook=hook)
+    return _UNTIMED
+
+
+def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset[str]) -> Action:
+    then: Phase | None = None
+    if hook == "on_train_batch_end":
+        then = "logging"
+    elif hook == "on_train_batch_start":
+        then = "loop"
+    elif manual and hook == "on_before_backward":
+        then = "backward"
+    elif manual and hook == "on_after_backward":
+        then = "forward"
+    elif not manual and hook in ("on_before_optimizer_step", "configure_gradient_clipping"):
+        then = "optimizer"
+    phase = _MODULE_PHASES.get(hook, "callbacks")
+    if hook in PER_BATCH_MODULE_HOOKS and hook not in overridden:
+        return Action(phase=None, then=then, hook=hook)
+    # A hook of the module around the batch is listed beside the callbacks' hooks, under the module's class.
+    callback = owner if phase == "callbacks" else ""
+    return Action(phase=phase, then=then, counts=hook == "optimizer_step", callback=callback, hook=hook)
+
+
+def _callback_key(owner: str) -> str:
+    return owner.removeprefix("[Callback]") if owner.startswith("[Callback]") else ""

@@ -1,0 +1,129 @@
+"""The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
+
+Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.setup_data``, ``fit_loop.epoch_loop`` with ``run``,
+``advance`` and ``_broadcast_sigterm_tensor``, ``epoch_loop.val_loop.run``. Only attributes of the loop *instances* are
+set, and taken back at the end. Where one is missing, that edge is not measured and the caller is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lightning_gpuprof.capture.profiler_tap import ProfilerTap
+from lightning_gpuprof.capture.step_clock import StepClock
+
+if TYPE_CHECKING:
+    import lightning.pytorch as pl
+
+Undo = Callable[[], None]
+
+
+def _replace(owner: object, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo | None:
+    original = getattr(owner, name, None)
+    if not callable(original):
+        return None
+    setattr(owner, name, make(original))
+
+    def undo() -> None:
+        owner.__dict__.pop(name, None)
+
+    return undo
+
+
+class LoopEdges:
+    """Tells the clock where steps and epochs begin and the tap when the evaluation loop runs.
+
+    Args:
+        trainer: The trainer whose loops are watched.
+        clock: Told of steps and epochs.
+        tap: Told of regions.
+    """
+
+    def __init__(self, trainer: pl.Trainer, clock: StepClock, tap: ProfilerTap) -> None:
+        self._trainer = trainer
+        self._clock = clock
+        self._tap = tap
+        self._undo: list[Undo] = []
+
+    def attach(self) -> list[str]:
+        """Begin to watch.
+
+        Returns:
+            Names of the edges that this version of Lightning does not have.
+        """
+        fit_loop = self._trainer.fit_loop
+        epoch_loop = fit_loop.epoch_loop
+        wanted: list[tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = [
+            (fit_loop, "setup_data", self._around_setup_data),
+            (epoch_loop, "run", self._around_epoch),
+            (epoch_loop, "advance", self._around_step),
+            (epoch_loop, "_broadcast_sigterm_tensor", self._around_sigterm),
+            (epoch_loop.val_loop, "run", self._around_evaluation),
+        ]
+        missing = []
+        for owner, name, make in wanted:
+            undo = _replace(owner, name, make)
+            if undo is None:
+                missing.append(f"{type(owner).__name__}.{name}")
+            else:
+                self._undo.append(undo)
+        return missing
+
+    def detach(self) -> None:
+        """Give the loops back as they were."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _around_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
+        def timed_setup_data() -> None:
+            with self._tap.place("setup_data", "loop"):
+                setup_data()
+
+        return timed_setup_data
+
+    def _around_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
+        trainer = self._trainer
+        begin_epoch, end_epoch = self._clock.begin_epoch, self._clock.end_epoch
+
+        def timed_run(data_fetcher: Any) -> None:
+            begin_epoch(trainer.current_epoch)
+            try:
+                run(data_fetcher)
+            finally:
+                end_epoch()
+
+        return timed_run
+
+    def _around_step(self, advance: Callable[[Any], None]) -> Callable[[Any], None]:
+        begin_step, cancel_step = self._clock.begin_step, self._clock.cancel_step
+
+        def timed_advance(data_fetcher: Any) -> None:
+            begin_step()
+            try:
+                advance(data_fetcher)
+            except StopIteration:
+                cancel_step()
+                raise
+
+        return timed_advance
+
+    def _around_sigterm(self, broadcast: Callable[[], None]) -> Callable[[], None]:
+        def timed_broadcast() -> None:
+            with self._tap.place("broadcast_sigterm", "sync"):
+                broadcast()
+
+        return timed_broadcast
+
+    def _around_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        trainer, tap = self._trainer, self._tap
+
+        def timed_run() -> Any:
+            before = tap.enter_region("sanity" if trainer.sanity_checking else "validation")
+            try:
+                with tap.place("evaluation loop", "validation"):
+                    return run()
+            finally:
+                tap.enter_region(before)
+
+        return timed_run

@@ -1,0 +1,214 @@
+"""Stands in for ``trainer.profiler``: every action of Lightning goes to the step clock and on to the user's profiler.
+
+Nothing in Lightning caches the profiler, so that one assignment in ``setup()`` sees every action. For actions that are
+not timed it answers with one shared empty context, which is cheaper than Lightning's own empty profiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from lightning_gpuprof.capture.actions import classify
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
+from lightning_gpuprof.model.phases import Phase, Region
+
+
+class InnerProfiler(Protocol):
+    """What is needed of the profiler that the user configured."""
+
+    def profile(self, action_name: str) -> Context:
+        """A context around an action."""
+        ...
+
+    def start(self, action_name: str) -> None:
+        """Begin an action."""
+        ...
+
+    def stop(self, action_name: str) -> None:
+        """End an action."""
+        ...
+
+
+class _ContextTable(dict[str, Context]):
+    """Action name → context; a context is made when its action is seen for the first time."""
+
+    def __init__(self, make: Callable[[str], Context]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, action: str) -> Context:
+        context = self[action] = self._make(action)
+        return context
+
+
+class _Forwarded:
+    """Runs the user's own profiling of an action inside ours; may be nested in itself."""
+
+    def __init__(self, inner: InnerProfiler, action: str, context: Context) -> None:
+        self._inner = inner
+        self._action = action
+        self._context = context
+        self._open: list[Context] = []
+
+    def __enter__(self) -> object:
+        theirs = self._inner.profile(self._action)
+        result = theirs.__enter__()
+        self._open.append(theirs)
+        self._context.__enter__()
+        return result
+
+    def __exit__(self, *exc: object) -> bool | None:
+        self._context.__exit__(None, None, None)
+        return self._open.pop().__exit__(*exc)  # type: ignore[arg-type]
+
+
+class ProfilerTap:
+    """A profiler in Lightning's sense that forwards to ``inner`` and charges time to ``clock``.
+
+    Args:
+        inner: The profiler that the trainer had.
+        clock: Where time is charged.
+        forward: False if ``inner`` does nothing (Lightning's ``PassThroughProfiler``), which saves the call.
+        manual: Manual optimization is in use.
+        overridden: Per-batch hooks that the LightningModule or DataModule overrides.
+    """
+
+    def __init__(
+        self,
+        inner: InnerProfiler,
+        clock: StepClock,
+        *,
+        forward: bool,
+        manual: bool,
+        overridden: frozenset[str],
+    ) -> None:
+        self.inner = inner
+        self._clock = clock
+        self._forward = forward
+        self._manual = manual
+        self._overridden = overridden
+        self._region: Region = "train"
+        self._cpu = False
+        self._tables: dict[tuple[Region, bool], _ContextTable] = {}
+        self._shortcuts: dict[str, Context] = {}
+        self._active = self._table("train", False)
+        self.profile: Callable[[str], Context] = self._active.__getitem__
+        clock.set_cpu_mode_listener(self._set_cpu_mode)
+
+    # What Lightning calls -------------------------------------------------------------------------------------------
+
+    def start(self, action_name: str) -> None:
+        """Begin an action that has no ``with`` block."""
+        if self._forward:
+            self.inner.start(action_name)
+            self._timed_only(action_name).__enter__()
+        else:
+            self._active[action_name].__enter__()
+
+    def stop(self, action_name: str) -> None:
+        """End an action that was begun with :meth:`start`."""
+        if self._forward:
+            self._timed_only(action_name).__exit__(None, None, None)
+            self.inner.stop(action_name)
+        else:
+            self._active[action_name].__exit__(None, None, None)
+
+    @property
+    def _lightning_module(self) -> object:
+        return getattr(self.inner, "_lightning_module", None)
+
+    @_lightning_module.setter
+    def _lightning_module(self, module: object) -> None:
+        self.inner._lightning_module = module  # type: ignore[attr-defined]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The user's profiler's class: ``isinstance(trainer.profiler, X)`` in user code keeps its answer."""
+        return type(self.inner)
+
+    def __getattr__(self, name: str) -> object:
+        if name == "inner":  # not constructed yet: copying and unpickling ask for attributes early
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    # What the session uses ------------------------------------------------------------------------------------------
+
+    def enter_region(self, region: Region) -> Region:
+        """Let the same actions go to the slots of another loop; returns the region before."""
+        before = self._region
+        self._region = region
+        self._activate()
+        return before
+
+    def place(self, name: str, phase: Phase) -> Context:
+        """A context for a place that Lightning does not name, in the region and mode of now."""
+        key = f"{name}|{self._region}|{self._cpu}"
+        found = self._shortcuts.get(key)
+        if found is None:
+            slot = self._clock.slot(name, phase, self._region)
+            found = self._shortcuts[key] = self._clock.context(slot, cpu=self._cpu)
+        return found
+
+    def wrap_actions(self, region: Region, wrap: Callable[[str, Context], Context]) -> Callable[[], None]:
+        """Replace the known contexts of a region by wrapped ones for a while.
+
+        Args:
+            region: Where.
+            wrap: From an action's name and context to the context to use; may return the same.
+
+        Returns:
+            A function that takes the wrapping back.
+        """
+        originals: list[tuple[_ContextTable, Mapping[str, Context]]] = []
+        for (where, _), table in self._tables.items():
+            if where == region:
+                originals.append((table, dict(table)))
+                for action, context in table.items():
+                    table[action] = wrap(action, context)
+
+        def restore() -> None:
+            for table, before in originals:
+                table.update(before)
+
+        return restore
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _set_cpu_mode(self, on: bool) -> None:
+        self._cpu = on
+        self._activate()
+
+    def _activate(self) -> None:
+        self._active = self._table(self._region, self._cpu)
+        self.profile = self._active.__getitem__
+
+    def _table(self, region: Region, cpu: bool) -> _ContextTable:
+        table = self._tables.get((region, cpu))
+        if table is None:
+            table = self._tables[region, cpu] = _ContextTable(lambda action: self._make(action, region, cpu))
+        return table
+
+    def _make(self, action: str, region: Region, cpu: bool) -> Context:
+        context = self._make_timed(action, region, cpu)
+        return _Forwarded(self.inner, action, context) if self._forward else context
+
+    def _timed_only(self, action: str) -> Context:
+        """The context without the user's profiler in it, for ``start`` and ``stop``."""
+        key = f"timed {action}|{self._region}|{self._cpu}"
+        found = self._shortcuts.get(key)
+        if found is None:
+            found = self._shortcuts[key] = self._make_timed(action, self._region, self._cpu)
+        return found
+
+    def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
+        how = classify(action, region, manual=self._manual, overridden=self._overridden)
+        clock = self._clock
+        then = -1 if how.then is None else self._then_slot(how.then, region)
+        if how.phase is None:
+            return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
+        slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)
+        return clock.context(slot, then=then, counts=how.counts, cpu=cpu)
+
+    def _then_slot(self, phase: Phase, region: Region) -> int:
+        return self._clock.loop_slot if phase == "loop" else self._clock.slot(f"after {phase}", phase, region)

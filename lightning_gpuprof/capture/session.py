@@ -1,0 +1,324 @@
+"""Everything that measures during one ``fit``, put together: begins in ``setup``, ends with a folder of raw data."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_gpuprof.capture import conditions, live_scalars, output_folder
+from lightning_gpuprof.capture.actions import PER_BATCH_MODULE_HOOKS
+from lightning_gpuprof.capture.call_sites import CallSiteSampler
+from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.host import HostSampler
+from lightning_gpuprof.capture.journal_writer import JournalWriter
+from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.nvml import NvmlSampler
+from lightning_gpuprof.capture.profiler_tap import ProfilerTap
+from lightning_gpuprof.capture.recorder import Recorder, Sampler
+from lightning_gpuprof.capture.step_clock import NEVER, StepClock
+from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
+from lightning_gpuprof.capture.trace_jobs import TraceJobs
+from lightning_gpuprof.capture.windows import WindowController
+from lightning_gpuprof.model.config import Options
+from lightning_gpuprof.model.journal import (
+    JOURNAL_VERSION,
+    Conditions,
+    Footer,
+    Header,
+    Notice,
+    Record,
+    Sample,
+    WindowRecord,
+)
+
+if TYPE_CHECKING:
+    import lightning.pytorch as pl
+
+JOB_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitEntry:
+    """When ``fit`` was entered, on the run's clock and on the calendar."""
+
+    perf_ns: int
+    epoch_ns: int
+
+    @classmethod
+    def now(cls) -> FitEntry:
+        """This moment."""
+        return cls(perf_ns=time.perf_counter_ns(), epoch_ns=time.time_ns())
+
+
+class Session:
+    """One ``fit`` under measurement.
+
+    Args:
+        trainer: The trainer, in its ``setup``.
+        module: The model.
+        options: Checked options.
+        entry: When ``fit`` was entered.
+        version: Version of this package, for the journal's header.
+
+    Raises:
+        OSError: Neither the wanted nor a temporary folder can be written.
+    """
+
+    def __init__(
+        self, trainer: Any, module: pl.LightningModule, options: Options, entry: FitEntry, version: str
+    ) -> None:
+        self._trainer: Any = trainer
+        self._options = options
+        self._entry = entry
+        self.notices: list[Notice] = []
+        self.fence = Fence(self._note)
+        self._writer: JournalWriter | None = None
+        self._rank = trainer.global_rank
+
+        self.clock = StepClock(start_ns=entry.perf_ns)
+        self._edge_ns = self.clock.cost_of_one_edge_ns()
+        self.folder, file, problem = output_folder.create(self._wanted_folder(), self._rank)
+        self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
+        if problem:
+            self.fence.tell("dirpath", problem)
+
+        inner = self._trainer.profiler
+        self.tap = ProfilerTap(
+            inner,
+            self.clock,
+            forward=type(inner).__name__ != "PassThroughProfiler",
+            manual=not module.automatic_optimization,
+            overridden=_overridden_hooks(trainer, module),
+        )
+        self._edges = LoopEdges(trainer, self.clock, self.tap)
+        self._jobs = TraceJobs()
+        self._windows: WindowController | None = None
+        self._windows_wake = NEVER
+        self._log_wake = NEVER
+        self._log_every = 0
+        self._batch_size: int | None = None
+        self._latest: dict[str, Sample] = {}
+        self._recorder: Recorder | None = None
+        self._open = True
+
+        self._trainer.profiler = self.tap
+        missing = self._edges.attach()
+        if missing:
+            self.fence.tell("steps", f"this version of Lightning has no {', '.join(missing)}")
+        self._writer.start()
+
+    # Hooks of the fit -----------------------------------------------------------------------------------------------
+
+    def training_starts(self, module: pl.LightningModule) -> None:
+        """Counters are restored and loaders are there: read the conditions, start samplers, plan windows."""
+        trainer = self._trainer
+        with self.fence.around("conditions"):
+            found = conditions.collect(trainer, module)
+            batch_size = found.get("loader.batch_size")
+            self._batch_size = batch_size if isinstance(batch_size, int) else None
+            self._post(Conditions(values=found))
+        with self.fence.around("samplers"):
+            self._start_samplers()
+        global_step = trainer.global_step
+        self.clock.begin_training(trainer.fit_loop.epoch_loop.total_batch_idx, global_step)
+        with self.fence.around("windows"):
+            self._windows = self._plan_windows()
+            self._windows_wake = NEVER if self._windows is None else self._windows.begin(global_step)
+        if trainer.loggers and trainer.is_global_zero:
+            self._log_every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
+            self._log_wake = 0 if self._log_every else NEVER
+        self.clock.listen(self._at_boundary, min(self._windows_wake, self._log_wake))
+
+    def training_ends(self) -> None:
+        """The last epoch is over; what follows is teardown."""
+        self.clock.open_segment("teardown")
+
+    def finish(self, status: str) -> None:
+        """Stop everything, give the trainer back as it was, and complete the journal. Safe to call twice."""
+        if not self._open:
+            return
+        self._open = False
+        with self.fence.around("windows"):
+            if self._windows is not None:
+                self._windows.end(status)
+        self.clock.listen(None, NEVER)
+        self.clock.open_segment(None)
+        end_ns = time.perf_counter_ns()
+        self._edges.detach()
+        if self._trainer.profiler is self.tap:
+            self._trainer.profiler = self.tap.inner
+        with self.fence.around("samplers"):
+            if self._recorder is not None:
+                self._recorder.stop()
+        with self.fence.around("journal"):
+            if self._writer is not None:
+                self._writer.close([Footer(end_ns=end_ns, status=status, overhead=self._overhead())])
+
+    def wait_for_traces(self) -> None:
+        """Wait until the windows are compressed and analysed, at most a minute."""
+        running = self._jobs.wait(JOB_TIMEOUT_S)
+        if running:
+            self.fence.tell(
+                "windows", f"{running} trace(s) still being analysed; run `gpuprof report {self.folder}` later"
+            )
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
+        if self._windows is not None and global_step >= self._windows_wake:
+            with self.fence.around("windows"):
+                self._windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
+            if self.fence.failed("windows"):
+                self._drop_windows()
+        if global_step >= self._log_wake:
+            with self.fence.around("scalars"):
+                self._log_wake = self._log(global_step)
+            if self.fence.failed("scalars"):
+                self._log_wake = NEVER
+        return min(self._windows_wake, self._log_wake)
+
+    def _drop_windows(self) -> None:
+        windows, self._windows = self._windows, None
+        self._windows_wake = NEVER
+        with self.fence.around("windows: stopping"):
+            if windows is not None:
+                windows.abandon()
+
+    def _log(self, global_step: int) -> int:
+        """Log if the trainer has just logged; returns the optimizer step from which on to look again."""
+        stepped = self._trainer.fit_loop.epoch_loop._batches_that_stepped
+        to_go = self._log_every - stepped % self._log_every
+        if stepped and to_go == self._log_every:
+            recent = self.clock.recent
+            steps = [recent.popleft() for _ in range(len(recent))]
+            scalars = live_scalars.step_scalars(steps, self.clock.slots, self._batch_size)
+            scalars |= live_scalars.device_scalars(list(self._latest.values()))
+            for logger in self._trainer.loggers if scalars else ():
+                logger.log_metrics(scalars, step=stepped - 1)  # the step that the trainer's own metrics just got
+        # With manual optimization several or no optimizer steps go into a batch: look at every one.
+        return global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
+
+    def _plan_windows(self) -> WindowController | None:
+        options = self._options
+        config = options.trace
+        if config is None or options.windows == () or self._rank not in config.ranks:
+            return None
+        other = other_profiler(self.tap.inner, os.environ)
+        if other:
+            self.fence.tell(
+                "windows", f"{other} is in use and a process has room for one tracer: no windows are opened"
+            )
+            return None
+        return WindowController(
+            options.windows,
+            active=config.active,
+            warmup=config.warmup,
+            max_windows=config.max_windows,
+            tracer=TorchTracer(
+                config, new_path=self._new_trace_path, wrap_actions=lambda wrap: self.tap.wrap_actions("train", wrap)
+            ),
+            on_window=self._window_closed,
+            on_profiled=self.clock.set_profiled,
+            now=time.perf_counter_ns,
+        )
+
+    def _new_trace_path(self) -> Path:
+        return self.folder / f"rank{self._rank}.{time.time_ns()}.plain.json"
+
+    def _window_closed(self, window: WindowRecord, plain: Path | None) -> None:
+        if plain is not None:
+            stem = plain.name.removesuffix(".plain.json")
+            window.file = f"{stem}.pt.trace.json.gz"
+            facts = self.folder / f"{stem}.facts.json"
+            self._jobs.submit(plain, self.folder / window.file, facts, window.start_step, window.stop_step)
+        elif window.problem.startswith("not reached") and self._options.windows is not None:
+            self.fence.tell(f"window {window.start_step}", window.problem)
+        self._post(window)
+
+    def _start_samplers(self) -> None:
+        options = self._options
+        samplers: list[Sampler] = [
+            CallSiteSampler(thread_id=threading.get_ident(), current_slot=self.clock.current_slot)
+        ]
+        if options.nvml is not None:
+            samplers.append(
+                NvmlSampler(
+                    uuids=conditions.cuda_uuids(self._trainer),
+                    environ=os.environ,
+                    interval_s=options.nvml.interval_s,
+                )
+            )
+        if options.host is not None:
+            samplers.append(HostSampler(interval_s=options.host.interval_s))
+        self._recorder = Recorder(samplers, self._sampled)
+        self._recorder.start()
+
+    def _sampled(self, record: Record) -> None:
+        if isinstance(record, Sample) and record.source == "nvml":
+            self._latest[record.subject] = record
+        if isinstance(record, Notice):
+            self.notices.append(record)
+        self._post(record)
+
+    def _wanted_folder(self) -> Path:
+        options = self._options
+        if options.dirpath is not None:
+            return output_folder.expand(options.dirpath)
+        # Lightning has just told its own profiler the log folder; asking `trainer.log_dir` is a collective.
+        known = getattr(self._trainer.profiler, "dirpath", None)
+        if known is None:
+            known = self._trainer.log_dir if self._trainer.world_size == 1 else self._trainer.default_root_dir
+        return Path(known or self._trainer.default_root_dir) / "gpuprof"
+
+    def _header(self, version: str) -> Header:
+        return Header(
+            version=JOURNAL_VERSION,
+            gpuprof=version,
+            run_id=uuid.uuid4().hex[:12],
+            stage="fit",
+            rank=self._rank,
+            world_size=self._trainer.world_size,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            start_ns=self._entry.perf_ns,
+            epoch_ns=self._entry.epoch_ns,
+        )
+
+    def _overhead(self) -> dict[str, float]:
+        return {
+            "edge_ns": self._edge_ns,
+            "journal_cpu_s": self._writer.cpu_s if self._writer is not None else 0.0,
+            "samplers_cpu_s": self._recorder.cpu_s if self._recorder is not None else 0.0,
+        }
+
+    def _journal_failed(self, error: OSError) -> None:
+        written = self._writer.steps_written if self._writer is not None else 0
+        self.fence.tell("journal", f"writing failed ({error.strerror or error}); about {written} steps are recorded")
+
+    def _note(self, part: str, message: str) -> None:
+        notice = Notice(part=part, message=message)
+        self.notices.append(notice)
+        self._post(notice)
+
+    def _post(self, record: Record) -> None:
+        if self._writer is not None:
+            self._writer.post(record)
+
+
+def _overridden_hooks(trainer: pl.Trainer, module: pl.LightningModule) -> frozenset[str]:
+    """Per-batch hooks that the user wrote: defined outside Lightning's own base classes."""
+    owners = [module, getattr(trainer, "datamodule", None)]
+    found = set()
+    for owner in owners:
+        for hook in PER_BATCH_MODULE_HOOKS:
+            function = getattr(owner, hook, None)
+            defined_in = getattr(function, "__module__", "") or ""
+            if function is not None and not defined_in.startswith(("lightning.pytorch.core", "pytorch_lightning.core")):
+                found.add(hook)
+    return frozenset(found)

@@ -1,0 +1,150 @@
+"""Records one window with torch.profiler into a plain JSON file; everything slow is left to another process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+
+from lightning_gpuprof.capture.actions import FETCH
+from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.model.config import TraceConfig
+
+FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
+"""TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: torch's own
+is a ``user_annotation`` today, which the tab drops."""
+
+
+def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
+    """Name the profiler that already owns the one place a process has for a tracer, or return an empty string.
+
+    Args:
+        trainer_profiler: The trainer's own profiler.
+        environ: Environment variables of the process.
+    """
+    if any(kind.__name__ == "PyTorchProfiler" for kind in type(trainer_profiler).__mro__):
+        return "the trainer's PyTorchProfiler"
+    if "NSYS_PROFILING_SESSION_ID" in environ:
+        return "Nsight Systems"
+    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        return "a torch profiler that is already running"
+    return ""
+
+
+class _FetchRange:
+    """The fetch of a batch as a range that the profiler tab recognises, around our timing of it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        fast = getattr(torch._C._profiler, "_RecordFunctionFast", None)
+        self._range: AbstractContextManager[Any] = fast(FETCH_RANGE) if fast else record_function(FETCH_RANGE)
+
+    def __enter__(self) -> object:
+        self._range.__enter__()
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        self._context.__exit__(None, None, None)
+        self._range.__exit__(None, None, None)
+
+
+class TorchTracer:
+    """One trace at a time with ``torch.profiler``.
+
+    Args:
+        config: What to record.
+        new_path: Gives the file for the next trace's plain JSON.
+        wrap_actions: Puts a wrapper around the training actions' contexts and returns the way back.
+    """
+
+    def __init__(
+        self,
+        config: TraceConfig,
+        *,
+        new_path: Callable[[], Path],
+        wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
+    ) -> None:
+        self._config = config
+        self._new_path = new_path
+        self._wrap_actions = wrap_actions
+        self._profiler: Any = None
+        self._step: record_function | None = None
+        self._unwrap: Callable[[], None] | None = None
+        self._recording = False
+
+    def prepare(self) -> None:
+        """Begin to trace and discard.
+
+        Raises:
+            RuntimeError: Another profiler is active in this process.
+        """
+        other = other_profiler(None, os.environ)
+        if other:
+            raise RuntimeError(f"{other} is active; a process has room for one")
+        config = self._config
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            activities.append(ProfilerActivity.CUDA)
+        # The documented low-level profiler: `profile` itself starts on a schedule of its own.
+        self._profiler = torch.profiler._KinetoProfile(  # type: ignore[attr-defined]
+            activities=activities,
+            record_shapes=config.record_shapes,
+            with_stack=config.with_stack,
+            profile_memory=config.profile_memory,
+        )
+        self._profiler.prepare_trace()
+
+    def start(self, batch: int) -> None:
+        """Begin to keep, with the step of this batch."""
+        assert self._profiler is not None
+        self._profiler.start_trace()
+        self._recording = True
+        self._unwrap = self._wrap_actions(
+            lambda action, context: _FetchRange(context) if action.endswith(FETCH) else context
+        )
+        self._enter_step(batch)
+
+    def next_step(self, batch: int) -> None:
+        """End the range of the step before and begin that of this batch."""
+        self._leave_step()
+        self._enter_step(batch)
+
+    def stop(self, keep: bool) -> Path | None:
+        """End the trace and write it if it is kept.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        profiler, self._profiler = self._profiler, None
+        self._leave_step()
+        if self._unwrap is not None:
+            self._unwrap()
+            self._unwrap = None
+        if profiler is None:
+            return None
+        if not self._recording:
+            # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
+            profiler.start_trace()
+        self._recording = False
+        profiler.stop_trace()
+        if not keep:
+            return None
+        path = self._new_path()
+        profiler.export_chrome_trace(str(path))
+        if not path.is_file() or path.stat().st_size == 0:
+            raise OSError(f"torch wrote no trace to {path.name}: is the disk full?")
+        return path
+
+    def _enter_step(self, batch: int) -> None:
+        self._step = record_function(f"ProfilerStep#{batch}")
+        self._step.__enter__()  # type: ignore[no-untyped-call]
+
+    def _leave_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)

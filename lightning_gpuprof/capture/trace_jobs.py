@@ -1,0 +1,58 @@
+"""Hands finished traces to a process of their own, which compresses and analyses them at low priority."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+JOB_MODULE = "lightning_gpuprof.trace.job"
+
+
+class TraceJobs:
+    """Starts one process per trace, from a thread, so that the training thread does not wait for the start."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def submit(self, plain: Path, final: Path, facts: Path, start_step: int, stop_step: int) -> None:
+        """Compress ``plain`` to ``final`` and write the window's facts to ``facts``."""
+        arguments = [str(plain), str(final), str(facts), str(start_step), str(stop_step)]
+        thread = threading.Thread(target=self._launch, args=(arguments,), name="gpuprof-trace-job", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for all jobs, at most so long.
+
+        Returns:
+            How many are still running; they go on and finish their files by themselves.
+        """
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        running = 0
+        for process in self._processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                running += 1
+        return running
+
+    def _launch(self, arguments: list[str]) -> None:
+        package_parent = str(Path(__file__).resolve().parents[2])
+        paths = [package_parent, os.environ.get("PYTHONPATH", "")]
+        self._processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", JOB_MODULE, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)},
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it: the trace is to be whole
+            )
+        )
