@@ -1,0 +1,77 @@
+# All set-up and all checks. `make demo` and `make test` are enough on a fresh machine with Python >= 3.10 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The exact pin is what selects the right build: another spelling may fetch several GB.
+TORCH := $(shell grep -x 'torch==[0-9.]*' constraints.txt)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+export PYTHONUNBUFFERED := 1
+
+# The newest run of a configuration: runs are numbered by the logger and never written over.
+newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n 1)")
+
+# Spelling is checked in what people wrote, not in data or runs.
+PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench gpu clean
+
+help: ## This list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+
+setup: $(READY) ## The virtual environment with everything in it; done by the others when needed
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/pip || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing $(TORCH)"
+	@$(BIN)/python -m pip install --quiet $(TORCH)
+	@echo "Installing this package and the rest, in the versions of constraints.txt"
+	@$(BIN)/python -m pip install --quiet -e '.[dev,demo]' -c constraints.txt
+	@touch $@
+
+demo: $(READY) ## Train on the digits, print the report, apply its advice, train again, compare
+	@echo; echo "== 1/4  Train on the digits, batches loaded in the training process: configs/digits.yaml"
+	$(BIN)/python -m examples.digits fit --config configs/digits.yaml
+	@echo; echo "== 2/4  The same with the advice applied: configs/digits_fixed.yaml"
+	$(BIN)/python -m examples.digits fit --config configs/digits_fixed.yaml
+	@echo; echo "== 3/4  The report of the first run"
+	@run=$(call newest,digits); echo "gpuprof report $$run"; $(BIN)/gpuprof report "$$run"
+	@echo; echo "== 4/4  Before and after"
+	@before=$(call newest,digits); after=$(call newest,digits_fixed); \
+		echo "gpuprof compare $$before $$after"; $(BIN)/gpuprof compare "$$before" "$$after"
+	@echo; echo "Reports to open in a browser:"
+	@echo "  $(call newest,digits)/report.html"
+	@echo "  $(call newest,digits_fixed)/report.html"
+	@echo "TensorBoard with scalars, diagnosis and the trace:"
+	@echo "  $(BIN)/tensorboard --logdir runs"
+
+test: $(READY) ## All tests, the slow ones too
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## Style, types, the order of the rooms, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell $(PROSE)
+
+bench: $(READY) ## What the profiler costs, on the CPU; about three minutes
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py
+
+gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
+	@if $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then \
+		export CUDA_VISIBLE_DEVICES="$${CUDA_VISIBLE_DEVICES:-0}"; \
+		$(BIN)/python -m pytest -m gpu || [ $$? -eq 5 ] || exit 1; \
+		TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --accelerator gpu \
+			--json benchmarks/results/overhead-gpu.json; \
+	else \
+		echo "No GPU: torch finds no CUDA device here, so there is nothing to run. The GPU tests are skipped."; \
+	fi
+
+clean: ## Remove the environment, caches, data and runs
+	rm -rf $(VENV) data runs lightning_logs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache
+	find lightning_gpuprof tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

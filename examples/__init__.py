@@ -1,0 +1,1 @@
+"""Programs that show the profiler at work on real data; run them from the repository root."""
