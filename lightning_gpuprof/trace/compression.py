@@ -1,0 +1,88 @@
+"""From a trace file, plain or gzip, to a stream of JSON, and from a plain file to a compressed one."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_COPY_BYTES = 1 << 20
+
+
+def fastest_gzip() -> type[gzip.GzipFile]:
+    """Isal's reader and writer of gzip (0.8 to 1.6 GB/s) if it is installed, else that of the standard library."""
+    try:
+        from isal.igzip import IGzipFile
+    except ImportError:
+        return gzip.GzipFile
+    return cast("type[gzip.GzipFile]", IGzipFile)
+
+
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+"""What a broken gzip file raises while it is read; isal raises the same."""
+
+
+@contextmanager
+def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> Iterator[BinaryIO]:
+    """Open a trace; whether it is compressed is told by its first bytes, not by its name.
+
+    Args:
+        path: The file.
+        gzip_file: Class that reads gzip; the fastest by default.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    with path.open("rb") as file:
+        compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+        file.seek(0)
+        if not compressed:
+            yield file
+            return
+        with (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream:
+            yield cast(BinaryIO, stream)
+
+
+def compress(source: Path, target: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> None:
+    """Compress a file at level 1; the target appears complete or not at all, and the source stays.
+
+    Args:
+        source: The plain file.
+        target: The compressed file, replaced if it exists.
+        gzip_file: Class that writes gzip; the fastest by default.
+
+    Raises:
+        OSError: A file cannot be read or written.
+    """
+    writer = gzip_file or fastest_gzip()
+    with (
+        source.open("rb") as plain,
+        replacing(target) as file,
+        writer(filename="", mode="wb", compresslevel=1, fileobj=file) as packed,
+    ):
+        shutil.copyfileobj(plain, packed, _COPY_BYTES)
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file under a temporary name in the target's folder, renamed to the target if all went well.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # the source may be deleted next: the data must be there after a power cut
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

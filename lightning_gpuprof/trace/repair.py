@@ -1,0 +1,39 @@
+"""From almost-JSON to JSON: what some writers of traces get wrong, and only that."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|-?[A-Za-z][A-Za-z/]*', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_BAD_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_WORDS = frozenset({"true", "false", "null"})
+
+
+def repaired(text: bytes) -> bytes:
+    r"""Make a trace readable that breaks the rules of JSON.
+
+    - Bare words such as ``N/A``, ``nan`` and ``-inf`` become ``null``.
+    - Raw control characters inside strings are escaped, and so are backslashes that escape nothing (``C:\Users``).
+    - Bytes that are not UTF-8 are taken as latin-1, which never fails.
+
+    Args:
+        text: The whole document.
+
+    Returns:
+        UTF-8. A document that is cut off stays so.
+    """
+    try:
+        characters = text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        characters = text.decode("latin-1")
+    return _TOKEN.sub(_repaired_token, characters).encode("utf-8", "surrogatepass")
+
+
+def _repaired_token(match: re.Match[str]) -> str:
+    token = match[0]
+    if token[0] == '"':
+        if "\\" in token:
+            token = _BAD_ESCAPE.sub(lambda escape: escape[0] if escape[1] else "\\\\", token)
+        return _CONTROL.sub(lambda control: f"\\u{ord(control[0]):04x}", token)
+    return token if token in _WORDS or token.lstrip("-")[0].isdigit() else "null"

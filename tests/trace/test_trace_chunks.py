@@ -1,0 +1,45 @@
+"""The cutter: pieces hold whole events, and none is much larger than a block."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from tiny_traces import kineto_text, span, training_step
+
+from lightning_gpuprof.trace.chunks import Pieces
+
+MANY = [span("cpu_op", f"op {i} }},{{ ]", i, 1, External_id=i) for i in range(300)]
+
+
+@pytest.mark.parametrize("block_bytes", [400, 1000, 5000])
+def test_pieces_hold_every_event_once_and_in_order(block_bytes: int) -> None:
+    text = kineto_text(MANY, traceName="x").encode()
+    *pieces, last = Pieces(io.BytesIO(text), block_bytes=block_bytes)
+    events = [event for piece in pieces for event in json.loads(piece)]
+    document = json.loads(last)
+    assert events + document["traceEvents"] == MANY
+    assert document["traceName"] == "x"
+    assert document["deviceProperties"] == [{"id": 0}, {"id": 1}]
+
+
+def test_no_piece_is_much_larger_than_a_block() -> None:
+    text = kineto_text(MANY).encode()
+    largest = max(len(json.dumps(event)) for event in MANY) + 20
+    pieces = list(Pieces(io.BytesIO(text), block_bytes=2000))
+    assert len(pieces) > 10
+    assert max(map(len, pieces)) < 2000 + 2 * largest + len(kineto_text([]))
+
+
+def test_bytes_read_are_counted() -> None:
+    text = kineto_text(training_step()).encode()
+    pieces = Pieces(io.BytesIO(text), block_bytes=100)
+    assert pieces.bytes_read == 0
+    assert list(pieces)
+    assert pieces.bytes_read == len(text)
+
+
+def test_text_without_events_is_one_piece() -> None:
+    assert list(Pieces(io.BytesIO(b'{"a": [1, 2]}'), block_bytes=4)) == [b'{"a": [1, 2]}']
+    assert list(Pieces(io.BytesIO(b""))) == [b""]

@@ -1,0 +1,65 @@
+"""Reading and writing gzip, with the fast writer and without it."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.trace.compression import compress, fastest_gzip, open_json, replacing
+
+
+@pytest.mark.parametrize("reader", [gzip.GzipFile, fastest_gzip()])
+@pytest.mark.parametrize("writer", [gzip.GzipFile, fastest_gzip()])
+def test_what_is_compressed_reads_back(tmp_path: Path, writer: type, reader: type) -> None:
+    source, target = tmp_path / "a.json", tmp_path / "a.json.gz"
+    source.write_bytes(b'{"traceEvents": []}' * 100_000)
+    compress(source, target, gzip_file=writer)
+    with open_json(target, gzip_file=reader) as stream:
+        assert stream.read() == source.read_bytes()
+    assert target.stat().st_size < source.stat().st_size / 10
+    assert gzip.decompress(target.read_bytes()) == source.read_bytes()
+
+
+def test_the_fast_writer_is_used_where_it_is_installed() -> None:
+    isal = pytest.importorskip("isal.igzip")
+    assert fastest_gzip() is isal.IGzipFile
+
+
+class FullDisk(gzip.GzipFile):
+    def write(self, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_source_and_nothing_else(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.json", tmp_path / "a.json.gz"
+    source.write_text("{}")
+    with pytest.raises(OSError, match="No space left"):
+        compress(source, target, gzip_file=FullDisk)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "facts.json"
+    target.write_text("old")
+
+    def interrupted() -> None:
+        with replacing(target) as file:
+            file.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_replacement_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    with replacing(tmp_path / "made") as file:
+        file.write(b"x")
+    assert sys.platform == "win32" or (tmp_path / "made").stat().st_mode == plain.stat().st_mode
