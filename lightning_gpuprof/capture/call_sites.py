@@ -1,0 +1,154 @@
+"""From the training thread's stack, looked at from another thread, to counts of the user's source lines per slot."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePath
+from types import FrameType
+
+from lightning_gpuprof.model.journal import CallSites
+
+_HAND_OVER_NS = 10_000_000_000
+_PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+# Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
+_FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
+# Code without a file that the user nevertheless typed.
+_TYPED = ("<ipython-input", "<stdin>")
+# What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
+_FIT_FUNCTION = "fit"
+_FIT_FILE = ("trainer", "trainer.py")
+
+
+class UserCode:
+    """Tells the user's source files from those of libraries, and names a place in them.
+
+    A file is a library's if it lies in ``site-packages`` or ``dist-packages`` or below one of ``library_roots``, and
+    if it is no file at all (``<frozen importlib._bootstrap>``, ``<string>``); what is typed into a notebook is the
+    user's.
+
+    Args:
+        cwd: Folder to which paths are shown relative; a file elsewhere is shown as ``folder/file.py``.
+        library_roots: Folders that hold no code of the user.
+    """
+
+    def __init__(self, *, cwd: str, library_roots: Iterable[str]) -> None:
+        self._cwd = PurePath(cwd)
+        self._roots = tuple(PurePath(root) for root in library_roots)
+        self._shown: dict[str, str] = {}
+        """File name as in the code object -> path as shown, empty for a library's."""
+
+    @classmethod
+    def of_this_process(cls) -> UserCode:
+        """With the working folder and the libraries of the running interpreter."""
+        try:
+            cwd = str(Path.cwd())
+        except OSError:  # the folder was deleted
+            cwd = ""
+        paths = sysconfig.get_paths()
+        found = [paths["stdlib"], paths["platstdlib"], str(Path(os.__file__).parent), str(Path(__file__).parents[1])]
+        for name in _FRAMEWORKS:
+            found += [str(folder) for folder in getattr(sys.modules.get(name), "__path__", ())]
+        return cls(cwd=cwd, library_roots={*found, *(os.path.realpath(root) for root in found)})
+
+    def site_of(self, frame: FrameType | None) -> str | None:
+        """``path:line function`` of the innermost frame of the user's code that ``fit`` runs.
+
+        None if there is none: the frames that have called ``fit`` do not count.
+        """
+        shown = self._shown
+        while frame is not None:
+            code = frame.f_code
+            path = shown.get(code.co_filename)
+            if path is None:
+                path = shown[code.co_filename] = self._show(code.co_filename)
+            if path:
+                return f"{path}:{frame.f_lineno} {code.co_name}"
+            if code.co_name == _FIT_FUNCTION and PurePath(code.co_filename).parts[-2:] == _FIT_FILE:
+                return None
+            frame = frame.f_back
+        return None
+
+    def _show(self, filename: str) -> str:
+        if filename.startswith("<"):
+            return filename if filename.startswith(_TYPED) else ""
+        path = PurePath(os.path.normpath(self._cwd / filename))
+        if not _PACKAGE_FOLDERS.isdisjoint(path.parts) or any(path.is_relative_to(root) for root in self._roots):
+            return ""
+        if path.is_relative_to(self._cwd):
+            return path.relative_to(self._cwd).as_posix()
+        return PurePath(*path.parts[-2:]).as_posix()
+
+
+class CallSiteSampler:
+    """Looks at where the training thread is, and counts per slot and place in the user's code.
+
+    It can look only when the training thread lets go of the interpreter: in a blocking call, in a tensor operation,
+    or when its time slice ends. So counts tell where time is *waited* well, and where Python is computed roughly.
+
+    Args:
+        thread_id: ``threading.get_ident()`` of the training thread.
+        current_slot: Id of the slot that time is charged to at this moment; negative if there is none, and then
+            nothing is counted.
+        interval_s: Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that
+            looks do not keep step with the training steps.
+        user_code: Tells the user's files from others; default: those of this interpreter.
+    """
+
+    name = "call_sites"
+
+    def __init__(
+        self,
+        thread_id: int,
+        current_slot: Callable[[], int],
+        interval_s: float = 0.1,
+        *,
+        user_code: UserCode | None = None,
+    ) -> None:
+        self.interval_s = interval_s
+        self._mean_interval_s = interval_s
+        self._thread_id = thread_id
+        self._current_slot = current_slot
+        self._user_code = user_code
+        self._random = random.Random(0)  # of its own: the user's generators are left as found
+        self._counts: dict[int, dict[str, int]] = {}
+        self._handed_over_ns: int | None = None
+
+    def open(self) -> None:
+        """Learn which files are the user's; it takes a millisecond, which is not for the training thread."""
+        if self._user_code is None:
+            self._user_code = UserCode.of_this_process()
+
+    def sample(self, t_ns: int) -> Sequence[CallSites]:
+        """Look once; every 10 s hand over the counts since the record before."""
+        self.interval_s = self._mean_interval_s * self._random.uniform(0.5, 1.5)
+        self._look()
+        if self._handed_over_ns is None:
+            self._handed_over_ns = t_ns
+        if t_ns - self._handed_over_ns < _HAND_OVER_NS:
+            return ()
+        self._handed_over_ns = t_ns
+        return self._take()
+
+    def close(self) -> Sequence[CallSites]:
+        """Hand over the rest."""
+        return self._take()
+
+    def _look(self) -> None:
+        assert self._user_code is not None
+        slot = self._current_slot()
+        # The frame lives only within the call: one that is kept would keep the step's tensors alive.
+        place = self._user_code.site_of(sys._current_frames().get(self._thread_id))
+        if place is None or slot < 0 or self._current_slot() != slot:
+            return
+        in_slot = self._counts.setdefault(slot, {})
+        in_slot[place] = in_slot.get(place, 0) + 1
+
+    def _take(self) -> Sequence[CallSites]:
+        if not self._counts:
+            return ()
+        counts, self._counts = self._counts, {}
+        return (CallSites(counts=counts),)

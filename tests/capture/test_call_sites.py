@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode
+from lightning_gpuprof.capture.recorder import Reading, Recorder
+from lightning_gpuprof.model.journal import CallSites
+
+HERE = Path(__file__)
+SECOND = 1_000_000_000
+PATIENCE_S = 30.0
+
+
+class Blocked:
+    """A thread that runs a function until it is let go, as training runs and waits."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], object]) -> None:
+        self._entered, self._let_go = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=lambda: work(self._wait))
+        self.thread.start()
+        assert self._entered.wait(PATIENCE_S)
+
+    def _wait(self) -> None:
+        self._entered.set()
+        assert self._let_go.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        self._let_go.set()
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def blocked() -> Iterator[Callable[[Callable[[Callable[[], None]], object]], int]]:
+    running: list[Blocked] = []
+
+    def start(work: Callable[[Callable[[], None]], object]) -> int:
+        running.append(Blocked(work))
+        ident = running[-1].thread.ident
+        assert ident is not None
+        return ident
+
+    yield start
+    for each in running:
+        each.end()
+
+
+Start = Callable[[Callable[[Callable[[], None]], object]], int]
+
+
+def program(folder: Path, name: str, function: str = "training_step") -> Callable[[Callable[[], None]], object]:
+    """A function in a file of its own that calls what it is given, in its second line."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = f"def {function}(wait):\n    return wait()\n"
+    path.write_text(source)
+    names: dict[str, Callable[[Callable[[], None]], object]] = {}
+    exec(compile(source, str(path), "exec"), names)
+    return names[function]
+
+
+def frame_of_code_in(filename: str) -> FrameType:
+    """A frame of a function ``f`` in a file of that name, called by nobody but the standard library."""
+    names: dict[str, Callable[[], FrameType]] = {"frame": sys._getframe}
+    exec(compile("def f(): return frame()", filename, "exec"), names)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(names["f"]).result(PATIENCE_S)
+
+
+def user_code(cwd: Path) -> UserCode:
+    """As in a real process, with this test's own waiting around the work hidden like a library."""
+    return UserCode(cwd=str(cwd), library_roots=[str(Path(threading.__file__).parent), str(HERE.parent)])
+
+
+def looks(thread: int, code: UserCode, times: int = 1, slot: int = 3) -> dict[int, dict[str, int]]:
+    sampler = CallSiteSampler(thread, lambda: slot, user_code=code)
+    sampler.open()
+    for _ in range(times):
+        assert list(sampler.sample(0)) == []
+    records = list(sampler.close())
+    return records[0].counts if records else {}
+
+
+def test_the_innermost_line_of_the_user_s_code_is_counted(blocked: Start, tmp_path: Path) -> None:
+    outer, inner = program(tmp_path, "train.py", "main"), program(tmp_path, "models/net.py", "forward")
+    thread = blocked(lambda wait: outer(lambda: inner(wait)))
+    assert looks(thread, user_code(tmp_path), times=4) == {3: {"models/net.py:2 forward": 4}}
+
+
+def test_libraries_below_the_user_s_line_are_passed_over(blocked: Start, tmp_path: Path) -> None:
+    user = program(tmp_path, "train.py")
+    library = program(tmp_path, "venv/lib/python3.11/site-packages/torch/nn/modules/module.py", "_call_impl")
+    packaged = program(tmp_path, "usr/lib/python3/dist-packages/numpy/core.py", "add")
+    thread = blocked(lambda wait: user(lambda: library(lambda: packaged(lambda: wait()))))
+    assert looks(thread, user_code(tmp_path)) == {3: {"train.py:2 training_step": 1}}
+
+
+def test_a_file_outside_of_the_working_folder_is_shown_with_its_folder(blocked: Start, tmp_path: Path) -> None:
+    user = program(tmp_path, "elsewhere/pkg/data.py")
+    cwd = tmp_path / "project"
+    cwd.mkdir()
+    thread = blocked(lambda wait: user(wait))
+    assert looks(thread, user_code(cwd)) == {3: {"pkg/data.py:2 training_step": 1}}
+
+
+def test_without_a_line_of_the_user_nothing_is_counted(blocked: Start, tmp_path: Path) -> None:
+    library = program(tmp_path, "site-packages/lib.py")
+    thread = blocked(lambda wait: library(wait))
+    assert looks(thread, user_code(tmp_path)) == {}
+
+
+def test_the_script_s_call_of_fit_is_no_place_in_a_step(blocked: Start, tmp_path: Path) -> None:
+    script = program(tmp_path, "train.py", "main")
+    stage = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", "fit")
+    hook = program(tmp_path, "model.py", "training_step")
+    save = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", "save_checkpoint")
+    outside = blocked(lambda wait: script(lambda: stage(wait)))
+    inside = blocked(lambda wait: script(lambda: stage(lambda: hook(lambda: save(wait)))))
+    assert looks(outside, user_code(tmp_path)) == {}
+    assert looks(inside, user_code(tmp_path)) == {3: {"model.py:2 training_step": 1}}
+
+
+@pytest.mark.parametrize(
+    ("filename", "shown"),
+    [
+        ("<frozen importlib._bootstrap>", None),
+        ("<string>", None),
+        ("<eval_with_key>.3", None),
+        ("<ipython-input-3-0123>", "<ipython-input-3-0123>:1 f"),
+        ("<stdin>", "<stdin>:1 f"),
+        ("/project/a.py", "a.py:1 f"),
+        ("/project/../library/a.py", None),
+        ("sub/a.py", "sub/a.py:1 f"),
+    ],
+)
+def test_code_without_a_file_is_the_user_s_only_if_typed(filename: str, shown: str | None) -> None:
+    frame = frame_of_code_in(filename)
+    code = UserCode(cwd="/project", library_roots=["/library", str(Path(threading.__file__).parent)])
+    assert code.site_of(frame) == shown
+
+
+def test_this_interpreter_s_libraries_and_this_package_are_not_the_user_s(tmp_path: Path) -> None:
+    code = UserCode.of_this_process()
+    for owner in (json.__file__, pytest.__file__, sys.modules[UserCode.__module__].__file__):
+        assert code.site_of(frame_of_code_in(str(owner))) is None
+    assert code.site_of(frame_of_code_in(str(tmp_path / "train.py"))) is not None
+
+
+def test_looks_are_counted_per_slot(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    slots = iter([1, 1, 2, 2, 1, 1])  # each look asks before and after
+    sampler = CallSiteSampler(thread, lambda: next(slots), user_code=user_code(tmp_path))
+    for _ in range(3):
+        sampler.sample(0)
+    (record,) = sampler.close()
+    assert record.counts == {1: {"train.py:2 training_step": 2}, 2: {"train.py:2 training_step": 1}}
+
+
+def test_a_look_during_which_the_slot_changed_is_dropped(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    slots = iter([1, 2])
+    sampler = CallSiteSampler(thread, lambda: next(slots), user_code=user_code(tmp_path))
+    sampler.sample(0)
+    assert list(sampler.close()) == []
+
+
+def test_outside_of_all_slots_nothing_is_counted(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    assert looks(thread, user_code(tmp_path), slot=-1) == {}
+
+
+def test_a_thread_that_has_ended_is_no_error(tmp_path: Path) -> None:
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join(PATIENCE_S)
+    sampler = CallSiteSampler(-1, lambda: 1, user_code=user_code(tmp_path))
+    assert list(sampler.sample(0)) == []
+    assert list(sampler.close()) == []
+
+
+def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
+    records: list[CallSites] = []
+    for tenth in range(250):
+        records += sampler.sample(tenth * SECOND // 10)
+    records += sampler.close()
+    assert len(records) == 3
+    assert sum(record.counts[1]["train.py:2 training_step"] for record in records) == 250
+    assert list(sampler.close()) == []
+
+
+def test_intervals_vary_around_the_mean_and_leave_the_user_s_generator_alone(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    sampler = CallSiteSampler(thread, lambda: 1, 0.1, user_code=user_code(tmp_path))
+    before = random.getstate()
+    intervals: list[float] = []
+    for _ in range(1000):
+        sampler.sample(0)
+        intervals.append(sampler.interval_s)
+    assert random.getstate() == before
+    assert min(intervals) >= 0.05
+    assert max(intervals) <= 0.15
+    assert sum(intervals) / len(intervals) == pytest.approx(0.1, rel=0.05)
+    assert len(set(intervals)) > 900
+
+
+def test_a_look_keeps_nothing_of_the_step_alive(tmp_path: Path) -> None:
+    class Tensor:
+        pass
+
+    seen: list[weakref.ref[Tensor]] = []
+
+    def step(wait: Callable[[], None]) -> None:
+        tensor = Tensor()
+        seen.append(weakref.ref(tensor))
+        wait()
+
+    training = Blocked(step)
+    assert training.thread.ident is not None
+    sampler = CallSiteSampler(training.thread.ident, lambda: 1, user_code=UserCode(cwd="/", library_roots=[]))
+    gc.disable()
+    try:
+        sampler.sample(0)
+        assert seen[0]() is not None
+        training.end()
+        assert seen[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
+    source = "def training_step(done):\n    while not done():\n        sum(range(1000))\n"
+    path = tmp_path / "train.py"
+    path.write_text(source)
+    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
+    exec(compile(source, str(path), "exec"), names)
+    readings: list[Reading] = []
+    slot_was_asked = 0
+
+    def current_slot() -> int:
+        nonlocal slot_was_asked
+        slot_was_asked += 1
+        return 5
+
+    training = threading.Thread(target=names["training_step"], args=(lambda: slot_was_asked >= 40,))
+    training.start()
+    assert training.ident is not None
+    sampler = CallSiteSampler(training.ident, current_slot, 0.001, user_code=user_code(tmp_path))
+    recorder = Recorder([sampler], readings.append)
+    recorder.start()
+    training.join(PATIENCE_S)
+    recorder.stop(PATIENCE_S)
+    (record,) = readings
+    assert isinstance(record, CallSites)
+    assert record.counts.keys() == {5}
+    assert record.counts[5].keys() <= {"train.py:2 training_step", "train.py:3 training_step"}
+    assert sum(record.counts[5].values()) >= 10
+    assert not [thread for thread in threading.enumerate() if thread.name == "gpuprof-call_sites"]
