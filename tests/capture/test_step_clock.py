@@ -1,0 +1,266 @@
+"""The clock on a fake time: every nanosecond goes to exactly one slot."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.capture.step_clock import NEVER, NULL_CONTEXT, ClosedSegment, ClosedStep, StepClock
+from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
+
+
+class FakeTime:
+    """A clock that only moves when told."""
+
+    def __init__(self) -> None:
+        self.wall = 1000
+        self.cpu = 0
+
+    def spend(self, wall: int, cpu: int | None = None) -> None:
+        self.wall += wall
+        self.cpu += wall if cpu is None else cpu
+
+    def clock(self, cpu_every_ns: int = NEVER) -> StepClock:
+        clock = StepClock(now=lambda: self.wall, cpu_now=lambda: self.cpu, cpu_every_ns=cpu_every_ns)
+        return clock
+
+
+def drain(clock: StepClock) -> list[ClosedStep | ClosedSegment]:
+    taken = list(clock.closed)
+    clock.closed.clear()
+    return taken
+
+
+def test_nested_contexts_are_charged_exclusively() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    outer = clock.context(clock.slot("outer", "optimizer"))
+    inner = clock.context(clock.slot("inner", "forward"))
+    clock.begin_step()
+    with outer:
+        time.spend(5)
+        with inner:
+            time.spend(7)
+            with inner:  # the same action within itself
+                time.spend(2)
+        time.spend(3)
+    time.spend(1)
+    clock.begin_step()
+    setup, step = drain(clock)
+    assert isinstance(setup, ClosedSegment)
+    assert isinstance(step, ClosedStep)
+    assert step.charged[clock.slot("outer", "optimizer")] == 8
+    assert step.charged[clock.slot("inner", "forward")] == 9
+    assert step.charged[clock.loop_slot] == 1
+    assert sum(step.charged) == step.end_ns - step.start_ns == 18
+
+
+def test_segments_and_steps_follow_each_other_without_a_hole() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    time.spend(11)
+    clock.begin_epoch(0)
+    for _ in range(3):
+        clock.begin_step()
+        time.spend(4)
+    clock.end_epoch()
+    time.spend(6)
+    clock.begin_epoch(1)
+    clock.begin_step()
+    time.spend(2)
+    clock.end_epoch()
+    clock.open_segment("teardown")
+    time.spend(9)
+    clock.open_segment(None)
+    pieces = drain(clock)
+    assert [p.kind if isinstance(p, ClosedSegment) else "step" for p in pieces] == [
+        "setup",
+        "step",
+        "step",
+        "step",
+        "epoch_gap",
+        "step",
+        "epoch_gap",
+        "teardown",
+    ]
+    assert pieces[0].start_ns == 1000
+    assert pieces[-1].end_ns == time.wall
+    for before, after in zip(pieces, pieces[1:], strict=False):
+        assert before.end_ns == after.start_ns
+    for piece in pieces:
+        assert sum(piece.charged) == piece.end_ns - piece.start_ns
+    steps = [p for p in pieces if isinstance(p, ClosedStep)]
+    assert [s.batch for s in steps] == [0, 1, 2, 3]
+    assert [s.epoch for s in steps] == [0, 0, 0, 1]
+    assert [s.flags & ~CPU_SAMPLED for s in steps] == [FIRST_OF_EPOCH, 0, LAST_OF_EPOCH, FIRST_OF_EPOCH | LAST_OF_EPOCH]
+
+
+def test_a_fetch_without_a_batch_is_no_step() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.begin_step()
+    time.spend(4)
+    clock.begin_step()
+    time.spend(3)
+    clock.cancel_step()
+    clock.end_epoch()
+    clock.open_segment(None)
+    _, step, gap = drain(clock)
+    assert isinstance(step, ClosedStep)
+    assert isinstance(gap, ClosedSegment)
+    assert (gap.kind, gap.end_ns - gap.start_ns) == ("epoch_gap", 3)
+    assert clock.counters() == (0, 0)
+
+
+def test_time_after_an_action_can_be_given_a_name() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    tail = clock.slot("after logging", "logging")
+    end = clock.context(clock.slot("hook", "callbacks"), then=tail)
+    clock.begin_step()
+    with end:
+        time.spend(2)
+    time.spend(5)
+    clock.begin_step()
+    step = drain(clock)[1]
+    assert step.charged[tail] == 5
+    assert step.charged[clock.slot("hook", "callbacks")] == 2
+
+
+def test_a_marker_names_the_time_that_follows_and_has_no_inside() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    tail = clock.slot("after logging", "logging")
+    mark = clock.mark(tail)
+    clock.begin_step()
+    time.spend(1)
+    with mark:
+        time.spend(2)
+    time.spend(3)
+    clock.begin_step()
+    step = drain(clock)[1]
+    assert step.charged[clock.loop_slot] == 1
+    assert step.charged[tail] == 5
+
+
+def test_optimizer_steps_are_counted_where_they_end_and_resumed_counters_go_on() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    update = clock.context(clock.slot("update", "optimizer"), counts=True)
+    clock.begin_training(9, 40)
+    for stepping in (True, False, True):
+        clock.begin_step()
+        if stepping:
+            with update:
+                time.spend(1)
+    clock.begin_step()
+    steps = [p for p in drain(clock) if isinstance(p, ClosedStep)]
+    assert [s.batch for s in steps] == [10, 11, 12]
+    assert [s.global_step for s in steps] == [40, 41, 41]
+    assert clock.counters() == (13, 42)
+
+
+def test_cpu_time_is_read_in_sampled_steps_only() -> None:
+    time = FakeTime()
+    clock = time.clock(cpu_every_ns=100)
+    slot = clock.slot("forward", "forward")
+    plain, sampled = clock.context(slot), clock.context(slot, cpu=True)
+    modes: list[bool] = []
+    clock.set_cpu_mode_listener(modes.append)
+    for _ in range(4):
+        clock.begin_step()
+        with sampled if modes and modes[-1] else plain:
+            time.spend(60, cpu=20)
+    clock.begin_step()
+    steps = [p for p in drain(clock) if isinstance(p, ClosedStep)]
+    assert [bool(s.flags & CPU_SAMPLED) for s in steps] == [True, False, True, False]
+    for step in steps:
+        assert step.charged[slot] == 60
+        assert (step.cpu_charged is not None) == bool(step.flags & CPU_SAMPLED)
+        if step.cpu_charged is not None:
+            assert step.cpu_charged[slot] == 20
+    assert modes == [True, False, True, False, True]
+
+
+def test_the_listener_is_called_only_from_the_step_it_asked_for_and_its_time_is_ours() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    update = clock.context(clock.slot("update", "optimizer"), counts=True)
+    calls: list[tuple[int, int]] = []
+
+    def listener(batch: int, global_step: int, now_ns: int) -> int:
+        calls.append((batch, global_step))
+        time.spend(50)
+        return global_step + 3
+
+    clock.listen(listener, 2)
+    for _ in range(7):
+        clock.begin_step()
+        with update:
+            time.spend(1)
+    clock.begin_step()
+    assert calls == [(2, 2), (5, 5)]
+    steps = [p for p in drain(clock) if isinstance(p, ClosedStep)]
+    assert [s.charged[clock.own_slot] for s in steps] == [0, 0, 50, 0, 0, 50, 0]
+    assert all(sum(s.charged) == s.end_ns - s.start_ns for s in steps)
+
+
+def test_profiled_steps_are_those_that_begin_or_end_under_a_window() -> None:
+    time = FakeTime()
+    clock = time.clock()
+
+    def listener(batch: int, global_step: int, now_ns: int) -> int:
+        if batch == 1:
+            clock.set_profiled(True)
+        if batch == 3:
+            clock.set_profiled(False)
+        return 0
+
+    clock.listen(listener, 0)
+    for _ in range(6):
+        clock.begin_step()
+        time.spend(1)
+    profiled = [bool(s.flags & PROFILED) for s in drain(clock) if isinstance(s, ClosedStep)]
+    # Step 3 begins by stopping the trace, which costs it time.
+    assert profiled == [False, True, True, True, False]
+
+
+def test_a_level_left_open_by_an_exception_does_not_spoil_the_next_step() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    lost = clock.context(clock.slot("manual optimizer", "optimizer"))
+    clock.begin_epoch(0)
+    clock.begin_step()
+    lost.__enter__()
+    time.spend(3)
+    clock.begin_step()
+    time.spend(4)
+    clock.begin_step()
+    steps = [p for p in drain(clock) if isinstance(p, ClosedStep)]
+    assert steps[0].charged[clock.slot("manual optimizer", "optimizer")] == 3
+    assert steps[1].charged[clock.loop_slot] == 4
+
+
+def test_a_slot_made_within_a_step_has_its_place_at_once() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.begin_step()
+    late = clock.slot("late", "forward")
+    with clock.context(late):
+        time.spend(2)
+    clock.begin_step()
+    assert drain(clock)[1].charged[late] == 2
+    assert clock.slot("late", "forward") == late
+    assert [s.id for s in clock.slots] == list(range(len(clock.slots)))
+
+
+def test_the_null_context_lets_exceptions_through() -> None:
+    try:
+        with NULL_CONTEXT:
+            raise KeyError("x")
+    except KeyError:
+        return
+    raise AssertionError("the exception was swallowed")
+
+
+def test_measuring_the_cost_of_an_edge_charges_nothing() -> None:
+    clock = StepClock()
+    assert clock.cost_of_one_edge_ns(rounds=10) > 0
+    assert not clock.closed

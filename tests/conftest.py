@@ -1,0 +1,33 @@
+"""Fixtures for all tests: the shared real traces, and the promise that no thread of ours outlives a test."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("GPUPROF_TEST_GPUS", ""))
+os.environ.pop("GPUPROF", None)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Every thread that we start ends with what started it."""
+    before = set(threading.enumerate())
+    yield
+    left = [t for t in threading.enumerate() if t not in before and t.name.startswith("gpuprof")]
+    for thread in left:
+        thread.join(2)
+    assert [t.name for t in left if t.is_alive()] == []
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with real traces beside the checkout; tests that need it are skipped where it is absent."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared with real traces is not here")
+    return folder

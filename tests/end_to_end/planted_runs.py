@@ -1,0 +1,151 @@
+"""Small real fits with sleeps of known size planted at a place of choice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.report import Report
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+
+class Sleepy(Dataset[torch.Tensor]):
+    """Random rows; each item may sleep."""
+
+    def __init__(self, size: int, item_s: float = 0.0) -> None:
+        self.size = size
+        self.item_s = item_s
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.item_s:
+            time.sleep(self.item_s)
+        return torch.full((8,), float(index))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """The same without a length."""
+
+    def __init__(self, size: int, item_s: float = 0.0) -> None:
+        self.rows = Sleepy(size, item_s)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self.rows[i] for i in range(len(self.rows)))
+
+
+class Planted(pl.LightningModule):
+    """A small model whose hooks sleep as told.
+
+    Args:
+        sleeps: Hook name → seconds. ``backward`` sleeps within the backward pass, ``step`` within the optimizer.
+        manual: Manual optimization.
+        none_every: ``training_step`` returns None in every so many-th batch.
+    """
+
+    def __init__(self, sleeps: dict[str, float] | None = None, *, manual: bool = False, none_every: int = 0) -> None:
+        super().__init__()
+        self.sleeps = sleeps or {}
+        self.layer = nn.Linear(8, 1)
+        self.automatic_optimization = not manual
+        self.none_every = none_every
+        self.grads_before: list[bool] = []
+
+    def nap(self, name: str) -> None:
+        if name in self.sleeps:
+            time.sleep(self.sleeps[name])
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if isinstance(batch, dict):
+            batch = next(iter(batch.values()))
+        self.nap("training_step")
+        loss = self.layer(batch).square().mean()
+        if "backward" in self.sleeps:
+            loss.register_hook(lambda grad: self.nap("backward"))
+        self.log("loss", loss)
+        if not self.automatic_optimization:
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            return None
+        if self.none_every and batch_idx % self.none_every == 0:
+            return None
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.nap("validation_step")
+        self.log("val_loss", self.layer(batch).square().mean())
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.nap("on_train_batch_start")
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.nap("on_after_batch_transfer")
+        return batch
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        self.nap("zero_grad")
+        optimizer.zero_grad()
+
+    def configure_gradient_clipping(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        self.nap("clip")
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=1e-9)
+        if "step" in self.sleeps:
+            optimizer.register_step_pre_hook(lambda *_: self.nap("step"))
+        return optimizer
+
+
+def trainer_for(folder: Path, callbacks: list[pl.Callback], **options: Any) -> pl.Trainer:
+    settings: dict[str, Any] = {
+        "max_epochs": 1,
+        "accelerator": "cpu",
+        "default_root_dir": str(folder),
+        "callbacks": callbacks,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "logger": False,
+        "num_sanity_val_steps": 0,
+        "limit_val_batches": 0,
+    }
+    return pl.Trainer(**{**settings, **options})
+
+
+def fit(
+    folder: Path,
+    model: pl.LightningModule | None = None,
+    loader: Any = None,
+    *,
+    profiler: GpuProfiler | None = None,
+    callbacks: list[pl.Callback] | None = None,
+    val_loader: Any = None,
+    before: Callable[[pl.Trainer], None] | None = None,
+    **options: Any,
+) -> Report:
+    """Run a fit with the profiler and return its report."""
+    profiler = profiler or quiet_profiler()
+    trainer = trainer_for(folder, [profiler, *(callbacks or [])], **options)
+    if before is not None:
+        before(trainer)
+    loader = DataLoader(Sleepy(20), batch_size=1) if loader is None else loader
+    trainer.fit(model or Planted(), loader, val_loader)
+    assert profiler.report is not None
+    return profiler.report
+
+
+def quiet_profiler(**options: Any) -> GpuProfiler:
+    return GpuProfiler(**{"windows": [], "nvml": False, "host": False, "reports": ["json"], **options})
+
+
+def phase_s(report: Report, phase: str) -> float:
+    return next(row.total_s for row in report.phases if row.phase == phase)
