@@ -27,9 +27,9 @@ setup: $(READY) ## The virtual environment with everything in it; done by the ot
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing $(TORCH)"
-	@$(BIN)/python -m pip install --quiet $(TORCH)
+	@$(BIN)/python -m pip install -qq $(TORCH)
 	@echo "Installing this package and the rest, in the versions of constraints.txt"
-	@$(BIN)/python -m pip install --quiet -e '.[dev,demo]' -c constraints.txt
+	@$(BIN)/python -m pip install -qq -e '.[dev,demo]' -c constraints.txt
 	@touch $@
 
 demo: $(READY) ## Train on the digits, print the report, apply its advice, train again, compare
