@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import lightning_gpuprof
 from lightning_gpuprof import pipeline
@@ -60,14 +60,14 @@ class GpuProfiler(Callback):
 
     def __init__(
         self,
-        windows: Union[list[Union[int, tuple[int, int]]], tuple[int, int], int, None] = None,  # noqa: UP007
-        trace: Union[bool, TraceConfig] = True,  # noqa: UP007
-        nvml: Union[bool, NvmlConfig] = True,  # noqa: UP007
-        host: Union[bool, HostConfig] = True,  # noqa: UP007
-        dirpath: Union[str, None] = None,  # noqa: UP007
-        log_every_n_steps: Union[int, None] = None,  # noqa: UP007
-        reports: Union[list[str], None] = None,  # noqa: UP007
-        baseline: Union[str, None] = None,  # noqa: UP007
+        windows: list[int | tuple[int, int]] | tuple[int, int] | int | None = None,
+        trace: bool | TraceConfig = True,
+        nvml: bool | NvmlConfig = True,
+        host: bool | HostConfig = True,
+        dirpath: str | None = None,
+        log_every_n_steps: int | None = None,
+        reports: list[str] | None = None,
+        baseline: str | None = None,
         enabled: bool = True,
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)

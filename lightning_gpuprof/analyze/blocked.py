@@ -18,28 +18,27 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     """Blocked time of the phases in which the model works, largest first.
 
     Blocked = exclusive wall time minus exclusive CPU time of the training thread, not below 0, over steady steps in
-    which both were read. Threads that compute for the training thread (intra-op parallelism) make it *wait* while
-    others work: with several torch threads a part of the difference is that wait.
+    which both were read. Time for which the thread was ready to run but had no CPU is no blocking: where the kernel
+    tells it, all of it is taken off these phases, in proportion. Threads that compute for the training thread
+    (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 
     Returns:
         None if fewer than ten steady steps were sampled.
     """
-    order = {int(batch): index for index, batch in enumerate(journal.steps.batch)}
-    sampled = [(m, order[int(b)]) for m, b in enumerate(journal.cpu.batch) if int(b) in order]
-    sampled = [(m, index) for m, index in sampled if steady[index]]
-    if len(sampled) < MIN_SAMPLES:
+    rows, indices = _sampled(journal, steady)
+    if len(rows) < MIN_SAMPLES:
         return None
-    rows = np.array([m for m, _ in sampled])
-    indices = np.array([index for _, index in sampled])
     period = journal.steps.period_ns[indices]
+    idle = {phase: np.maximum(phases[phase][indices] - _cpu(journal, phase)[rows], 0) for phase in COMPUTE_PHASES}
+    delay = journal.cpu.run_delay_ns
+    if delay is not None:
+        all_idle = np.maximum(sum(idle.values(), np.zeros(len(rows), np.int64)), 1)
+        left = np.maximum(1 - delay[rows] / all_idle, 0)
+        idle = {phase: (ns * left).astype(np.int64) for phase, ns in idle.items()}
     found = []
-    for phase in COMPUTE_PHASES:
-        cpu = np.zeros(len(rows), np.int64)
-        for slot, column in journal.cpu.charged.items():
-            if journal.slots[slot].phase == phase:
-                cpu += column[rows]
+    for phase, blocked_ns in idle.items():
         wall = phases[phase][indices]
-        share = statistics.share(np.maximum(wall - cpu, 0), period)
+        share = statistics.share(blocked_ns, period)
         if share is not None and wall.any():
             found.append(
                 Blocked(
@@ -51,6 +50,31 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
                 )
             )
     return tuple(sorted(found, key=lambda b: -b.blocked.median_ratio))
+
+
+def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
+    """Median share of the period in which the training thread was ready to run but had no CPU; None if not known."""
+    rows, indices = _sampled(journal, steady)
+    delay = journal.cpu.run_delay_ns
+    if delay is None or len(rows) < MIN_SAMPLES:
+        return None
+    return float(np.median(delay[rows] / np.maximum(journal.steps.period_ns[indices], 1)))
+
+
+def _sampled(journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
+    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps."""
+    order = {int(batch): index for index, batch in enumerate(journal.steps.batch)}
+    pairs = [(row, order[int(b)]) for row, b in enumerate(journal.cpu.batch) if int(b) in order]
+    pairs = [(row, index) for row, index in pairs if steady[index]]
+    return np.array([row for row, _ in pairs], np.int64), np.array([index for _, index in pairs], np.int64)
+
+
+def _cpu(journal: Journal, phase: Phase) -> Ints:
+    total = np.zeros(len(journal.cpu.batch), np.int64)
+    for slot, column in journal.cpu.charged.items():
+        if journal.slots[slot].phase == phase:
+            total += column
+    return total
 
 
 def _sites(journal: Journal, phase: Phase) -> tuple[tuple[str, int], ...]:

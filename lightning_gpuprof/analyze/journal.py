@@ -62,6 +62,8 @@ class CpuColumns:
 
     batch: Ints
     charged: dict[int, Ints]
+    run_delay_ns: Ints | None = None
+    """How long the thread was ready to run but had no CPU; None if not known."""
 
 
 @dataclass(kw_only=True)
@@ -215,4 +217,9 @@ def _join_steps(blocks: list[StepBlock]) -> StepColumns:
 
 def _join_cpu(blocks: list[CpuBlock]) -> CpuColumns:
     sizes = [len(b.batch) for b in blocks]
-    return CpuColumns(batch=_join(b.batch for b in blocks), charged=_join_columns([b.charged for b in blocks], sizes))
+    delays = [b.run_delay_ns for b in blocks if b.run_delay_ns is not None and len(b.run_delay_ns) == len(b.batch)]
+    return CpuColumns(
+        batch=_join(b.batch for b in blocks),
+        charged=_join_columns([b.charged for b in blocks], sizes),
+        run_delay_ns=_join(iter(delays)) if delays and len(delays) == len(blocks) else None,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 from collections import defaultdict
@@ -68,7 +69,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         callbacks=budget.callback_rows(journal, wall.total_s),
         callback_shares=_callback_shares(journal, chosen.steady, period),
         loader=loader,
-        cpu=signals.cpus(journal),
+        cpu=dataclasses.replace(signals.cpus(journal), run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady)),
         fetch_waited_ratio=_fetch_waited(phases["data_wait"][chosen.steady], period),
         epoch_starts=epochs.epoch_starts(journal, phases),
         validation=epochs.recurring(journal, "validation"),

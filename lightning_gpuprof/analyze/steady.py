@@ -36,8 +36,8 @@ class Selection:
 def select(steps: StepColumns, phases: dict[Phase, Ints]) -> Selection:
     """Choose the steps that statistics rest on.
 
-    Warm-up ends at the first step, not before the fifth, where the median period of the next ten is at most 1.25 times
-    that of the fifty after them; it is looked for in the first fifth of the run.
+    Warm-up ends at the first step, not before the fifth, whose period and the median of the ten from it on are at most
+    1.25 times the median of the fifty after them; it is looked for in the first fifth of the run.
     """
     special = (steps.flags & (PROFILED | FIRST_OF_EPOCH)) != 0
     ordinary = ~special & (phases["validation"] == 0) & (phases["checkpoint"] == 0)
@@ -59,6 +59,7 @@ def _end_of_warmup(period: npt.NDArray[np.float64]) -> int | None:
         reference = period[start + LOOK_AHEAD : start + LOOK_AHEAD + REFERENCE]
         if len(reference) < LOOK_AHEAD:
             return start
-        if np.median(period[start : start + LOOK_AHEAD]) <= TOLERANCE * np.median(reference):
+        limit = TOLERANCE * np.median(reference)
+        if period[start] <= limit and np.median(period[start : start + LOOK_AHEAD]) <= limit:
             return start
     return last

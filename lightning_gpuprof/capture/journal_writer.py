@@ -154,8 +154,11 @@ class JournalWriter:
         sampled = [s for s in steps if s.cpu_charged is not None]
         if not sampled:
             return [block]
+        delays = [s.run_delay_ns for s in sampled]
         cpu = CpuBlock(
-            batch=[s.batch for s in sampled], charged=_columns([s.cpu_charged for s in sampled if s.cpu_charged])
+            batch=[s.batch for s in sampled],
+            charged=_columns([s.cpu_charged for s in sampled if s.cpu_charged]),
+            run_delay_ns=None if -1 in delays else delays,
         )
         return [block, cpu]
 

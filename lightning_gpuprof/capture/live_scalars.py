@@ -20,7 +20,8 @@ def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], batch_size:
         batch_size: Samples per step, if known.
 
     Returns:
-        ``gpuprof/step_ms``, ``gpuprof/<phase>_ms`` for phases with time, ``gpuprof/samples_per_s``; empty without steps.
+        ``gpuprof/step_ms``, ``gpuprof/<phase>_ms`` for phases with time, ``gpuprof/samples_per_s``;
+        empty without steps.
     """
     plain = [s for s in steps if not s.flags & PROFILED]
     if not plain:

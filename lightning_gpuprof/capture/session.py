@@ -21,6 +21,7 @@ from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.nvml import NvmlSampler
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.recorder import Recorder, Sampler
+from lightning_gpuprof.capture.run_delay import RunDelay
 from lightning_gpuprof.capture.step_clock import NEVER, StepClock
 from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
 from lightning_gpuprof.capture.trace_jobs import TraceJobs
@@ -81,7 +82,10 @@ class Session:
         self._writer: JournalWriter | None = None
         self._rank = trainer.global_rank
 
-        self.clock = StepClock(start_ns=entry.perf_ns)
+        self._run_delay = RunDelay.of_this_thread()
+        self.clock = StepClock(
+            start_ns=entry.perf_ns, delay_now=self._run_delay.read_ns if self._run_delay is not None else None
+        )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
         self.folder, file, problem = output_folder.create(self._wanted_folder(), self._rank)
         self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
@@ -153,6 +157,8 @@ class Session:
         self._edges.detach()
         if self._trainer.profiler is self.tap:
             self._trainer.profiler = self.tap.inner
+        if self._run_delay is not None:
+            self._run_delay.close()
         with self.fence.around("samplers"):
             if self._recorder is not None:
                 self._recorder.stop()
@@ -220,6 +226,7 @@ class Session:
             active=config.active,
             warmup=config.warmup,
             max_windows=config.max_windows,
+            max_bytes=config.max_mb * 1_000_000,
             tracer=TorchTracer(
                 config, new_path=self._new_trace_path, wrap_actions=lambda wrap: self.tap.wrap_actions("train", wrap)
             ),
@@ -237,7 +244,7 @@ class Session:
             window.file = f"{stem}.pt.trace.json.gz"
             facts = self.folder / f"{stem}.facts.json"
             self._jobs.submit(plain, self.folder / window.file, facts, window.start_step, window.stop_step)
-        elif window.problem.startswith("not reached") and self._options.windows is not None:
+        elif window.problem.startswith("not ") and self._options.windows is not None:
             self.fence.tell(f"window {window.start_step}", window.problem)
         self._post(window)
 

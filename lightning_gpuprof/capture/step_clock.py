@@ -46,6 +46,8 @@ class ClosedStep(NamedTuple):
     flags: int
     charged: list[int]
     cpu_charged: list[int] | None
+    run_delay_ns: int
+    """In steps that sample CPU time: how long the thread was ready to run but had no CPU; -1 if not known."""
 
 
 class ClosedSegment(NamedTuple):
@@ -75,6 +77,7 @@ class StepClock:
     Args:
         now: Monotonic clock in ns.
         cpu_now: CPU clock of the calling thread in ns.
+        delay_now: Total time in ns for which the training thread was ready to run but had no CPU, or None.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
             system call (0.3 us), so that reading it in each step of a fast loop would be felt.
         start_ns: When the run began, if before now.
@@ -85,6 +88,7 @@ class StepClock:
         *,
         now: Callable[[], int] = time.perf_counter_ns,
         cpu_now: Callable[[], int] = time.thread_time_ns,
+        delay_now: Callable[[], int] | None = None,
         cpu_every_ns: int = 25_000_000,
         start_ns: int | None = None,
     ) -> None:
@@ -103,6 +107,7 @@ class StepClock:
         begin = now() if start_ns is None else start_ns
         last = opened = begin
         cpu_last = 0
+        delay_first = 0
         cur = 0
         kind: SegmentKind | None = "setup"
         batch = -1
@@ -213,10 +218,13 @@ class StepClock:
             last = t
             if kind == "step":
                 cpu: list[int] | None = None
+                delay = -1
                 if flags & CPU_SAMPLED:
                     cpu_acc[cur] += cpu_now() - cpu_last
                     cpu = cpu_acc
-                step = ClosedStep(batch, opened, t, step_global, epoch, flags | extra_flags, acc, cpu)
+                    if delay_now is not None:
+                        delay = delay_now() - delay_first
+                step = ClosedStep(batch, opened, t, step_global, epoch, flags | extra_flags, acc, cpu, delay)
                 closed_append(step)
                 recent_append(step)
             elif kind is not None:
@@ -226,6 +234,7 @@ class StepClock:
 
         def begin_step() -> None:
             nonlocal kind, batch, step_global, flags, cpu_on, cpu_due, cpu_acc, cpu_last, wake_at, cur, last
+            nonlocal delay_first
             t = now()
             first = kind != "step"
             close(t, 0)
@@ -250,6 +259,8 @@ class StepClock:
                     cpu_on = True
                     on_cpu_mode(True)
                 cpu_last = cpu_now()
+                if delay_now is not None:
+                    delay_first = delay_now()
             elif cpu_on:
                 cpu_on = False
                 on_cpu_mode(False)

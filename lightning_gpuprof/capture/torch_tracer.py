@@ -16,8 +16,8 @@ from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.model.config import TraceConfig
 
 FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
-"""TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: torch's own
-is a ``user_annotation`` today, which the tab drops."""
+"""TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: the one
+that torch itself emits is a ``user_annotation`` today, which the tab drops."""
 
 
 def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:

@@ -53,6 +53,7 @@ class WindowController:
         active: Steps of a window that is planned when the run is steady.
         warmup: Steps before a window that are traced and discarded.
         max_windows: At most so many are recorded.
+        max_bytes: After a trace larger than this no more are recorded.
         tracer: Records.
         on_window: Takes the record of each finished window.
         on_profiled: Told when steps begin and end to be traced.
@@ -66,6 +67,7 @@ class WindowController:
         active: int,
         warmup: int,
         max_windows: int,
+        max_bytes: int,
         tracer: Tracer,
         on_window: Callable[[WindowRecord, Path | None], None],
         on_profiled: Callable[[bool], None],
@@ -76,6 +78,7 @@ class WindowController:
         self._active = active
         self._warmup = warmup
         self._left = max_windows
+        self._max_bytes = max_bytes
         self._tracer = tracer
         self._on_window = on_window
         self._on_profiled = on_profiled
@@ -135,14 +138,10 @@ class WindowController:
             self._on_profiled(False)
             self._tracer.stop(False)
         for window in self._pending:
-            self._on_window(
-                WindowRecord(
-                    start_step=window.start,
-                    stop_step=window.stop,
-                    problem=f"not reached: training ended at optimizer step {self._last_step} ({reason})",
-                ),
-                None,
-            )
+            why = f"not reached: training ended at optimizer step {self._last_step} ({reason})"
+            if self._left <= 0:
+                why = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
+            self._on_window(WindowRecord(start_step=window.start, stop_step=window.stop, problem=why), None)
         self._pending.clear()
 
     def abandon(self) -> None:
@@ -162,6 +161,8 @@ class WindowController:
         path: Path | None = None
         try:
             path = self._tracer.stop(True)
+            if path is not None and path.stat().st_size > self._max_bytes:
+                self._left = 0
         except OSError as error:
             problem = f"the trace could not be written: {error}"
         end = self._now()

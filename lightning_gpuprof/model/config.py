@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import Literal
 
 from lightning_gpuprof.errors import ArgumentError
 
-Window = Union[int, tuple[int, int], list[int]]
+Window = int | tuple[int, int] | list[int]
 ReportKind = Literal["terminal", "tensorboard", "html", "json"]
 REPORT_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 
@@ -38,7 +39,7 @@ class TraceConfig:
         with_stack: Record Python stacks. Costs two to three times the tracing time.
         profile_memory: Record tensor allocations. Perturbs times.
         max_windows: At most so many windows per run.
-        max_mb: Upper bound of one window's JSON in MB; the window closes when the projected size passes it.
+        max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
     """
 
     active: int = 3
@@ -149,7 +150,7 @@ def parse_windows(windows: Window | Sequence[Window] | None, active: int) -> tup
             raise ArgumentError("windows", (start, stop), "have a stop not before its start")
         planned.append(PlannedWindow(start=start, stop=last))
     planned.sort(key=lambda w: w.start)
-    for before, after in zip(planned, planned[1:]):
+    for before, after in itertools.pairwise(planned):
         if after.start <= before.stop:
             raise ArgumentError(
                 "windows",

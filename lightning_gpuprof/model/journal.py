@@ -7,8 +7,6 @@ skip lines with an unknown tag and stop at a torn last line.
 
 from __future__ import annotations
 
-from typing import Union
-
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase, Region, SegmentKind
@@ -25,7 +23,7 @@ CPU_SAMPLED = 4
 LAST_OF_EPOCH = 8
 """Step flag: the epoch ended with this step."""
 
-Value = Union[str, int, float, bool, None]
+Value = str | int | float | bool | None
 
 
 class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_defaults=True):
@@ -76,12 +74,14 @@ class StepBlock(msgspec.Struct, tag="steps", tag_field="k", kw_only=True, omit_d
     charged: dict[int, list[int]]
 
 
-class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True):
+class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True, omit_defaults=True):
     """Main-thread CPU time of sampled steps, in columns of equal length m; ``batch`` says which steps."""
 
     batch: list[int]
     charged: dict[int, list[int]]
     """CPU time in ns per slot, exclusive, like :attr:`StepBlock.charged`."""
+    run_delay_ns: list[int] | None = None
+    """How long the thread was ready to run but had no CPU; None where the kernel does not tell."""
 
 
 class Segment(msgspec.Struct, tag="segment", tag_field="k", kw_only=True, omit_defaults=True):
@@ -150,4 +150,6 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
     """The profiler's own cost, measured; names carry their unit."""
 
 
-Record = Union[Header, Slot, StepBlock, CpuBlock, Segment, Sample, CallSites, WindowRecord, Conditions, Notice, Footer]
+Record = (
+    Header | Slot | StepBlock | CpuBlock | Segment | Sample | CallSites | WindowRecord | Conditions | Notice | Footer
+)

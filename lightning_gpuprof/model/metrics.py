@@ -50,6 +50,8 @@ class CpuFacts:
     """CPU time of the training process per second, over the training part."""
     worker_cpus: float | None
     """Sum over DataLoader workers."""
+    run_delay_ratio: float | None = None
+    """Median share of the period in which the training thread was ready to run but had no CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,8 @@ class Blocked:
     wall_ms: float
     """Median exclusive wall time of the phase in the sampled steps."""
     blocked: Share
-    """Wall time minus main-thread CPU time, as a share of the period."""
+    """Wall time minus main-thread CPU time, as a share of the period; time spent waiting for a CPU is taken off where
+    it is known (:attr:`CpuFacts.run_delay_ratio`)."""
     samples: int
     sites: tuple[tuple[str, int], ...] = ()
     """Call sites seen in this phase, most frequent first: ``file:line function``, looks."""

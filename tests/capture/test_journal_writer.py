@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
+
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.journal_writer import JournalWriter, open_journal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from lightning_gpuprof.capture.step_clock import NEVER, NULL_CONTEXT, ClosedSegment, ClosedStep, StepClock
 from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 
@@ -18,8 +20,7 @@ class FakeTime:
         self.cpu += wall if cpu is None else cpu
 
     def clock(self, cpu_every_ns: int = NEVER) -> StepClock:
-        clock = StepClock(now=lambda: self.wall, cpu_now=lambda: self.cpu, cpu_every_ns=cpu_every_ns)
-        return clock
+        return StepClock(now=lambda: self.wall, cpu_now=lambda: self.cpu, cpu_every_ns=cpu_every_ns)
 
 
 def drain(clock: StepClock) -> list[ClosedStep | ClosedSegment]:
@@ -82,7 +83,7 @@ def test_segments_and_steps_follow_each_other_without_a_hole() -> None:
     ]
     assert pieces[0].start_ns == 1000
     assert pieces[-1].end_ns == time.wall
-    for before, after in zip(pieces, pieces[1:], strict=False):
+    for before, after in itertools.pairwise(pieces):
         assert before.end_ns == after.start_ns
     for piece in pieces:
         assert sum(piece.charged) == piece.end_ns - piece.start_ns

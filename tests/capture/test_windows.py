@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from lightning_gpuprof.capture.step_clock import NEVER
 from lightning_gpuprof.capture.windows import MAX_WINDOW_NS, WindowController
 from lightning_gpuprof.errors import ArgumentError
@@ -34,7 +35,7 @@ class NotingTracer:
         self.calls.append("stop" if keep else "discard")
         if self.fail_on_stop and keep:
             raise OSError(28, "No space left on device")
-        return Path("x.plain.json") if keep else None
+        return Path(__file__) if keep else None
 
 
 class Run:
@@ -59,6 +60,7 @@ class Run:
             active=3,
             warmup=warmup,
             max_windows=max_windows,
+            max_bytes=1_000_000,
             tracer=self.tracer,
             on_window=lambda record, path: self.records.append(record),
             on_profiled=self._set_profiled,
@@ -183,6 +185,22 @@ def test_at_most_so_many_windows_are_recorded() -> None:
     run = Run(parse_windows([5, 15, 25], 3), max_windows=2)
     run.train(50)
     assert [s for s in spans(run) if not s[2]] == [(5, 7, ""), (15, 17, "")]
+    assert "trace.max_windows" in run.records[2].problem
+
+
+def test_a_trace_that_is_too_large_is_the_last(tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    large.write_bytes(b"x" * 1_000_001)
+
+    class LargeTracer(NotingTracer):
+        def stop(self, keep: bool) -> Path | None:
+            super().stop(keep)
+            return large
+
+    run = Run(parse_windows([5, 15], 3), tracer=LargeTracer())
+    run.train(50)
+    assert spans(run)[0] == (5, 7, "")
+    assert "trace.max_mb" in run.records[1].problem
 
 
 def test_a_window_is_closed_after_its_longest_time() -> None:

@@ -13,11 +13,12 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
-from lightning_gpuprof import GpuProfiler, GpuProfError, NvmlConfig, TraceConfig
-from lightning_gpuprof.analyze.journal import read_journal
-from lightning_gpuprof.pipeline import load_report
 from planted_runs import Planted, Sleepy, fit, quiet_profiler, trainer_for
 from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.pipeline import load_report
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 
@@ -151,9 +152,7 @@ def test_the_users_own_profiler_sees_what_it_sees_without_us(tmp_path: Path) -> 
         trainer = trainer_for(tmp_path, list(callbacks), logger=False)
         trainer.profiler = own  # type: ignore[attr-defined]
         trainer.fit(Planted(), loader())
-        seen.append(
-            {name: len(times) for name, times in own.recorded_durations.items() if "GpuProfiler" not in name}
-        )
+        seen.append({name: len(times) for name, times in own.recorded_durations.items() if "GpuProfiler" not in name})
     assert seen[0] == seen[1]
 
 

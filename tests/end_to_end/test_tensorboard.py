@@ -14,11 +14,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.model.report import Report
 from planted_runs import Planted, Sleepy, fit
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.report import Report
 
 ITEM_S = 0.003
 WINDOW = (10, 13)
@@ -92,7 +93,9 @@ def test_scalars_carry_units_and_lie_on_the_trainers_own_steps(events: EventAccu
 def test_the_diagnosis_is_in_the_text_tab(events: EventAccumulator) -> None:
     tags = events.Tags()["tensors"]
     assert any(tag.startswith("gpuprof/report") for tag in tags)
-    text = events.Tensors(next(t for t in tags if t.startswith("gpuprof/report")))[0].tensor_proto.string_val[0].decode()
+    text = (
+        events.Tensors(next(t for t in tags if t.startswith("gpuprof/report")))[0].tensor_proto.string_val[0].decode()
+    )
     assert "|" in text
     assert "forward" in text
 

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.pipeline import load_report
 

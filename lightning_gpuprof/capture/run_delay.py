@@ -1,0 +1,41 @@
+"""Reads from the kernel how long a thread was ready to run but had no CPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+
+class RunDelay:
+    """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 us.
+
+    Args:
+        descriptor: The opened file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def of_this_thread(cls, proc_root: Path = Path("/proc")) -> RunDelay | None:
+        """For the calling thread; None where the kernel does not tell (no ``CONFIG_SCHED_INFO``, no Linux)."""
+        path = proc_root / "self" / "task" / str(threading.get_native_id()) / "schedstat"
+        try:
+            found = cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return None
+        try:
+            found.read_ns()
+        except (OSError, ValueError, IndexError):
+            found.close()
+            return None
+        return found
+
+    def read_ns(self) -> int:
+        """Total so far, in ns."""
+        return int(os.pread(self._descriptor, 64, 0).split()[1])
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._descriptor)

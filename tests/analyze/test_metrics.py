@@ -1,0 +1,280 @@
+"""Metrics from built journals, where every number is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lightning_gpuprof.analyze import metrics as analyze_metrics
+from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
+from lightning_gpuprof.model.journal import (
+    FIRST_OF_EPOCH,
+    JOURNAL_VERSION,
+    PROFILED,
+    Footer,
+    Header,
+    Notice,
+    Sample,
+    Segment,
+    Slot,
+)
+from lightning_gpuprof.model.metrics import Metrics
+
+MS = 1_000_000
+SLOTS = [
+    Slot(id=0, action="other", phase="loop"),
+    Slot(id=1, action="fetch", phase="data_wait"),
+    Slot(id=2, action="step", phase="forward"),
+    Slot(id=3, action="hook", phase="callbacks", callback="Slow{'every': 3}", hook="on_train_batch_end"),
+    Slot(id=4, action="own", phase="callbacks", callback="GpuProfiler", hook="step boundary"),
+    Slot(id=5, action="val", phase="validation", region="validation"),
+    Slot(id=6, action="save", phase="checkpoint"),
+    Slot(id=7, action="run_training_epoch", phase="loop"),
+    Slot(id=8, action="sanity", phase="validation", region="sanity"),
+]
+
+
+def ints(values: object) -> np.ndarray:
+    return np.asarray(values, np.int64)
+
+
+def journal(n: int = 100, *, warmup: int = 0, epochs: int = 1, finished: bool = True) -> Journal:
+    """Steps of 10 ms: 4 fetch, 5 forward, 1 callback; warm-up steps take three times as long in forward."""
+    forward = np.full(n, 5 * MS)
+    forward[:warmup] = 25 * MS
+    charged = {1: ints(np.full(n, 4 * MS)), 2: ints(forward), 3: ints(np.full(n, 1 * MS))}
+    period = ints(sum(charged.values()))
+    setup_ns = 100 * MS
+    start = ints(setup_ns + np.r_[0, np.cumsum(period)[:-1]])
+    flags = np.zeros(n, np.int64)
+    flags[:: max(1, n // epochs)] = FIRST_OF_EPOCH
+    end = int(start[-1] + period[-1]) if n else setup_ns
+    return Journal(
+        header=Header(
+            version=JOURNAL_VERSION,
+            gpuprof="0",
+            run_id="r",
+            stage="fit",
+            rank=0,
+            world_size=1,
+            host="h",
+            pid=1,
+            start_ns=0,
+            epoch_ns=0,
+        ),
+        slots=SLOTS,
+        steps=StepColumns(
+            batch=ints(range(n)),
+            start_ns=start,
+            period_ns=period,
+            global_step=ints(range(n)),
+            epoch=ints(np.arange(n) // max(1, n // epochs)),
+            flags=ints(flags),
+            charged=charged,
+        ),
+        cpu=CpuColumns(batch=ints([]), charged={}),
+        segments=[Segment(kind="setup", start_ns=0, end_ns=setup_ns, charged={0: 80 * MS, 8: 20 * MS})],
+        conditions={"loader.kind": "DataLoader", "loader.batch_size": 32, "loader.num_workers": 0},
+        footer=Footer(end_ns=end, status="finished", overhead={"edge_ns": 200.0}) if finished else None,
+    )
+
+
+def charge(of: Journal, slot: int, index: int, ns: int) -> None:
+    """Make one step longer by some time in a slot."""
+    column = of.steps.charged.setdefault(slot, np.zeros(len(of.steps), np.int64))
+    column[index] += ns
+    of.steps.period_ns[index] += ns
+    of.steps.start_ns[index + 1 :] += ns
+    if of.footer is not None:
+        of.footer.end_ns += ns
+
+
+def build(of: Journal) -> Metrics:
+    return analyze_metrics.build(of, [])
+
+
+def test_parts_and_shares_are_those_that_were_built() -> None:
+    of = journal()
+    charge(of, 5, 50, 200 * MS)
+    charge(of, 6, 60, 30 * MS)
+    m = build(of)
+    assert m.wall.total_s == pytest.approx(0.1 + 1.0 + 0.23)
+    assert m.wall.parts == pytest.approx(
+        {
+            "setup": 0.08,
+            "sanity": 0.02,
+            "train": 1.0,
+            "validation": 0.2,
+            "checkpoint": 0.03,
+            "epoch_gap": 0,
+            "teardown": 0,
+            "unexplained": 0,
+        }
+    )
+    assert sum(row.share for row in m.phases) == pytest.approx(1)
+    share = m.share("data_wait")
+    assert share is not None
+    assert (share.median_ratio, share.lower_ratio) == pytest.approx((0.4, 0.4))
+    assert m.period_ms == pytest.approx(10)
+    assert m.steps.samples_per_s == pytest.approx(3200)
+    assert (m.validation.count, m.checkpoint.count) == (1, 1)
+
+
+def test_time_that_no_record_accounts_for_is_unexplained() -> None:
+    of = journal()
+    of.segments.clear()
+    assert build(of).wall.parts["unexplained"] == pytest.approx(0.1)
+
+
+def test_warm_up_profiled_and_validating_steps_do_not_enter_the_statistics() -> None:
+    of = journal(warmup=12)
+    of.steps.flags[40:45] |= PROFILED
+    charge(of, 2, 42, 500 * MS)
+    charge(of, 5, 70, 500 * MS)
+    m = build(of)
+    assert m.steps.steady_from is not None
+    assert m.steps.steady_from >= 12
+    assert m.steps.period_ms is not None
+    assert m.steps.period_ms.max == pytest.approx(10)
+    assert m.steps.steady_count == 100 - m.steps.steady_from - 5 - 1
+
+
+def test_a_slow_first_half_is_no_warm_up() -> None:
+    of = journal(200, warmup=100)
+    m = build(of)
+    assert m.steps.steady_from is not None
+    assert m.steps.steady_from <= 41
+
+
+def test_callbacks_are_named_without_their_arguments_and_without_ourselves() -> None:
+    of = journal()
+    charge(of, 4, 3, 7 * MS)
+    m = build(of)
+    assert [(c.name, c.hook) for c in m.callback_shares] == [("Slow", "on_train_batch_end")]
+    assert m.callback_shares[0].share.median_ratio == pytest.approx(0.1)
+    assert {row.name for row in m.callbacks} == {"Slow", "GpuProfiler"}
+    assert m.overhead["boundary_us_per_step"] == pytest.approx(70)
+
+
+def test_stalls_are_outliers_of_the_phase_that_holds_them() -> None:
+    of = journal(200)
+    for index in range(20, 200, 40):
+        charge(of, 1, index, 400 * MS)
+    outliers = build(of).outliers
+    assert outliers is not None
+    assert outliers.count == 5
+    assert outliers.excess_ms == pytest.approx(2000)
+    assert outliers.excess_by_phase_ms == pytest.approx({"data_wait": 2000})
+    assert set(outliers.batches) == set(range(20, 200, 40))
+    assert build(journal(30)).outliers is None
+
+
+def test_an_epochs_start_is_told_apart_from_validation_in_its_gap() -> None:
+    of = journal(100, epochs=2)
+    at = int(of.steps.start_ns[50])
+    of.steps.start_ns[50:] += 300 * MS
+    of.segments.append(
+        Segment(kind="epoch_gap", start_ns=at, end_ns=at + 300 * MS, charged={0: 20 * MS, 5: 200 * MS, 7: 80 * MS})
+    )
+    first, second = build(of).epoch_starts
+    assert (first.gap_s, second.epoch) == (0, 1)
+    assert (second.gap_s, second.iterator_s, second.first_wait_s) == pytest.approx((0.1, 0.08, 0.004))
+
+
+@pytest.mark.parametrize(("delay_ms", "blocked"), [(None, 0.3), (0, 0.3), (3, 0.0), (1, 0.2)])
+def test_blocked_is_wall_without_cpu_and_without_waiting_for_a_cpu(delay_ms: int | None, blocked: float) -> None:
+    of = journal()
+    sampled = range(0, 100, 4)
+    of.cpu = CpuColumns(
+        batch=ints(sampled),
+        charged={2: ints([2 * MS for _ in sampled])},
+        run_delay_ns=None if delay_ms is None else ints([delay_ms * MS for _ in sampled]),
+    )
+    found = build(of).blocked
+    assert found is not None
+    assert found[0].phase == "forward"
+    assert found[0].blocked.median_ratio == pytest.approx(blocked)
+    assert found[0].samples >= 20
+
+
+def test_nothing_measured_is_none_and_not_zero() -> None:
+    m = build(journal())
+    assert m.blocked is None
+    assert m.cpu.process_cpus is None
+    assert m.cpu.run_delay_ratio is None
+    assert m.devices == ()
+    assert m.memory == {"process_rss_peak_bytes": None}
+
+
+def test_devices_are_summed_up_over_the_steps_only() -> None:
+    of = journal()
+    of.conditions |= {"gpu0.name": "Card", "gpu0.uuid": "GPU-1"}
+    for t_ms, used, power in ((10, 0.0, 50.0), (300, 0.5, None), (500, 0.7, None), (5000, 0.0, 50.0)):
+        of.samples.append(
+            Sample(
+                source="nvml",
+                subject="gpu0",
+                t_ns=t_ms * MS,
+                values={"utilization_ratio": used, "power_w": power},
+            )
+        )
+    (device,) = build(of).devices
+    assert (device.name, device.uuid, device.samples) == ("Card", "GPU-1", 2)
+    utilization = device.values["utilization_ratio"]
+    assert utilization is not None
+    assert utilization.mean == pytest.approx(0.6)
+    assert device.values["power_w"] is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_runs_too_short_to_judge_are_reported_calmly(n: int) -> None:
+    m = build(journal(n))
+    assert m.steps.count == n
+    assert m.period_ms is None
+    assert not m.validity.ok
+    assert sum(m.wall.parts.values()) == pytest.approx(m.wall.total_s)
+
+
+def test_a_run_that_never_ended_and_notices_are_caveats() -> None:
+    of = journal(finished=False)
+    of.notices.append(Notice(part="nvml", message="not available"))
+    caveats = build(of).validity.caveats
+    assert any("has not ended" in c for c in caveats)
+    assert "nvml: not available" in caveats
+
+
+def test_long_runs_are_thinned_without_losing_an_outlier() -> None:
+    of = journal(10_000)
+    charge(of, 1, 7777, 100 * MS)
+    series = build(of).series
+    assert len(series["batch"]) == analyze_metrics.SERIES_POINTS
+    assert 7777.0 in series["batch"]
+    assert max(series["period_ms"]) == pytest.approx(110)
+
+
+def test_times_scaled_by_any_factor_leave_every_share_alone() -> None:
+    plain, scaled = journal(), journal()
+    for column in (scaled.steps.period_ns, scaled.steps.start_ns, *scaled.steps.charged.values()):
+        column *= 7
+    for phase, share in build(plain).shares.items():
+        other = build(scaled).shares[phase]
+        assert other.median_ratio == pytest.approx(share.median_ratio)
+        assert other.lower_ratio == pytest.approx(share.lower_ratio)
+
+
+def test_the_lower_bound_is_below_the_median_and_repeats() -> None:
+    values = np.random.default_rng(0).normal(0.3, 0.1, 500)
+    bound = statistics.lower_bound_of_median(values)
+    assert np.quantile(values, 0.25) < bound < np.median(values)
+    assert bound == statistics.lower_bound_of_median(values)
+    assert statistics.lower_bound_of_median(np.array([0.5])) == 0.5
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    assert statistics.share(ints([]), ints([])) is None
+    assert statistics.share(ints([1]), ints([0])) is None
+    assert statistics.distribution(np.array([])) is None
+    one = statistics.distribution(np.array([3.0]))
+    assert one is not None
+    assert (one.std, one.min, one.max) == (0.0, 3.0, 3.0)
