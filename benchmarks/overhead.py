@@ -133,7 +133,7 @@ LABELS = {
     BASELINE: "no callback",
     "empty": "an empty callback",
     "gpuprof": "GpuProfiler()",
-    "gpuprof-phases": "GpuProfiler, phases only",
+    "gpuprof-phases": "GpuProfiler (phases)",
     "simple": "SimpleProfiler",
     "advanced": "AdvancedProfiler",
     "pytorch": "PyTorchProfiler 90/5/5",
