@@ -1,0 +1,249 @@
+"""``gpuprof doctor``: this machine and its packages flow in; what can be measured here, and why not, flows out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib import import_module, metadata
+from typing import Literal
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+from rich.table import Table
+from rich.text import Text
+
+from lightning_gpuprof import __version__
+from lightning_gpuprof.capture.cpus import usable_cpus
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.console import print_to
+
+State = Literal["ok", "absent", "problem"]
+
+_PACKAGES: tuple[tuple[str, str], ...] = (
+    ("torch", "no training and no trace windows here; reports can still be made"),
+    ("lightning", "GpuProfiler needs it or pytorch-lightning; reports can still be made"),
+    ("pytorch-lightning", "only needed for scripts that import pytorch_lightning"),
+    ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be looked at there"),
+    ("torch-tb-profiler", "TensorBoard has no PyTorch profiler tab; Perfetto opens the traces as well"),
+    ("nvidia-ml-py", "GPUs cannot be sampled: utilization, memory, power and clocks are not measured"),
+    ("psutil", "the host is not sampled"),
+    ("numpy", "traces and journals cannot be analysed"),
+    ("msgspec", "journals and reports cannot be read"),
+    ("rich", "no summary on the terminal"),
+    ("plotly", "report.html has no figure"),
+    ("jsonargparse", "no gpuprof command and no LightningCLI"),
+    ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
+)
+"""Distributions and what the absence of each means."""
+
+
+class Check(msgspec.Struct, kw_only=True, frozen=True):
+    """One thing that was looked at."""
+
+    area: str
+    name: str
+    state: State
+    value: str = ""
+    meaning: str = ""
+    """What an absence or a problem means, and the way out; empty if all is well."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print a JSON list of what was looked at")
+
+
+def _run(options: Namespace) -> int:
+    return run(as_json=options.json)
+
+
+def run(*, as_json: bool = False) -> int:
+    """Look at the machine and print what was found.
+
+    Args:
+        as_json: Print JSON for a program.
+
+    Returns:
+        0; an absence is no error.
+    """
+    checks = examine()
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=1).decode() + "\n")
+    else:
+        _print(checks)
+    return 0
+
+
+def examine() -> list[Check]:
+    """All checks in order; one that fails is a finding of its own."""
+    groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
+        ("python", _python),
+        ("packages", _packages),
+        ("cpu", _cpus),
+        ("torch", _torch),
+        ("nvml", _nvml),
+        ("plugins", _plugins),
+        ("environment", _environment),
+    )
+    checks: list[Check] = []
+    for area, group in groups:
+        try:
+            checks += group()
+        except Exception as error:  # a broken driver or package is what a doctor is called for
+            checks.append(Check(area=area, name=area, state="problem", meaning=f"{type(error).__name__}: {error}"))
+    return checks
+
+
+def _python() -> list[Check]:
+    return [
+        Check(area="python", name="python", state="ok", value=platform.python_version()),
+        Check(area="python", name="system", state="ok", value=platform.platform(terse=True)),
+        Check(area="python", name="lightning-gpuprof", state="ok", value=__version__),
+    ]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name, absence in _PACKAGES:
+        version = _version(name)
+        if version is None:
+            checks.append(Check(area="packages", name=name, state="absent", meaning=absence))
+        else:
+            checks.append(Check(area="packages", name=name, state="ok", value=version))
+    if (version := _version("pynvml")) is not None:
+        checks.append(
+            Check(
+                area="packages",
+                name="pynvml",
+                state="problem",
+                value=version,
+                meaning="shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py",
+            )
+        )
+    return checks
+
+
+def _cpus() -> list[Check]:
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cpus(affinity=affinity)
+    quota = "" if usable == affinity else "the control group's quota is below the affinity: count on this many"
+    return [
+        Check(area="cpu", name="CPUs of the machine", state="ok", value=str(os.cpu_count() or "not known")),
+        Check(area="cpu", name="CPUs of the affinity", state="ok", value=str(affinity)),
+        Check(area="cpu", name="usable CPUs", state="ok", value=numbers.significant(usable), meaning=quota),
+    ]
+
+
+def _torch() -> list[Check]:
+    if _version("torch") is None:
+        return [Check(area="torch", name="CUDA", state="absent", meaning="torch is not installed")]
+    torch = import_module("torch")
+    checks = []
+    built = torch.version.cuda or torch.version.hip
+    if built is None:
+        checks.append(Check(area="torch", name="CUDA", state="absent", meaning="this torch is built for the CPU only"))
+    elif not torch.cuda.is_available():
+        checks.append(
+            Check(
+                area="torch",
+                name="CUDA",
+                state="absent",
+                value=f"built for {built}",
+                meaning="torch finds no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES",
+            )
+        )
+    else:
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        checks.append(Check(area="torch", name="CUDA", state="ok", value=f"{built}: {names}"))
+    activities = {activity.name for activity in torch.profiler.supported_activities()}
+    if not torch.profiler.kineto_available():
+        meaning = "this torch has no Kineto: no trace windows"
+        checks.append(Check(area="torch", name="Kineto", state="absent", meaning=meaning))
+    else:
+        checks.append(Check(area="torch", name="Kineto", state="ok", value=", ".join(sorted(activities))))
+    if "CUDA" in activities:
+        checks.append(Check(area="torch", name="CUPTI", state="ok", value="kernels and copies can be traced"))
+    else:
+        meaning = "no GPU activity in traces; operators and phases are measured all the same"
+        checks.append(Check(area="torch", name="CUPTI", state="absent", meaning=meaning))
+    return checks
+
+
+def _nvml() -> list[Check]:
+    absent = "utilization, memory, power and clocks of GPUs are not measured"
+    if _version("nvidia-ml-py") is None:
+        return [Check(area="nvml", name="NVML", state="absent", meaning=f"nvidia-ml-py is not installed: {absent}")]
+    pynvml = import_module("pynvml")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return [Check(area="nvml", name="NVML", state="absent", meaning=f"{error}: {absent}")]
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        count = pynvml.nvmlDeviceGetCount()
+        names = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
+    finally:
+        pynvml.nvmlShutdown()
+    checks = [Check(area="nvml", name="NVML", state="ok", value=f"driver {driver}")]
+    checks += [Check(area="nvml", name=f"GPU {index}", state="ok", value=str(name)) for index, name in enumerate(names)]
+    return checks
+
+
+def _plugins() -> list[Check]:
+    checks = []
+    tab = [e for e in metadata.entry_points(group="tensorboard_plugins") if e.name == "torch_profiler"]
+    if tab:
+        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="ok", value=tab[0].value))
+    else:
+        meaning = "torch-tb-profiler is not installed: open the traces in Perfetto"
+        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="absent", meaning=meaning))
+    for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
+        own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
+        if own:
+            checks.append(Check(area="plugins", name=group, state="ok", value=own[0].value))
+        else:
+            meaning = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
+            checks.append(Check(area="plugins", name=group, state="problem", meaning=meaning))
+    return checks
+
+
+def _environment() -> list[Check]:
+    names = ("GPUPROF", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
+    checks = [
+        Check(area="environment", name=name, state="ok", value=os.environ[name]) for name in names if name in os.environ
+    ]
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        meaning = "every kernel launch waits for the GPU: unset it, or all times are those of debugging"
+        checks.append(Check(area="environment", name="CUDA_LAUNCH_BLOCKING", state="problem", meaning=meaning))
+    return checks
+
+
+def _print(checks: list[Check]) -> None:
+    styles: dict[State, str] = {"ok": "green", "absent": "yellow", "problem": "bold red"}
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", max_width=36)
+    table.add_column(overflow="fold")
+    for check in checks:
+        text = ": ".join(plain.sentence(part) for part in (check.value, check.meaning) if part)
+        table.add_row(Text(check.state, style=styles[check.state]), Text(plain.name(check.name)), Text(text))
+    print_to(None, table)
+
+
+COMMAND = Command(
+    name="doctor",
+    summary="what can be measured on this machine, and what each absence means",
+    description="Looks at Python, packages, CPUs, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
+    examples=("gpuprof doctor", "gpuprof doctor --json"),
+    add_arguments=_add_arguments,
+    run=_run,
+)

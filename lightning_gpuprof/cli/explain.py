@@ -1,0 +1,56 @@
+"""``gpuprof explain``: a rule's id flows in, the page about it flows out."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+from rich.markdown import Markdown
+
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.sinks.console import print_to
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("rule", metavar="RULE", help="id of a rule as findings show it, such as input-bound")
+    parser.add_argument("--json", action="store_true", help="print rule and page as JSON")
+
+
+def _run(options: Namespace) -> int:
+    return run(options.rule, as_json=options.json)
+
+
+def run(rule: str, *, as_json: bool = False) -> int:
+    """Print a rule's page: drawn on a terminal, as Markdown elsewhere.
+
+    Args:
+        rule: Its id.
+        as_json: Print JSON for a program.
+
+    Returns:
+        0.
+
+    Raises:
+        GpuProfError: There is no such rule.
+    """
+    from lightning_gpuprof.rules import pages  # loads all rules: not for --help
+
+    page = pages.explain(rule)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode({"rule": rule, "page": page}).decode() + "\n")
+    elif sys.stdout.isatty():
+        print_to(None, Markdown(page))
+    else:
+        sys.stdout.write(page.rstrip("\n") + "\n")
+    return 0
+
+
+COMMAND = Command(
+    name="explain",
+    summary="what a rule's finding means, how it is measured and what to do",
+    description="Prints the page of a rule: what it means, how it is measured, when it is wrong, what to do.",
+    examples=("gpuprof explain input-bound", "gpuprof explain single-process-loading | less"),
+    add_arguments=_add_arguments,
+    run=_run,
+)

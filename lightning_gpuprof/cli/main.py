@@ -1,0 +1,88 @@
+"""The ``gpuprof`` command: words from the shell flow in, an exit code flows out; errors are printed here, once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from jsonargparse import ArgumentParser
+
+from lightning_gpuprof import __version__
+from lightning_gpuprof.cli import compare, doctor, explain, report, trace
+from lightning_gpuprof.cli.command import Command, HelpFormatter
+from lightning_gpuprof.errors import GpuProfError
+
+COMMANDS: tuple[Command, ...] = (report.COMMAND, compare.COMMAND, explain.COMMAND, doctor.COMMAND, trace.COMMAND)
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+_EPILOG = """\
+examples:
+  gpuprof report runs/digits/version_0      the report of a run, made again from its journal
+  gpuprof compare runs/before runs/after    what a change gained
+  gpuprof explain input-bound               what a finding means
+  gpuprof doctor                            what can be measured on this machine
+
+exit codes:
+  0  done (compare: improved or within noise)
+  1  compare: the later run is slower
+  2  an error, or runs that cannot be compared
+
+GPUPROF_DEBUG=1 shows the stack trace of an error, NO_COLOR=1 leaves out colours.
+"""
+
+
+def make_parser() -> ArgumentParser:
+    """The parser of all commands."""
+    parser = ArgumentParser(
+        prog="gpuprof",
+        description="Where the training time of a PyTorch Lightning run goes, what is wrong and what to change.",
+        epilog=_EPILOG,
+        formatter_class=HelpFormatter,
+        version=__version__,
+    )
+    subcommands = parser.add_subcommands(dest="command", required=True)
+    for command in COMMANDS:
+        subcommands.add_subcommand(command.name, command.parser(), help=command.summary)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Words after ``gpuprof``; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    options = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    command = next(c for c in COMMANDS if c.name == options.command)
+    try:
+        code = command.run(options[command.name])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:  # the fence between us and the shell: exit code 1 must stay "regression"
+        if os.environ.get("GPUPROF_DEBUG") == "1":
+            raise
+        print(f"gpuprof: {_words(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    return code
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, (GpuProfError, OSError)):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error} (GPUPROF_DEBUG=1 shows where)"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""``gpuprof report``: a run's folder flows in; its report on the terminal, as HTML and as JSON flows out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.config import ReportKind
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import html, json_report
+from lightning_gpuprof.sinks.terminal import print_report
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
+    parser.add_argument("--html", metavar="FILE", help="write the page here and not into DIR")
+
+
+def _run(options: Namespace) -> int:
+    return run(Path(options.dir), as_json=options.json, page=None if options.html is None else Path(options.html))
+
+
+def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> int:
+    """Make a run's reports again.
+
+    Args:
+        directory: Folder of the run.
+        as_json: Print JSON for a program and leave the folder as it is.
+        page: Where to write the HTML page; None is the run's folder.
+
+    Returns:
+        0.
+
+    Raises:
+        GpuProfError: There is no run, it cannot be read, or ``page`` cannot be written.
+    """
+    folder = source.run_folder(directory)
+    report = source.remake(folder)
+    if page is not None:
+        html.write(report, page)
+    if as_json:
+        sys.stdout.write(json_report.encode(report).decode())
+        return 0
+    where = _rewrite(report, folder, with_page=page is None)
+    if page is not None:
+        where["HTML"] = str(page)
+    # The logger's folder around ours also holds the scalars and the text.
+    where["TensorBoard"] = f"tensorboard --logdir {folder.parent if folder.match(source.OUTPUT_FOLDERS) else folder}"
+    print_report(report, where=where)
+    return 0
+
+
+def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]:
+    """Write the files in the folder anew; one that cannot be written to is no reason not to print."""
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    kinds: tuple[ReportKind, ...] = ("json", "html") if with_page else ("json",)
+    try:
+        return dict(pipeline.write_reports(report, folder, kinds))
+    except ReportError as error:
+        print(f"gpuprof: warning: {error}", file=sys.stderr)
+        return {}
+
+
+COMMAND = Command(
+    name="report",
+    summary="make a run's reports again from its folder",
+    description=(
+        "Makes report.json and report.html of a run again from its journal and prints the summary.\n"
+        "Needs no GPU and neither torch nor Lightning."
+    ),
+    examples=(
+        "gpuprof report lightning_logs/version_0",
+        "gpuprof report runs/digits/version_3/gpuprof --html /tmp/digits.html",
+        "gpuprof report lightning_logs/version_0 --json | jq .verdict",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,76 @@
+"""A path that a user named flows in, the run's folder or its report flows out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import json_report
+
+JOURNALS = "rank*.jsonl"
+OUTPUT_FOLDERS = "gpuprof*"
+"""Names of the profiler's own folder in a logger's folder."""
+
+
+def run_folder(path: Path) -> Path:
+    """The folder that holds a run's journal or report: the path itself or the ``gpuprof`` folder in it.
+
+    Args:
+        path: A folder.
+
+    Raises:
+        ReportError: There is no such folder, no run in it, or more than one.
+    """
+    if not path.exists():
+        raise ReportError(f"there is no {path}: name the folder of a run, such as lightning_logs/version_0")
+    if not path.is_dir():
+        raise ReportError(f"{path} is not a folder: name the folder of a run")
+    if _holds_run(path):
+        return path
+    inner = sorted(folder for folder in path.glob(OUTPUT_FOLDERS) if _holds_run(folder))
+    if len(inner) == 1:
+        return inner[0]
+    if inner:
+        raise ReportError(f"{path} holds {len(inner)} runs, name one: {', '.join(map(str, inner))}")
+    raise ReportError(
+        f"{path} holds neither a journal ({JOURNALS}) nor a {json_report.FILE_NAME}: "
+        "name the folder that GpuProfiler wrote"
+    )
+
+
+def has_journal(folder: Path) -> bool:
+    """Whether the folder's report can be made from measurements."""
+    return any(folder.glob(JOURNALS))
+
+
+def remake(folder: Path) -> Report:
+    """The report of a run's folder, made again from its journal, or read if there is only the report.
+
+    Args:
+        folder: A folder from :func:`run_folder`.
+
+    Raises:
+        GpuProfError: Journal or report cannot be read.
+    """
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    return pipeline.load_report(folder)
+
+
+def load(path: Path) -> Report:
+    """The report that a path stands for: the file itself, or that of a run's folder, in which the journal counts.
+
+    Args:
+        path: A ``report.json`` or the folder of a run.
+
+    Raises:
+        GpuProfError: There is neither, or it cannot be read.
+    """
+    if path.is_file():
+        return json_report.read(path)
+    return remake(run_folder(path))
+
+
+def _holds_run(folder: Path) -> bool:
+    return folder.is_dir() and (has_journal(folder) or (folder / json_report.FILE_NAME).is_file())

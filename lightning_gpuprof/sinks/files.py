@@ -1,0 +1,31 @@
+"""Bytes flow in, a file that is there whole or not at all comes out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from lightning_gpuprof.errors import ReportError
+
+
+def write_whole(target: Path, data: bytes) -> None:
+    """Write under a temporary name in the same folder, then rename, so that nobody reads half a file.
+
+    Args:
+        target: The file; one that exists is replaced.
+        data: Its whole content.
+
+    Raises:
+        ReportError: The folder is missing, read-only or full.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise ReportError(
+            f"cannot write {target}: {error.strerror or error}. Name a folder that can be written to"
+        ) from error

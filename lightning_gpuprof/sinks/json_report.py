@@ -1,0 +1,62 @@
+"""A Report flows into ``report.json`` and back out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
+from lightning_gpuprof.sinks.files import write_whole
+
+FILE_NAME = "report.json"
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def encode(report: Report) -> bytes:
+    """The report as indented JSON with a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+
+
+def write(report: Report, target: Path) -> None:
+    """Write ``report.json`` whole or not at all.
+
+    Args:
+        report: The report.
+        target: The file.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    write_whole(target, encode(report))
+
+
+def read(path: Path) -> Report:
+    """Read a ``report.json``.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ReportError: The file is missing, is no report, or comes from a newer version.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ReportError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        version = msgspec.json.decode(data, type=_Version).schema_version
+        if version <= SCHEMA_VERSION:
+            return msgspec.json.decode(data, type=Report)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReportError(
+            f"{path} is not a report: {error}. Make it again from the run's journal: gpuprof report {path.parent}"
+        ) from error
+    raise ReportError(
+        f"{path} was written by a newer version (schema {version}, this one reads up to {SCHEMA_VERSION}): "
+        "upgrade with pip install -U lightning-gpuprof"
+    )

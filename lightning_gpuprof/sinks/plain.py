@@ -1,0 +1,55 @@
+"""Text that is data flows in; text that shows every character it holds and has a bounded length flows out."""
+
+from __future__ import annotations
+
+import unicodedata
+
+NAME_LIMIT = 120
+"""Characters of a name that people are shown; a longer one loses its middle."""
+
+TEXT_LIMIT = 600
+"""The same for sentences: summaries, advice, caveats."""
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Unicode categories that draw nothing or change how the text around them is drawn: control characters (terminal
+escapes among them), direction marks, surrogates, line separators."""
+
+
+def visible(text: str) -> str:
+    r"""Write control, direction and other invisible characters as ``\xNN`` or ``\uNNNN``.
+
+    A name can then neither colour a terminal, break a table's line nor turn the text after it around.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) if unicodedata.category(c) in _HIDDEN else c for c in text)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut the middle out of a long text; its two ends tell names apart best.
+
+    Args:
+        text: Any text.
+        limit: Most characters that come back, at least 8.
+    """
+    if len(text) <= limit:
+        return text
+    tail = (limit - 3) // 2
+    return f"{text[: limit - 3 - tail]}...{text[len(text) - tail :]}"
+
+
+def name(text: str, limit: int = NAME_LIMIT) -> str:
+    """A name as people are shown it."""
+    return shorten(visible(shorten(text, 4 * limit)), limit)
+
+
+def sentence(text: str) -> str:
+    """A summary, an advice or a caveat as people are shown it."""
+    return shorten(visible(shorten(text, 4 * TEXT_LIMIT)), TEXT_LIMIT)

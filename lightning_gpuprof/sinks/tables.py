@@ -1,0 +1,391 @@
+"""A Report flows in, tables of readable text flow out; terminal, HTML and Markdown only draw them.
+
+Text in a cell shows every character it holds (see :mod:`lightning_gpuprof.sinks.plain`), but is not escaped for any
+format: that is the drawing sink's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
+from lightning_gpuprof.model.report import Device, Distribution, Report
+from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
+from lightning_gpuprof.sinks import numbers, plain
+
+PART_TERMS: dict[Part, str] = {
+    "setup": "from the start of fit to the first step: loaders, model transfer, callbacks' set-up",
+    "sanity": "sanity validation before training",
+    "train": "training steps",
+    "validation": "validation runs, with their hooks",
+    "checkpoint": "checkpoints are written",
+    "epoch_gap": "between the last step of an epoch and the first of the next, without validation and checkpoints",
+    "teardown": "from the last step to the end of fit",
+    "unexplained": "wall time that no named part accounts for",
+}
+"""One sentence per part of the wall time, as reports explain it."""
+
+MEDIAN = "half of the steady, unprofiled steps are below this value"
+P95 = "95 % of the steady, unprofiled steps are below this value"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: what it holds, in which unit, and what the word means."""
+
+    title: str
+    unit: str = ""
+    term: str = ""
+    numeric: bool = False
+    bar: bool = False
+    """The cells' ``ratio`` is drawn as a bar; their text is empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One readable value."""
+
+    text: str
+    ratio: float | None = None
+    """Length of the bar, 0 to 1."""
+    term: str = ""
+    """Explains the text."""
+    key: str = ""
+    """Phase or part whose colour a bar has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows under columns, or the one sentence that says why there are none."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    absent: str
+    """Stands in place of the table if it has no rows."""
+
+
+def wall_table(report: Report) -> Table:
+    """Parts of the wall time in their order; they sum to the total."""
+    total = report.wall.total_s
+    rows = []
+    for part in PARTS:
+        if part not in report.wall.parts:
+            continue
+        spent = report.wall.parts[part]
+        share = spent / total if total > 0 else None
+        rows.append(
+            (
+                Cell(text=part, term=PART_TERMS[part]),
+                Cell(text="", ratio=share, key=part),
+                Cell(text=numbers.fixed(spent)),
+                Cell(text=numbers.percent(share)),
+            )
+        )
+    return Table(
+        title="Wall time",
+        columns=(
+            Column(title="part"),
+            Column(title="", bar=True),
+            Column(title="time", unit="s", numeric=True),
+            Column(title="share", term="of the wall time of fit; the shares sum to 100 %", numeric=True),
+        ),
+        rows=tuple(rows),
+        absent="The wall time was not measured.",
+    )
+
+
+def phase_table(report: Report) -> Table:
+    """Phases of a step, in the report's order; their shares sum to 1."""
+    with_device = any(row.device_ms is not None for row in report.phases)
+    columns = [
+        Column(title="phase", term="disjoint slice of host time in a step; the phases sum to the period"),
+        Column(title="", bar=True),
+        Column(title="median", unit="ms", term=MEDIAN, numeric=True),
+        Column(title="p95", unit="ms", term=P95, numeric=True),
+        Column(title="share", term="of the time of all steps; the shares sum to 100 %", numeric=True),
+        Column(title="total", unit="s", term="over all steps, warm-up and profiled ones too", numeric=True),
+    ]
+    if with_device:
+        columns.append(
+            Column(title="device span", unit="ms", term="on the device's clock; contains launch gaps", numeric=True)
+        )
+    rows = []
+    for row in report.phases:
+        cells = [
+            Cell(text=row.phase, term=PHASE_TERMS[row.phase]),
+            Cell(text="", ratio=row.share, key=row.phase),
+            Cell(text=numbers.fixed(row.median_ms)),
+            Cell(text=numbers.fixed(row.p95_ms)),
+            Cell(text=numbers.percent(row.share)),
+            Cell(text=numbers.fixed(row.total_s)),
+        ]
+        if with_device:
+            cells.append(Cell(text=numbers.fixed(row.device_ms)))
+        rows.append(tuple(cells))
+    return Table(
+        title="Phases of a step",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        absent="No training step was measured.",
+    )
+
+
+def callback_table(report: Report, limit: int) -> Table:
+    """The costliest hooks of callbacks.
+
+    Args:
+        report: The report.
+        limit: Most rows.
+    """
+    largest = max((row.share for row in report.callbacks), default=0.0)
+    rows = tuple(
+        (
+            Cell(text=plain.name(row.name)),
+            Cell(text=plain.name(row.hook)),
+            Cell(text="", ratio=row.share / largest if largest > 0 else 0.0, key="callbacks"),
+            Cell(text=numbers.fixed(row.total_s)),
+            Cell(text=numbers.percent(row.share)),
+        )
+        for row in report.callbacks[:limit]
+    )
+    return Table(
+        title="Callbacks",
+        columns=(
+            Column(title="callback"),
+            Column(title="hook", term="the method of the callback that the time was spent in"),
+            Column(title="", bar=True),
+            Column(title="total", unit="s", term="exclusive time over the whole run", numeric=True),
+            Column(title="share", term="of the wall time of fit", numeric=True),
+        ),
+        rows=rows,
+        absent="No callback took measurable time.",
+    )
+
+
+def period_table(report: Report) -> Table:
+    """Statistics of the period of steady, unprofiled steps."""
+    period = report.steps.period_ms
+    columns = tuple(
+        Column(title=title, unit="ms", term=term, numeric=True)
+        for title, term in (
+            ("median", MEDIAN),
+            ("mean", "sum of the periods over their number"),
+            ("std", "standard deviation"),
+            ("p05", "5 % of the steady, unprofiled steps are below this value"),
+            ("p95", P95),
+            ("p99", "99 % of the steady, unprofiled steps are below this value"),
+            ("min", "shortest step"),
+            ("max", "longest step"),
+        )
+    )
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    if period is not None:
+        values = (period.median, period.mean, period.std, period.p05, period.p95, period.p99, period.min, period.max)
+        rows = (tuple(Cell(text=numbers.significant(value)) for value in values),)
+    return Table(
+        title="Period of a step",
+        columns=columns,
+        rows=rows,
+        absent="No step was steady and unprofiled, so there are no statistics of the period.",
+    )
+
+
+def device_table(report: Report) -> Table:
+    """Every sampled signal of every GPU."""
+    rows = tuple(
+        (Cell(text=device_name(device)), *_distribution_cells(field, values))
+        for device in report.devices
+        for field, values in device.values.items()
+    )
+    return Table(
+        title="GPUs",
+        columns=(
+            Column(title="GPU"),
+            Column(title="signal", term="sampled through NVML beside the training thread"),
+            Column(title="median", numeric=True),
+            Column(title="p05", term="5 % of the samples are below this value", numeric=True),
+            Column(title="p95", term="95 % of the samples are below this value", numeric=True),
+            Column(title="max", numeric=True),
+        ),
+        rows=rows,
+        absent="GPUs: not measured (no GPU of this process was sampled through NVML).",
+    )
+
+
+def traced_device(activity: DeviceActivity) -> str:
+    """Name of a device as a trace gives it; a bare number becomes ``GPU 0``."""
+    shown = plain.name(activity.device, 40)
+    return f"GPU {shown}" if shown.isdecimal() else shown
+
+
+def device_name(device: Device) -> str:
+    """Name of a GPU with as much of its UUID as tells it from the others."""
+    return plain.name(f"{device.name} ({device.uuid[:12]})" if device.uuid else device.name, 60)
+
+
+def _distribution_cells(field: str, values: Distribution | None) -> tuple[Cell, ...]:
+    if values is None:
+        shown: tuple[float | None, ...] = (None, None, None, None)
+    else:
+        shown = (values.median, values.p05, values.p95, values.max)
+    term = 'NVML\'s "a kernel was running"; says nothing about efficiency' if field == "utilization_ratio" else ""
+    return (
+        Cell(text=plain.name(numbers.label(field)), term=term),
+        *(Cell(text=numbers.quantity(field, value)) for value in shown),
+    )
+
+
+def values_table(title: str, values: Mapping[str, float | None], absent: str) -> Table:
+    """Named values whose names carry their unit; one that is None is shown as not measured.
+
+    Args:
+        title: Title of the table.
+        values: Field names with units, e.g. ``process_cpus``.
+        absent: Sentence for "there is none".
+    """
+    rows = tuple(
+        (Cell(text=plain.name(numbers.label(field))), Cell(text=numbers.quantity(field, value)))
+        for field, value in values.items()
+    )
+    return Table(
+        title=title,
+        columns=(Column(title="what"), Column(title="value", numeric=True)),
+        rows=rows,
+        absent=absent,
+    )
+
+
+def host_table(report: Report) -> Table:
+    """The host's and this process's summary."""
+    return values_table("Host", report.host, "Host: not measured.")
+
+
+def memory_table(report: Report) -> Table:
+    """Memory of device and host."""
+    return values_table("Memory", report.memory, "Memory: not measured.")
+
+
+def overhead_table(report: Report) -> Table:
+    """What the profiler itself cost."""
+    return values_table("Cost of the profiler", report.overhead, "The profiler's own cost was not measured.")
+
+
+def window_table(report: Report) -> Table:
+    """One row per trace window."""
+    rows = tuple(
+        (
+            Cell(text=window_steps(window)),
+            Cell(text=plain.name(window.file) if window.file else numbers.ABSENT),
+            Cell(text=numbers.count(window.events) if window.events else numbers.ABSENT),
+            Cell(text=numbers.count(window.kernels) if window.events else numbers.ABSENT),
+            *_busy_cells(window.devices),
+            Cell(text=numbers.significant(window.stop_cost_ms)),
+            Cell(text=plain.sentence(window.problem)),
+        )
+        for window in report.windows
+    )
+    return Table(
+        title="Trace windows",
+        columns=(
+            Column(title="steps", term="optimizer steps, both ends included"),
+            Column(title="file", term="opens in TensorBoard, Perfetto and chrome://tracing"),
+            Column(title="events", numeric=True),
+            Column(title="kernels", term="pieces of device work other than copies", numeric=True),
+            Column(title="busy", term="union of kernels and copies over all streams, per device", numeric=True),
+            Column(title="idle", term="the rest of the window, per device", numeric=True),
+            Column(title="closing", unit="ms", term="what closing the window cost the training thread", numeric=True),
+            Column(title="problem", term="why there is no trace, or what is missing in it"),
+        ),
+        rows=rows,
+        absent="No trace window was recorded.",
+    )
+
+
+def window_steps(window: WindowFacts) -> str:
+    """The window's optimizer steps: ``200 to 205``."""
+    if window.start_step == window.stop_step:
+        return str(window.start_step)
+    return f"{window.start_step} to {window.stop_step}"
+
+
+def _busy_cells(devices: tuple[DeviceActivity, ...]) -> tuple[Cell, Cell]:
+    known = [d for d in devices if d.window_us > 0]
+    if not known:
+        return Cell(text=numbers.ABSENT), Cell(text=numbers.ABSENT)
+    busy = ", ".join(numbers.percent(d.busy_us / d.window_us) for d in known)
+    idle = ", ".join(numbers.percent(d.idle_us / d.window_us) for d in known)
+    return Cell(text=busy), Cell(text=idle)
+
+
+def operator_table(window: WindowFacts) -> Table:
+    """The operators of a window by their exclusive host time."""
+    return named_times(f"Operators in steps {window_steps(window)}", "operator", window.top_operators)
+
+
+def kernel_table(window: WindowFacts) -> Table:
+    """The kernels of a window by their device time."""
+    return named_times(f"Kernels in steps {window_steps(window)}", "kernel", window.top_kernels)
+
+
+def named_times(title: str, what: str, rows: tuple[OperatorRow, ...], limit: int = plain.NAME_LIMIT) -> Table:
+    """Names with their occurrences and total time.
+
+    Args:
+        title: Title of the table.
+        what: What the names are names of, singular.
+        rows: Largest first.
+        limit: Most characters of a name.
+    """
+    largest = max((row.total_us for row in rows), default=0.0)
+    return Table(
+        title=title,
+        columns=(
+            Column(title=what),
+            Column(title="", bar=True),
+            Column(title="count", numeric=True),
+            Column(title="total", unit="ms", term="in this window; inflated by profiling", numeric=True),
+        ),
+        rows=tuple(
+            (
+                Cell(text=plain.name(row.name, limit)),
+                Cell(text="", ratio=row.total_us / largest if largest > 0 else 0.0, key="forward"),
+                Cell(text=numbers.count(row.count)),
+                Cell(text=numbers.fixed(row.total_us / 1e3)),
+            )
+            for row in rows
+        ),
+        absent=f"The window holds no {what}.",
+    )
+
+
+def not_evaluated_table(report: Report) -> Table:
+    """Rules that could not judge."""
+    return Table(
+        title="Not evaluated",
+        columns=(Column(title="rule"), Column(title="why")),
+        rows=tuple((Cell(text=plain.name(n.rule)), Cell(text=plain.sentence(n.why))) for n in report.not_evaluated),
+        absent="Every rule could judge.",
+    )
+
+
+def condition_table(report: Report) -> Table:
+    """All conditions of the run."""
+    return Table(
+        title="Conditions",
+        columns=(Column(title="condition"), Column(title="value")),
+        rows=tuple(
+            (Cell(text=plain.name(key)), Cell(text=condition_value(value))) for key, value in report.run.items()
+        ),
+        absent="No condition of the run is known.",
+    )
+
+
+def condition_value(value: str | int | float | bool | None) -> str:
+    """A condition's value; None is "not known"."""
+    if value is None:
+        return "not known"
+    if value is True or value is False:
+        return "yes" if value else "no"
+    return plain.name(str(value), 200)

@@ -1,0 +1,107 @@
+"""A Report flows in, Markdown whose tables render in TensorBoard's Text tab flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import numbers, plain, tables, wording
+
+TOP_CALLBACKS = 10
+
+_BAR_CELLS = 12
+
+_ENTITIES = str.maketrans(
+    {character: f"&#{ord(character)};" for character in "&<>|`\\*_[](){}#!~\"'"},
+)
+"""Characters with a meaning in Markdown or HTML. Numeric entities are left alone by every Markdown renderer, also
+inside a table's cell, where a backslash is not."""
+
+
+def escape(text: str) -> str:
+    """Data as Markdown text that shows exactly these characters."""
+    return plain.visible(text).translate(_ENTITIES)
+
+
+def markdown(report: Report) -> str:
+    """The diagnosis as Markdown, for ``logger.experiment.add_text``.
+
+    Args:
+        report: The report.
+    """
+    sections = [
+        f"## Verdict: {escape(report.verdict.kind)}",
+        escape(plain.sentence(report.verdict.summary)),
+        f"Runner-up: {escape(plain.sentence(report.verdict.runner_up))}" if report.verdict.runner_up else "",
+        escape(wording.steps(report)),
+        f"**{escape(wording.validity(report))}.** {escape(wording.steadiness(report))}",
+        "\n".join(f"* {escape(plain.sentence(caveat))}" for caveat in report.validity.caveats),
+        "## Findings",
+        _findings(report),
+        f"## Next step\n\n{escape(wording.next_step(report))}",
+        _section(tables.wall_table(report)),
+        _section(tables.phase_table(report)),
+        _section(tables.callback_table(report, TOP_CALLBACKS)),
+        _section(tables.device_table(report)),
+        _section(tables.window_table(report)),
+        f"## Not evaluated\n\n{escape(wording.not_evaluated(report.not_evaluated))}",
+        _section(tables.overhead_table(report)),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _findings(report: Report) -> str:
+    if not report.findings:
+        return escape(wording.nothing_found(report))
+    return "\n\n".join(_finding(number, finding) for number, finding in enumerate(report.findings, 1))
+
+
+def _finding(number: int, finding: Finding) -> str:
+    subject = f" · {escape(plain.name(finding.subject))}" if finding.subject else ""
+    lines = [
+        f"### {number}. {finding.severity}: {escape(plain.name(finding.rule))}{subject}",
+        escape(plain.sentence(finding.summary)),
+        f"**Do:** {escape(plain.sentence(finding.advice))}",
+    ]
+    if finding.gain is not None:
+        lines.append(f"**Gain:** {escape(wording.gain(finding.gain))}")
+    if finding.evidence:
+        rows = [
+            (
+                escape(plain.name(item.name)),
+                escape(wording.evidence_value(item)),
+                escape(wording.evidence_limit(item)),
+                escape(plain.sentence(item.source)) or numbers.ABSENT,
+            )
+            for item in finding.evidence
+        ]
+        lines.append(_grid(("evidence", "value", "limit", "source of the limit"), (False, True, True, False), rows))
+    return "\n\n".join(lines)
+
+
+def _section(table: tables.Table) -> str:
+    heading = f"## {escape(table.title)}"
+    if not table.rows:
+        return f"{heading}\n\n{escape(table.absent)}"
+    titles = tuple(escape(f"{column.title} {column.unit}".strip()) for column in table.columns)
+    rows = [
+        tuple(
+            "█" * max(round((cell.ratio or 0.0) * _BAR_CELLS), 1 if cell.ratio else 0)
+            if column.bar
+            else escape(cell.text)
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        for row in table.rows
+    ]
+    return f"{heading}\n\n{_grid(titles, tuple(column.numeric for column in table.columns), rows)}"
+
+
+def _grid(titles: tuple[str, ...], numeric: tuple[bool, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A Markdown table of escaped cells; an empty cell holds a space, or some renderers drop it."""
+    lines = [
+        titles,
+        tuple("---:" if right else "---" for right in numeric),
+        *rows,
+    ]
+    return "\n".join("| " + " | ".join(cell or "&nbsp;" for cell in line) + " |" for line in lines)

@@ -1,0 +1,256 @@
+"""A Report flows in, a summary of at most 100 columns flows out to the terminal, in the order of the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+import msgspec
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.phases import PARTS
+from lightning_gpuprof.model.report import Device, Report
+from lightning_gpuprof.sinks import numbers, plain, tables, wording
+from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to
+from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
+
+TOP_CALLBACKS = 5
+SMALL_PART_RATIO = 0.005
+"""Parts of the wall time below this share stand together."""
+
+_SEVERITY_STYLES: dict[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] | None = None) -> RenderableType:
+    """The whole summary as something that rich prints.
+
+    Args:
+        report: The report.
+        width: Columns that no line passes.
+        where: What else there is and how to get there, e.g. ``{"HTML": path, "TensorBoard": command}``.
+    """
+    parts: list[RenderableType] = [
+        *_header(report),
+        *_verdict(report),
+        *_wall(report),
+        *_phases(report),
+        *_callbacks(report),
+        *_devices(report),
+        *_windows(report),
+        *_findings(report),
+        *_rest(report),
+        *_next_step(report, where or {}),
+    ]
+    return Constrain(Group(*parts), width)
+
+
+def print_report(report: Report, file: IO[str] | None = None, *, where: Mapping[str, str] | None = None) -> None:
+    """Print the summary: with colour on a terminal, else (or with ``NO_COLOR``) as plain text.
+
+    Args:
+        report: The report.
+        file: The stream; None is standard output.
+        where: What else there is and how to get there.
+    """
+    print_to(file, render(report, where=where))
+
+
+def _title(text: str) -> RenderableType:
+    return Text(f"\n{text}", style="bold")
+
+
+def _indented(renderable: RenderableType) -> RenderableType:
+    return Padding(renderable, (0, 0, 0, 2))
+
+
+def _labelled(label: str, text: str, style: str = "") -> RenderableType:
+    """A label and a text that wraps beside it, not under it."""
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(label, style="dim"), Text(text, style=style))
+    return _indented(grid)
+
+
+def _header(report: Report) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text("gpuprof: where the training time went", style="bold")]
+    headline = wording.headline(report)
+    lines += [_indented(Text(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text]
+    lines.append(_indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
+    lines += [_labelled("-", plain.sentence(caveat), "yellow") for caveat in report.validity.caveats]
+    return lines
+
+
+def _verdict(report: Report) -> list[RenderableType]:
+    head = Text.assemble(("\nVerdict: ", "bold"), (report.verdict.kind, "bold magenta"))
+    lines: list[RenderableType] = [head, _indented(Text(plain.sentence(report.verdict.summary)))]
+    if report.verdict.runner_up:
+        lines.append(_labelled("runner-up:", plain.sentence(report.verdict.runner_up)))
+    return lines
+
+
+class _WallLine:
+    """The parts of the wall time, largest first, each with its bar and percent; a part is never broken in two."""
+
+    def __init__(self, shares: Sequence[tuple[str, float, float]]) -> None:
+        self.shares = shares
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = Text(no_wrap=True)
+        for part, seconds, share in self.shares:
+            piece = Text.assemble(
+                f"{part} ",
+                (Bar(share, BAR_CELLS, "").text(options.ascii_only), "blue" if part == "train" else "yellow"),
+                f" {numbers.percent(share)} ({numbers.seconds(seconds)})",
+            )
+            if line and line.cell_len + 2 + piece.cell_len > options.max_width:
+                yield line
+                line = Text(no_wrap=True)
+            line = Text.assemble(line, "  ", piece, no_wrap=True) if line else piece
+        yield line
+
+
+def _wall(report: Report) -> list[RenderableType]:
+    total = report.wall.total_s
+    title = _title(f"Wall time {numbers.seconds(total)}")
+    shares: list[tuple[str, float, float]] = [
+        (part, report.wall.parts[part], report.wall.parts[part] / total)
+        for part in PARTS
+        if total > 0 and report.wall.parts.get(part)
+    ]
+    if not shares:
+        return [title, _indented(Text("not measured"))]
+    shares.sort(key=lambda entry: -entry[2])
+    small = [entry for entry in shares if entry[2] < SMALL_PART_RATIO]
+    if len(small) > 1:
+        shares = [entry for entry in shares if entry[2] >= SMALL_PART_RATIO]
+        shares.append(("others", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
+    return [title, _indented(_WallLine(shares))]
+
+
+def _phases(report: Report) -> list[RenderableType]:
+    seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
+    lines = [_title("Phases of a step (host time)"), _indented(draw(tables.phase_table(seen)))]
+    empty = [row.phase for row in report.phases if row.total_s <= 0]
+    if empty and seen.phases:
+        lines.append(_indented(Text(f"no time in: {', '.join(empty)}", style="dim")))
+    return lines
+
+
+def _callbacks(report: Report) -> list[RenderableType]:
+    left_out = len(report.callbacks) - TOP_CALLBACKS
+    title = "Top callbacks" if left_out <= 0 else f"Top callbacks ({left_out} more in the HTML report)"
+    return [_title(title), _indented(draw(tables.callback_table(report, TOP_CALLBACKS)))]
+
+
+def _devices(report: Report) -> list[RenderableType]:
+    lines: list[RenderableType] = [_title("GPU and host")]
+    if report.devices:
+        lines += [_labelled(f"GPU {index}:", _device_line(device)) for index, device in enumerate(report.devices)]
+    else:
+        lines.append(_indented(Text(tables.device_table(report).absent, style="dim")))
+    lines += [_values_line("host", report.host), _values_line("memory", report.memory)]
+    return lines
+
+
+def _values_line(label: str, values: Mapping[str, float | None]) -> RenderableType:
+    known = [
+        f"{plain.name(numbers.label(field))} {numbers.quantity(field, value)}"
+        for field, value in values.items()
+        if value is not None
+    ]
+    missing = [plain.name(numbers.label(field)) for field, value in values.items() if value is None]
+    if not known:
+        return _indented(Text(f"{label}: not measured", style="dim"))
+    if missing:
+        known.append(f"not measured: {', '.join(missing)}")
+    return _labelled(f"{label}:", " · ".join(known))
+
+
+def _device_line(device: Device) -> str:
+    known = [
+        f"{plain.name(numbers.label(field))} {numbers.quantity(field, values.median)}"
+        f" (p95 {numbers.quantity(field, values.p95)})"
+        for field, values in device.values.items()
+        if values is not None
+    ]
+    missing = [plain.name(numbers.label(field)) for field, values in device.values.items() if values is None]
+    if missing:
+        known.append(f"not measured: {', '.join(missing)}")
+    return f"{tables.device_name(device)} · {device.samples} samples, medians: {' · '.join(known)}"
+
+
+def _windows(report: Report) -> list[RenderableType]:
+    lines: list[RenderableType] = [_title("Trace windows")]
+    if not report.windows:
+        lines.append(_indented(Text(tables.window_table(report).absent, style="dim")))
+    for window in report.windows:
+        facts = []
+        if window.file:
+            facts.append(plain.name(window.file, 70))
+        if window.events:
+            facts.append(f"{numbers.count(window.events)} events")
+            facts.append(f"{numbers.count(window.kernels)} kernels" if window.kernels else "no device work")
+        for device in window.devices:
+            if device.window_us > 0:
+                facts.append(
+                    f"{tables.traced_device(device)} busy {numbers.percent(device.busy_us / device.window_us)}, "
+                    f"idle {numbers.percent(device.idle_us / device.window_us)}"
+                )
+        if window.problem:
+            facts.append(plain.sentence(window.problem))
+        steps = tables.window_steps(window)
+        lines.append(_labelled(f"steps {steps}:", " · ".join(facts) or "no facts", "yellow" if window.problem else ""))
+    return lines
+
+
+def _findings(report: Report) -> list[RenderableType]:
+    if not report.findings:
+        return [_title("Findings"), _indented(Text(wording.nothing_found(report)))]
+    lines: list[RenderableType] = [_title("Findings, most valuable first")]
+    for number, finding in enumerate(report.findings, 1):
+        lines.append(_finding(number, finding))
+    return lines
+
+
+def _finding(number: int, finding: Finding) -> RenderableType:
+    head = Text.assemble(
+        f"{number}. ",
+        (finding.severity, _SEVERITY_STYLES[finding.severity]),
+        " ",
+        (plain.name(finding.rule), "bold"),
+    )
+    if finding.subject:
+        head.append(f" · {plain.name(finding.subject)}")
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    rows = [
+        ("what", plain.sentence(finding.summary)),
+        ("evidence", "; ".join(wording.evidence(item) for item in finding.evidence)),
+        ("do", plain.sentence(finding.advice)),
+        ("gain", wording.gain(finding.gain) if finding.gain else "no bound known"),
+    ]
+    for label, text in rows:
+        if text:
+            grid.add_row(Text(label, style="dim"), Text(text, style="bold" if label == "do" else ""))
+    return _indented(Group(head, Padding(grid, (0, 0, 0, 3))))
+
+
+def _rest(report: Report) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text("")]
+    if report.not_evaluated:
+        lines.append(_labelled("not evaluated:", wording.not_evaluated(report.not_evaluated)))
+    lines.append(_values_line("cost of the profiler", report.overhead))
+    return lines
+
+
+def _next_step(report: Report, where: Mapping[str, str]) -> list[RenderableType]:
+    lines: list[RenderableType] = [_title("Next step"), _indented(Text(wording.next_step(report), style="bold green"))]
+    lines += [_labelled(f"{label}:", plain.visible(place)) for label, place in where.items()]
+    return lines

@@ -1,0 +1,47 @@
+"""``gpuprof doctor``: what it looks at and how it speaks of absences."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lightning_gpuprof.cli import doctor
+from lightning_gpuprof.cli.main import main
+
+
+def test_every_absence_and_problem_says_what_it_means() -> None:
+    checks = doctor.examine()
+    assert [check.name for check in checks if check.state != "ok" and not check.meaning] == []
+
+
+def test_all_areas_are_looked_at() -> None:
+    assert {check.area for check in doctor.examine()} >= {"python", "packages", "cpu", "torch", "nvml", "plugins"}
+
+
+def test_every_dependency_of_this_package_is_named() -> None:
+    named = {check.name for check in doctor.examine()}
+    assert named >= {
+        "torch",
+        "lightning",
+        "tensorboard",
+        "torch-tb-profiler",
+        "nvidia-ml-py",
+        "msgspec",
+        "isal",
+        "CUPTI",
+    }
+
+
+def test_json_and_text_name_the_same_things(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert [check["name"] for check in checks if check["name"] not in text] == []
+    assert {check["state"] for check in checks} <= {"ok", "absent", "problem"}
+
+
+def test_blocking_launches_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    assert "problem" in {c.state for c in doctor.examine() if c.name == "CUDA_LAUNCH_BLOCKING"}

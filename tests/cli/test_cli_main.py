@@ -1,0 +1,101 @@
+"""The ``gpuprof`` command as a shell sees it: help, version, errors, exit codes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from saved_runs import save_run
+
+from lightning_gpuprof import __version__
+from lightning_gpuprof.cli.main import COMMANDS, main
+
+
+def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "lightning_gpuprof", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_help_lists_every_command_examples_and_exit_codes() -> None:
+    done = gpuprof("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert command.name in done.stdout
+    assert "examples:" in done.stdout
+    assert "exit codes:" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_each_command_has_help_with_examples(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    name = getattr(command, "name", "")
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"gpuprof {name}" in shown
+    assert "examples:" in shown
+    assert "--json" in shown
+
+
+def test_version_is_the_packages() -> None:
+    done = gpuprof("--version")
+    assert done.returncode == 0
+    assert done.stdout.strip() == f"gpuprof {__version__}"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["report"], ["compare", "only-one"], ["report", "x", "--nonsense"]]
+)
+def test_wrong_words_end_with_exit_code_2_and_a_hint(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    captured = capsys.readouterr()
+    assert ended.value.code == 2
+    assert "--help" in captured.err
+    assert captured.out == ""
+
+
+def test_an_error_is_one_line_with_exit_code_2_and_no_stack_trace(tmp_path: Path) -> None:
+    done = gpuprof("report", str(tmp_path / "nowhere"), GPUPROF_DEBUG="")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("gpuprof: there is no ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_debug_switch_shows_the_stack_trace(tmp_path: Path) -> None:
+    done = gpuprof("report", str(tmp_path / "nowhere"), GPUPROF_DEBUG="1")
+    assert "Traceback" in done.stderr
+    assert "ReportError" in done.stderr
+
+
+def test_a_reader_that_goes_away_causes_no_stack_trace() -> None:
+    command = f"{sys.executable} -m lightning_gpuprof doctor --json | head -c 1 > {os.devnull}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_reports_and_comparisons_need_neither_torch_nor_lightning(tmp_path: Path) -> None:
+    folder = save_run(tmp_path / "run")
+    program = (
+        "import sys\n"
+        "from lightning_gpuprof.cli.main import main\n"
+        f"assert main(['compare', {str(folder)!r}, {str(folder)!r}]) == 0\n"
+        f"assert main(['report', {str(folder)!r}]) == 0\n"
+        "heavy = {'torch', 'lightning', 'pytorch_lightning', 'tensorboard', 'pynvml'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,51 @@
+"""The final numbers for loggers."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import sample_report
+
+from lightning_gpuprof.sinks.scalars import final_scalars
+
+UNITS = ("_s", "_ms", "_us", "_ns", "_ratio", "_bytes", "_count", "_w", "_c", "_mhz", "_cpus")
+
+
+def has_unit(name: str) -> bool:
+    for statistic in ("_mean", "_peak"):
+        name = name.removesuffix(statistic)
+    return name.endswith((*UNITS, "_per_s"))
+
+
+def test_every_scalar_is_finite_and_names_its_unit() -> None:
+    scalars = final_scalars(sample_report.full_report())
+    assert all(type(value) is float and math.isfinite(value) for value in scalars.values())
+    assert all(name.startswith("gpuprof/final/") for name in scalars)
+    assert [name for name in scalars if not has_unit(name)] == []
+
+
+def test_what_was_not_measured_has_no_scalar() -> None:
+    scalars = final_scalars(sample_report.full_report())
+    assert not any("fan" in name or "worker" in name or "analysis" in name for name in scalars)
+    assert "gpuprof/final/phase/clip_median_ms" not in scalars
+    minimal = final_scalars(sample_report.minimal_report())
+    assert "gpuprof/final/period_median_ms" not in minimal
+    assert "gpuprof/final/samples_per_s" not in minimal
+    assert "gpuprof/final/speedup_max_ratio" not in minimal
+
+
+def test_nan_is_left_out() -> None:
+    report = msgspec.structs.replace(sample_report.full_report(), overhead={"a_s": math.nan, "b_s": 1.0})
+    scalars = final_scalars(report)
+    assert "gpuprof/final/overhead/a_s" not in scalars
+    assert scalars["gpuprof/final/overhead/b_s"] == 1.0
+
+
+def test_numbers_are_those_of_the_report() -> None:
+    report = sample_report.full_report()
+    scalars = final_scalars(report)
+    assert report.steps.period_ms is not None
+    assert scalars["gpuprof/final/period_median_ms"] == report.steps.period_ms.median
+    shares = [value for name, value in scalars.items() if name.endswith("_share_ratio") and "/phase/" in name]
+    assert math.isclose(sum(shares), 1.0)

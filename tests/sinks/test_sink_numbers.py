@@ -1,0 +1,77 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lightning_gpuprof.sinks import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (12.345, "12.3"),
+        (0.0012345, "0.00123"),
+        (999.96, "1,000"),
+        (1234.5, "1,230"),
+        (-4.5678, "-4.57"),
+        (123456789, "123,000,000"),
+        (1.2e-9, "1.20e-09"),
+        (None, numbers.ABSENT),
+        (math.nan, numbers.ABSENT),
+        (math.inf, numbers.ABSENT),
+    ],
+)
+def test_three_significant_digits(value: float | None, shown: str) -> None:
+    assert numbers.significant(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(7e-6, "<0.001"), (0.0, "0"), (0.0123, "0.0123"), (None, numbers.ABSENT)])
+def test_next_to_nothing_in_a_column_is_not_a_row_of_zeros(value: float | None, shown: str) -> None:
+    assert numbers.fixed(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"), [(0.4336, "43.4 %"), (0, "0 %"), (1e-5, "<0.1 %"), (1, "100.0 %"), (None, numbers.ABSENT)]
+)
+def test_percent_has_one_decimal_and_never_rounds_something_to_nothing(ratio: float | None, shown: str) -> None:
+    assert numbers.percent(ratio) == shown
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "label", "shown"),
+    [
+        ("power_w", 71.24, "power", "71.2 W"),
+        ("utilization_ratio", 0.5, "utilization", "50.0 %"),
+        ("memory_used_bytes", 1.5 * 2**30, "memory used", "1.50 GiB"),
+        ("process.rss_bytes_peak", 2**20, "process rss peak", "1 MiB"),
+        ("process.cpu_cpus_mean", 1.5, "process cpu mean", "1.50 CPUs"),
+        ("sm_clock_mhz", 1980.0, "sm clock", "1,980 MHz"),
+        ("timing_us_per_step", 8.25, "timing", "8.25 µs/step"),
+        ("report_s", 0.25, "report", "250 ms"),
+        ("edges_per_step", 61.5, "edges per step", "61.5"),
+        ("power_w", None, "power", numbers.ABSENT),
+    ],
+)
+def test_a_field_says_its_unit_once(field: str, value: float | None, label: str, shown: str) -> None:
+    assert numbers.label(field) == label
+    assert numbers.quantity(field, value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.34, "340 ms"), (83.44, "83.4 s"), (754.0, "12.6 min"), (18720, "5.20 h")]
+)
+def test_durations_take_the_unit_that_suits_them(value: float, shown: str) -> None:
+    assert numbers.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [(0.05, "ratio", "5.0 %"), (12.0, "ms", "12 ms"), (4, "", "4"), (2048, "bytes", "2 KiB")],
+)
+def test_evidence_has_its_unit_beside_it(value: float, unit: str, shown: str) -> None:
+    assert numbers.with_unit(value, unit) == shown
