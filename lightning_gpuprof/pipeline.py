@@ -107,6 +107,7 @@ def finish_run(
     """
     begin = time.perf_counter()
     report = make_report(folder, notices=notices)
+    report.overhead["report_s"] = time.perf_counter() - begin
     where: dict[str, str] = {}
     problems: list[str] = []
     try:
@@ -123,13 +124,14 @@ def finish_run(
             comparison = compare_runs(Path(baseline).expanduser(), report, after_name="this run")
         except GpuProfError as error:
             problems.append(f"baseline: {error}")
-    if "terminal" in kinds:
+    if "terminal" in kinds and not report.steps.count:
+        print(f"gpuprof: this fit had no training step; what was measured is in {folder}")
+    elif "terminal" in kinds:
         terminal.print_report(report, where=where)
         if comparison is not None:
             comparison_text.print_comparison(comparison)
     for problem in problems:
         print(f"gpuprof: {problem}", file=sys.stderr)
-    report.overhead["report_s"] = time.perf_counter() - begin
     return report
 
 

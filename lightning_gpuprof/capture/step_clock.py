@@ -115,6 +115,7 @@ class StepClock:
         epoch = 0
         flags = 0
         standing_flags = 0
+        training = False
         cpu_on = False
         cpu_due = begin
         wake_at = NEVER
@@ -235,6 +236,8 @@ class StepClock:
         def begin_step() -> None:
             nonlocal kind, batch, step_global, flags, cpu_on, cpu_due, cpu_acc, cpu_last, wake_at, cur, last
             nonlocal delay_first
+            if not training:  # a tuner's trial before the training proper
+                return
             t = now()
             first = kind != "step"
             close(t, 0)
@@ -281,9 +284,10 @@ class StepClock:
                 kind = "epoch_gap"
 
         def open_segment(new: SegmentKind | None) -> None:
-            nonlocal kind
+            nonlocal kind, training
             close(now(), 0)
             kind = new
+            training = False
 
         def begin_epoch(number: int) -> None:
             nonlocal epoch, base_depth
@@ -291,9 +295,10 @@ class StepClock:
             base_depth = len(stack)
 
         def begin_training(batch_before: int, optimizer_steps: int) -> None:
-            nonlocal batch, global_step
+            nonlocal batch, global_step, training
             batch = batch_before
             global_step = optimizer_steps
+            training = True
 
         def listen(to: BoundaryListener | None, at: int) -> None:
             nonlocal listener, wake_at

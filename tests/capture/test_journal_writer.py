@@ -45,6 +45,7 @@ class Ticking:
 
 def run_steps(clock: StepClock, steps: int) -> None:
     forward = clock.context(clock.slot("forward", "forward"))
+    clock.begin_training(clock.counters()[0], 0)
     clock.begin_epoch(0)
     for _ in range(steps):
         clock.begin_step()

@@ -20,7 +20,9 @@ class FakeTime:
         self.cpu += wall if cpu is None else cpu
 
     def clock(self, cpu_every_ns: int = NEVER) -> StepClock:
-        return StepClock(now=lambda: self.wall, cpu_now=lambda: self.cpu, cpu_every_ns=cpu_every_ns)
+        clock = StepClock(now=lambda: self.wall, cpu_now=lambda: self.cpu, cpu_every_ns=cpu_every_ns)
+        clock.begin_training(-1, 0)
+        return clock
 
 
 def drain(clock: StepClock) -> list[ClosedStep | ClosedSegment]:
@@ -259,6 +261,25 @@ def test_the_null_context_lets_exceptions_through() -> None:
     except KeyError:
         return
     raise AssertionError("the exception was swallowed")
+
+
+def test_steps_of_a_trial_before_training_belong_to_the_setup() -> None:
+    time = FakeTime()
+    clock = StepClock(now=lambda: time.wall, cpu_now=lambda: time.cpu)
+    clock.begin_epoch(0)
+    for _ in range(3):
+        clock.begin_step()
+        time.spend(5)
+    clock.cancel_step()
+    clock.end_epoch()
+    clock.begin_training(-1, 0)
+    clock.begin_step()
+    time.spend(2)
+    clock.open_segment("teardown")
+    clock.begin_step()
+    clock.open_segment(None)
+    setup, step, _ = drain(clock)
+    assert (setup.end_ns - setup.start_ns, step.end_ns - step.start_ns) == (15, 2)
 
 
 def test_measuring_the_cost_of_an_edge_charges_nothing() -> None:
