@@ -28,8 +28,13 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || { echo "Making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing $(TORCH)"
 	@$(BIN)/python -m pip install -qq $(TORCH)
-	@echo "Installing this package and the rest, in the versions of constraints.txt"
-	@$(BIN)/python -m pip install -qq -e '.[dev,demo]' -c constraints.txt
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "Installing this package and the rest, in the versions of constraints.txt"; \
+		$(BIN)/python -m pip install -qq -e '.[dev,demo]' -c constraints.txt; \
+	else \
+		echo "Installing this package and the rest, in versions for Python 3.10: constraints.txt needs 3.11"; \
+		$(BIN)/python -m pip install -qq -e '.[dev,demo]'; \
+	fi
 	@touch $@
 
 demo: $(READY) ## Train on the digits, print the report, apply its advice, train again, compare
