@@ -91,7 +91,7 @@ class ProfilerTap:
         self._region: Region = "train"
         self._cpu = False
         self._tables: dict[tuple[Region, bool], _ContextTable] = {}
-        self._shortcuts: dict[str, Context] = {}
+        self._shortcuts: dict[tuple[str, Region, bool], Context] = {}
         self._active = self._table("train", False)
         self.profile: Callable[[str], Context] = self._active.__getitem__
         clock.set_cpu_mode_listener(self._set_cpu_mode)
@@ -143,7 +143,7 @@ class ProfilerTap:
 
     def place(self, name: str, phase: Phase) -> Context:
         """A context for a place that Lightning does not name, in the region and mode of now."""
-        key = f"{name}|{self._region}|{self._cpu}"
+        key = (name, self._region, self._cpu)
         found = self._shortcuts.get(key)
         if found is None:
             slot = self._clock.slot(name, phase, self._region)
@@ -195,7 +195,7 @@ class ProfilerTap:
 
     def _timed_only(self, action: str) -> Context:
         """The context without the user's profiler in it, for ``start`` and ``stop``."""
-        key = f"timed {action}|{self._region}|{self._cpu}"
+        key = (f"timed {action}", self._region, self._cpu)
         found = self._shortcuts.get(key)
         if found is None:
             found = self._shortcuts[key] = self._make_timed(action, self._region, self._cpu)

@@ -1,0 +1,186 @@
+"""Faults planted in real fits: the report names the cause, where it is and what to change; healthy fits stay silent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from planted_runs import Planted, Sleepy, fit
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.report import Report
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::UserWarning")]
+
+
+class Computing(Planted):
+    """A model with work of a few milliseconds a step."""
+
+    def __init__(self, sleeps: dict[str, float] | None = None, width: int = 1100) -> None:
+        super().__init__(sleeps)
+        self.layer = nn.Sequential(  # type: ignore[assignment]
+            nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def run(folder: Path, model: pl.LightningModule | None = None, loader: Any = None, **options: Any) -> Report:
+    return fit(
+        folder,
+        model or Computing(),
+        DataLoader(Sleepy(120 * 16), batch_size=16) if loader is None else loader,
+        profiler=GpuProfiler(windows=[], nvml=False, reports=["json"]),
+        **options,
+    )
+
+
+def named(report: Report, rule: str) -> Finding:
+    found = [f for f in report.findings if f.rule == rule]
+    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
+    return found[0]
+
+
+def test_a_healthy_run_is_compute_bound_and_silent(tmp_path: Path) -> None:
+    report = run(tmp_path)
+    assert [f.rule for f in report.findings if f.severity != "info"] == []
+    assert report.verdict.kind == "compute-bound"
+
+
+def test_a_healthy_run_with_workers_and_validation_is_silent(tmp_path: Path) -> None:
+    loader = DataLoader(Sleepy(80 * 16), batch_size=16, num_workers=1, persistent_workers=True)
+    report = run(
+        tmp_path,
+        loader=loader,
+        max_epochs=2,
+        val_loader=DataLoader(Sleepy(64), batch_size=16),
+        limit_val_batches=1.0,
+    )
+    assert [f.rule for f in report.findings if f.severity != "info"] == []
+
+
+def test_slow_items_in_the_training_process(tmp_path: Path) -> None:
+    report = run(tmp_path, loader=DataLoader(Sleepy(100 * 8, 0.002), batch_size=8))
+    assert report.verdict.kind == "input-bound"
+    assert report.findings[0].rule == "single-process-loading"
+    assert "num_workers is 0: set num_workers=" in report.findings[0].advice
+    assert report.findings[0].gain is not None
+    assert report.findings[0].gain.speedup_max > 1.5
+
+
+def test_too_few_workers(tmp_path: Path) -> None:
+    loader = DataLoader(Sleepy(100 * 8, 0.003), batch_size=8, num_workers=1, persistent_workers=True)
+    report = run(tmp_path, loader=loader)
+    assert report.verdict.kind == "input-bound"
+    assert "num_workers" in named(report, "too-few-workers").advice
+
+
+class SlowCallback(pl.Callback):
+    """Sleeps after each batch."""
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        time.sleep(0.02)
+
+
+def test_a_sleep_in_another_callback_is_that_callback(tmp_path: Path) -> None:
+    report = run(tmp_path, callbacks=[SlowCallback()])
+    assert report.verdict.kind == "loop-bound"
+    assert report.findings[0].rule == "callback-slow"
+    assert "SlowCallback" in report.findings[0].subject
+    assert "on_train_batch_end" in report.findings[0].summary + report.findings[0].subject
+
+
+def test_validation_that_takes_most_of_the_run(tmp_path: Path) -> None:
+    report = run(
+        tmp_path,
+        Computing({"validation_step": 0.02}),
+        val_loader=DataLoader(Sleepy(40 * 4), batch_size=4),
+        limit_val_batches=1.0,
+        val_check_interval=40,
+    )
+    assert report.verdict.kind == "outside-steps"
+    assert named(report, "validation-stall").severity == "critical"
+
+
+class SlowSave(pl.Callback):
+    """Makes checkpoints slow."""
+
+    def on_save_checkpoint(self, *args: Any) -> None:
+        time.sleep(0.2)
+
+
+def test_checkpoints_that_stall_the_training(tmp_path: Path) -> None:
+    saver = pl.callbacks.ModelCheckpoint(every_n_train_steps=20, save_top_k=1, dirpath=tmp_path / "ckpt")
+    report = run(tmp_path, callbacks=[SlowSave(), saver], enable_checkpointing=True)
+    assert named(report, "checkpoint-stall").severity == "critical"
+
+
+class Stalling(Dataset[torch.Tensor]):
+    """Every 240th item takes 0.4 s: 2 % of the steps hold most of the time."""
+
+    def __len__(self) -> int:
+        return 150 * 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 240 == 120:
+            time.sleep(0.4)
+        return torch.zeros(8)
+
+
+def test_rare_stalls_are_outliers_and_not_compute(tmp_path: Path) -> None:
+    report = run(tmp_path, loader=DataLoader(Stalling(), batch_size=8))
+    finding = named(report, "step-outliers")
+    assert "data_wait" in finding.summary
+    assert report.verdict.kind == "input-bound"
+
+
+def test_a_sleep_inside_training_step_is_named_with_its_line(tmp_path: Path) -> None:
+    report = run(tmp_path, Computing({"training_step": 0.01}))
+    assert report.verdict.kind == "host-bound"
+    finding = named(report, "blocked-in-step")
+    assert finding.severity == "critical"
+    assert "planted_runs.py:" in finding.subject + finding.summary + finding.advice
+
+
+class Chatty(Computing):
+    """Logs two hundred values a step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        for number in range(200):
+            self.log(f"value_{number}", loss, prog_bar=False)
+        return loss
+
+
+def test_logging_too_much_each_step(tmp_path: Path) -> None:
+    report = run(tmp_path, Chatty(width=200), logger=pl.loggers.CSVLogger(tmp_path), log_every_n_steps=1)
+    assert "logging-overhead" in [f.rule for f in report.findings]
+
+
+class HeavyToStart(Sleepy):
+    """A dataset whose copy for a worker takes its time."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        time.sleep(0.3)
+        self.__dict__.update(state)
+
+
+def test_workers_that_start_anew_each_epoch(tmp_path: Path) -> None:
+    loader = DataLoader(
+        HeavyToStart(24 * 8), batch_size=8, num_workers=1, multiprocessing_context="spawn", persistent_workers=False
+    )
+    report = run(tmp_path, loader=loader, max_epochs=4)
+    assert "persistent_workers=True" in named(report, "worker-startup").advice
