@@ -1,0 +1,266 @@
+"""What every rule shares: the protocol, the guards against false alarms ("G0"), severity and gain.
+
+Metrics flow in, checked numbers flow out. A guard that lacks its signal raises :class:`MissingSignal`, which the engine
+turns into "not evaluated (why)": what was not measured is never "nothing found".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import field
+from typing import ClassVar, Protocol, TypeVar
+
+from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.wording import percent
+
+MIN_STEPS = 10
+"""Steady steps that a warning needs. Ours, after TraceML (2 to warn)."""
+
+CRITICAL_STEPS = 20
+"""Steady steps that a critical finding needs. TraceML."""
+
+WARNING_RATIO = 0.10
+"""Lower bound of the share from which a finding is a warning. TraceML."""
+
+CRITICAL_RATIO = 0.20
+"""Lower bound of the share from which a finding is critical. TraceML."""
+
+MIN_COST_MS = 0.2
+"""Recoverable time per step below which no rule speaks. Ours."""
+
+MIN_GAIN_RATIO = 0.03
+"""Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
+
+_ROUNDING = 1e-6
+
+_PERIODIC_FACTOR = 1.5
+"""Total over median from which something happens only every few steps. Ours."""
+
+_MAX_UNMATCHED_RATIO = 0.1
+"""Share of device work launched outside a window from which its busy time per step is not trusted. Ours."""
+
+Number = TypeVar("Number", int, float)
+
+
+class MissingSignal(GpuProfError):  # noqa: N818 - a state of the data, not a mistake
+    """A signal that a rule needs was not measured; ``why`` says which and, if known, for what reason."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
+class Rule(Protocol):
+    """A rule holds measurements against thresholds and puts what it finds into words.
+
+    Besides ``id`` a rule class may have ``specialises``, a tuple of ids of more general rules: where both fire on the
+    same time, the gain stays with this one. Its docstring is its page, in Markdown.
+    """
+
+    id: ClassVar[str]
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge one run.
+
+        Returns:
+            The finding, or None if the cause is not there.
+
+        Raises:
+            MissingSignal: What the rule needs was not measured.
+        """
+        ...
+
+
+def threshold(default: Number, *, source: str) -> Number:
+    """A dataclass field for a threshold; its source appears on the rule's page.
+
+    Args:
+        default: The value, in the unit that the field's name ends with.
+        source: Where the value comes from.
+    """
+    declared: Number = field(default=default, metadata={"source": source})
+    return declared
+
+
+def source_of(rule: type, name: str) -> str:
+    """Where the threshold ``name`` of a rule comes from; empty if the field does not say."""
+    fields: Mapping[str, object] = getattr(rule, "__dataclass_fields__", {})
+    metadata: Mapping[str, str] = getattr(fields.get(name), "metadata", {})
+    return metadata.get("source", "")
+
+
+def steady_period_ms(metrics: Metrics) -> float:
+    """Median period of the steady unprofiled steps in ms.
+
+    Raises:
+        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their period is no positive number.
+    """
+    steady = metrics.steps.steady_count
+    if steady < MIN_STEPS:
+        raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
+    period_ms = metrics.period_ms
+    if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
+        raise MissingSignal("the period of the steps was not measured")
+    return period_ms
+
+
+def step_share(metrics: Metrics, phase: Phase) -> Share:
+    """Share of a phase in steady steps.
+
+    Raises:
+        MissingSignal: The phase was not measured.
+    """
+    share = metrics.share(phase)
+    if share is None or not usable(share):
+        raise MissingSignal(f"the share of {phase} in the steps was not measured")
+    return share
+
+
+def usable(share: Share) -> bool:
+    """Whether all numbers of a share are possible ones."""
+    ratios = (share.median_ratio, share.lower_ratio, share.total_ratio)
+    return all(possible(x) and x <= 1.0 + _ROUNDING for x in ratios) and possible(share.median_ms)
+
+
+def possible(value: float) -> bool:
+    """Whether something that was measured is a finite number of at least 0."""
+    return math.isfinite(value) and value >= 0
+
+
+def require_possible(what: str, *values: float) -> None:
+    """Take impossible numbers for what they are: not measured.
+
+    Raises:
+        MissingSignal: One of the values is negative or not finite.
+    """
+    if not all(possible(value) for value in values):
+        raise MissingSignal(f"{what} is no possible number")
+
+
+def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
+    """Share that something takes of ordinary steps, also if it happens only every few steps.
+
+    A median does not see what happens in fewer than half of the steps; the total does, but it also holds what rare,
+    very long steps take, which ``step-outliers`` explains. So this is the lower bound of the median, unless the total
+    without the outliers' excess is well above the median: then it is that. Only the lower bound if outliers could not
+    be told (fewer than 50 steps).
+    """
+    outliers = metrics.outliers
+    if outliers is None or not outliers.total_ms > 0:
+        return share.lower_ratio
+    excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
+    without_outliers = share.total_ratio - excess_ratio
+    if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * share.median_ratio:
+        return share.lower_ratio
+    return max(share.lower_ratio, without_outliers)
+
+
+def run_s(metrics: Metrics) -> float:
+    """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
+
+    Raises:
+        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, or no wall time was measured.
+    """
+    if metrics.steps.count < MIN_STEPS:
+        raise MissingSignal(f"{metrics.steps.count} steps were run, {MIN_STEPS} are needed")
+    parts = metrics.wall.parts
+    # What no record accounts for is a difference and may be a little below 0.
+    require_possible("a part of the wall time", *(part_s for part, part_s in parts.items() if part != "unexplained"))
+    left_s = metrics.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    if not math.isfinite(left_s) or left_s <= 0:
+        raise MissingSignal("the wall time of the run was not measured")
+    return left_s
+
+
+def run_ms_per_step(metrics: Metrics) -> float:
+    """:func:`run_s` spread over all steps, in ms: the period with everything that happens between and beside steps.
+
+    Raises:
+        MissingSignal: As :func:`run_s`.
+    """
+    return run_s(metrics) * 1e3 / metrics.steps.count
+
+
+def severity(lower_ratio: float, steps: int) -> Severity:
+    """Severity by the lower bound of the share and the number of steps that it rests on."""
+    if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
+        return "critical"
+    return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
+
+
+def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
+    """Whether R passes the least cost per step and the least gain."""
+    return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
+
+
+def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
+    """Bound of what a cure gains.
+
+    Args:
+        recoverable_ms: R, recoverable time per step.
+        lower_ms: The same from the lower bound of the share; held within 0 and R.
+        period_ms: T, the period that R is part of.
+    """
+    return Gain(
+        saved_ms_per_step=recoverable_ms,
+        speedup_max=speedup(recoverable_ms, period_ms),
+        saved_lower_ms_per_step=min(max(0.0, lower_ms), recoverable_ms),
+    )
+
+
+def condition(metrics: Metrics, name: str) -> Value:
+    """A fact about the run by its dotted name; None if it is not known."""
+    return metrics.run.get(name)
+
+
+def is_cpu_only(metrics: Metrics) -> bool | None:
+    """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
+    device = condition(metrics, "device.type")
+    return None if device is None else device == "cpu"
+
+
+def is_distributed(metrics: Metrics) -> bool:
+    """Whether several ranks train together, so that a rank may wait for another inside its backward pass."""
+    ranks = condition(metrics, "trainer.world_size")
+    return isinstance(ranks, int) and ranks > 1
+
+
+def machine_busy_ratio(metrics: Metrics) -> float | None:
+    """Mean use of all CPUs of the machine, by this run and by others, 0 to 1; None: not measured."""
+    return metrics.host.get("host.cpu_busy_ratio_mean")
+
+
+def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
+    """Share of an untraced step in which the busiest device has no work.
+
+    Tracing slows the host down, not the device: busy time per step comes from the windows and is held against the
+    period of steps that were not traced.
+
+    Returns:
+        0 to 1, the median over the windows; None if no window has seen device work of whole steps.
+    """
+    ratios = []
+    for window in metrics.windows:
+        device_work = window.launches_matched + window.launches_unmatched
+        if not window.devices or not window.steps_us or not device_work:
+            continue
+        if window.launches_unmatched > _MAX_UNMATCHED_RATIO * device_work:
+            continue
+        busy_ms = max(device.busy_us for device in window.devices) / 1e3 / len(window.steps_us)
+        ratios.append(min(1.0, max(0.0, 1.0 - busy_ms / period_ms)))
+    return sorted(ratios)[len(ratios) // 2] if ratios else None
+
+
+def share_evidence(name: str, ratio: float, *, limit: float, source: str) -> Evidence:
+    """A share as evidence, beside the threshold that it passed."""
+    return Evidence(name=name, value=ratio, unit="ratio", limit=limit, source=source)
+
+
+def at_least(share: Share) -> str:
+    """A share with its lower bound: ``83 % (at least 81 %)``."""
+    return f"{percent(share.median_ratio)} (at least {percent(share.lower_ratio)})"

@@ -1,0 +1,101 @@
+"""A package and entry points flow in, the rules that they hold flow out: a rule is found by being there."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+from typing import Protocol, cast
+
+from lightning_gpuprof import rules as own_rules
+from lightning_gpuprof.model.finding import NotEvaluated
+from lightning_gpuprof.rules.base import Rule
+
+ENTRY_POINTS = "lightning_gpuprof.rules"
+"""Group under which other packages name their rule classes."""
+
+
+class EntryPoint(Protocol):
+    """What is needed of :class:`importlib.metadata.EntryPoint`."""
+
+    @property
+    def name(self) -> str:
+        """Name under which the package registered it."""
+        ...
+
+    def load(self) -> object:
+        """Import what the entry point names."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovered:
+    """Rules in order of their ids, and what could not be loaded."""
+
+    rules: tuple[Rule, ...]
+    failed: tuple[NotEvaluated, ...]
+
+
+def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoint] | None = None) -> Discovered:
+    """Find all rules.
+
+    A rule is a class with a text ``id`` and a method ``check`` that is defined in a module of the package, or that an
+    entry point names; it is made without arguments. What cannot be imported or made, and an id that is taken, is
+    reported and left out.
+
+    Args:
+        package: Each of its modules is looked through.
+        entry_points: Default: those installed under :data:`ENTRY_POINTS`.
+    """
+    found: dict[str, Rule] = {}
+    failed: list[NotEvaluated] = []
+
+    def add(where: str, rule_class: type) -> None:
+        try:
+            rule = cast(Rule, rule_class())
+        except Exception as error:  # another package's code: it must not stop the report
+            failed.append(NotEvaluated(rule=where, why=f"failed to load: {describe(error)}"))
+            return
+        if rule.id in found:
+            failed.append(NotEvaluated(rule=where, why=f"the rule id {rule.id} is taken"))
+            return
+        found[rule.id] = rule
+
+    for info in pkgutil.iter_modules(package.__path__):
+        where = f"{package.__name__}.{info.name}"
+        try:
+            classes = list(_rule_classes(importlib.import_module(where)))
+        except Exception as error:
+            failed.append(NotEvaluated(rule=where, why=f"failed to load: {describe(error)}"))
+            continue
+        for rule_class in classes:
+            add(where, rule_class)
+    for point in metadata.entry_points(group=ENTRY_POINTS) if entry_points is None else entry_points:
+        try:
+            loaded = point.load()
+        except Exception as error:
+            failed.append(NotEvaluated(rule=point.name, why=f"failed to load: {describe(error)}"))
+            continue
+        if isinstance(loaded, type) and _is_rule(loaded):
+            add(point.name, loaded)
+        else:
+            failed.append(NotEvaluated(rule=point.name, why=f"failed to load: {loaded!r} is not a rule class"))
+    return Discovered(rules=tuple(found[rule_id] for rule_id in sorted(found)), failed=tuple(failed))
+
+
+def describe(error: Exception) -> str:
+    """An exception in one line: ``ValueError: no such column``."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def _rule_classes(module: ModuleType) -> Iterator[type]:
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__ and _is_rule(value):
+            yield value
+
+
+def _is_rule(candidate: type) -> bool:
+    return isinstance(getattr(candidate, "id", None), str) and callable(getattr(candidate, "check", None))

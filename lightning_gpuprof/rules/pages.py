@@ -1,0 +1,85 @@
+"""Rule classes flow in, their pages flow out as Markdown: for ``gpuprof explain`` and for ``docs/rules/``.
+
+``python -m lightning_gpuprof.rules.pages docs/rules`` writes the pages of the built-in rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.rules.base import Rule, source_of
+from lightning_gpuprof.rules.discovery import discover
+
+
+def explain(rule_id: str) -> str:
+    """The page of a rule: what it means, how it is measured, when it is wrong, what to do, an example.
+
+    Args:
+        rule_id: Id of a built-in rule or of one that another package has added.
+
+    Returns:
+        Markdown that ends with a newline.
+
+    Raises:
+        ArgumentError: There is no such rule; the message names the closest one and all others.
+    """
+    rules = {rule.id: rule for rule in discover().rules}
+    rule = rules.get(rule_id)
+    if rule is None:
+        near = difflib.get_close_matches(rule_id, rules, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}?" if near else ""
+        raise ArgumentError("rule", rule_id, f"be one of {', '.join(rules)}", hint)
+    return page(rule)
+
+
+def page(rule: Rule) -> str:
+    """One rule's page: its docstring under its id, and its thresholds with their sources."""
+    text = inspect.getdoc(type(rule)) or "This rule has no description."
+    return f"# {rule.id}\n\n{text}\n{_thresholds(rule)}"
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the pages of the built-in rules.
+
+    Args:
+        folder: An existing folder; each page is ``<rule id>.md``.
+
+    Returns:
+        The files, in order of their names.
+    """
+    written = []
+    for rule in discover(entry_points=()).rules:
+        path = folder / f"{rule.id}.md"
+        path.write_text(page(rule), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _thresholds(rule: Rule) -> str:
+    if not dataclasses.is_dataclass(rule) or not dataclasses.fields(rule):
+        return ""
+    rows = [
+        f"| `{field.name}` | {getattr(rule, field.name)} | {source_of(type(rule), field.name)} |"
+        for field in dataclasses.fields(rule)
+    ]
+    return "\n".join(["", "## Thresholds", "", "| name | value | from |", "|---|---|---|", *rows, ""])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages into the folder that is given; returns the exit code."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        print("usage: python -m lightning_gpuprof.rules.pages FOLDER (an existing folder)", file=sys.stderr)
+        return 2
+    for path in write(Path(arguments[0])):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

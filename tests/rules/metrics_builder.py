@@ -1,0 +1,327 @@
+"""Small changes flow in, a whole and consistent Metrics flows out: a healthy run unless a keyword says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import (
+    Blocked,
+    CallbackShare,
+    CpuFacts,
+    EpochStart,
+    LoaderFacts,
+    Metrics,
+    Outliers,
+    Recurring,
+    Share,
+)
+from lightning_gpuprof.model.phases import PARTS, Phase
+from lightning_gpuprof.model.report import Distribution, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
+
+HEALTHY_MS: Mapping[Phase, float] = {
+    "data_wait": 0.8,
+    "h2d": 0.1,
+    "forward": 20.0,
+    "backward": 22.0,
+    "optimizer": 4.0,
+    "zero_grad": 0.5,
+    "callbacks": 0.4,
+    "logging": 0.3,
+    "loop": 1.9,
+}
+"""Median time of each phase in a step of 50 ms."""
+
+LOWER = 0.98
+"""Lower bound over median of every share."""
+
+
+def share(median_ms: float, period_ms: float, *, lower: float = LOWER, total_ratio: float | None = None) -> Share:
+    """A share of a step."""
+    ratio = median_ms / period_ms
+    return Share(
+        median_ratio=ratio,
+        lower_ratio=lower * ratio,
+        median_ms=median_ms,
+        total_ratio=ratio if total_ratio is None else total_ratio,
+    )
+
+
+def distribution(median: float) -> Distribution:
+    """A narrow distribution."""
+    return Distribution(
+        mean=median,
+        std=0.02 * median,
+        median=median,
+        p05=0.97 * median,
+        p95=1.03 * median,
+        p99=1.05 * median,
+        min=0.96 * median,
+        max=1.06 * median,
+    )
+
+
+def outliers(
+    *, count: int, stall_ms: float, phases: Mapping[Phase, float] | Phase, steps: int, period_ms: float, every: int = 0
+) -> Outliers:
+    """Stalls of one length in otherwise equal steps; ``phases`` says which part of the excess each phase holds."""
+    parts: Mapping[Phase, float] = {phases: 1.0} if isinstance(phases, str) else phases
+    excess_ms = count * stall_ms
+    return Outliers(
+        count=count,
+        checked=steps,
+        limit_ms=1.5 * period_ms,
+        excess_ms=excess_ms,
+        total_ms=steps * period_ms + excess_ms,
+        worst_ms=period_ms + stall_ms,
+        excess_by_phase_ms={phase: part * excess_ms for phase, part in parts.items()},
+        batches=tuple((every or 37) * (i + 1) + (0 if every else i % 3) for i in range(min(count, 20))),
+    )
+
+
+def build(
+    *,
+    times_ms: Mapping[Phase, float] | None = None,
+    lower: float = LOWER,
+    steps: int = 400,
+    steady: int | None = None,
+    epochs: int = 4,
+    loader: LoaderFacts | None = None,
+    no_loader: bool = False,
+    num_workers: int | None = 2,
+    persistent_workers: bool | None = True,
+    usable_cpus: float = 4.0,
+    process_cpus: float | None = 1.0,
+    worker_cpus: float | None = 0.3,
+    fetch_waited_ratio: float | None = 0.02,
+    iterator_s: float = 0.002,
+    first_wait_s: float = 0.05,
+    callbacks_ms: Mapping[tuple[str, str], float] | None = None,
+    blocked_ms: Mapping[Phase, float] | None = None,
+    blocked_samples: int = 40,
+    sites: Mapping[Phase, Sequence[tuple[str, int]]] | None = None,
+    blocked_known: bool = True,
+    validation: tuple[int, float] = (4, 1.0),
+    checkpoint: tuple[int, float] = (4, 0.2),
+    stalls: Outliers | None = None,
+    outliers_known: bool = True,
+    run: Mapping[str, Value] | None = None,
+    host: Mapping[str, float | None] | None = None,
+    idle_ratio: float | None = None,
+) -> Metrics:
+    """A healthy run of 400 steps of 50 ms on a CPU with two workers, and what the keywords change in it.
+
+    Args:
+        times_ms: Median phase times that differ; the period is their sum.
+        lower: Lower bound over median of every share.
+        steps: All steps.
+        steady: Steady steps; default: all but 20.
+        epochs: Epochs, of equal length.
+        loader: The whole loader; otherwise made of ``num_workers`` and ``persistent_workers``.
+        no_loader: Nothing is known about the loader.
+        num_workers: Of the loader.
+        persistent_workers: Of the loader.
+        usable_cpus: CPUs that the run may use.
+        process_cpus: CPUs that the process used.
+        worker_cpus: CPUs that the workers used.
+        fetch_waited_ratio: Share of steps that found no batch ready.
+        iterator_s: ``iter(dataloader)`` of every epoch.
+        first_wait_s: First fetch of every epoch.
+        callbacks_ms: Time of callbacks by class and hook; it should be part of ``times_ms["callbacks"]``.
+        blocked_ms: Blocked time in phases.
+        blocked_samples: Steps whose CPU time was read.
+        sites: Call sites per phase.
+        blocked_known: Whether CPU time was read at all.
+        validation: Runs and total seconds.
+        checkpoint: Saves and total seconds.
+        stalls: Outlying steps.
+        outliers_known: Whether outliers could be told.
+        run: Conditions that differ.
+        host: Host facts.
+        idle_ratio: What trace windows say about the device; None: no device in them.
+    """
+    times: dict[Phase, float] = {**HEALTHY_MS, **(times_ms or {})}
+    period_ms = sum(times.values())
+    steady = max(0, steps - 20) if steady is None else steady
+    shares: dict[Phase, Share] = {phase: share(ms, period_ms, lower=lower) for phase, ms in times.items()}
+    if outliers_known and stalls is None:
+        stalls = outliers(count=0, stall_ms=0.0, phases={}, steps=max(steady, 1), period_ms=period_ms)
+    excess_s = stalls.excess_ms / 1e3 if stalls is not None else 0.0
+    train_s = steps * period_ms / 1e3 + excess_s
+    gap_s = 0.01 + iterator_s
+    parts = dict.fromkeys(PARTS, 0.0) | {
+        "setup": 0.5,
+        "teardown": 0.1,
+        "train": train_s,
+        "validation": validation[1],
+        "checkpoint": checkpoint[1],
+        "epoch_gap": epochs * gap_s,
+    }
+    callback_shares = tuple(
+        sorted(
+            (
+                CallbackShare(name=name, hook=hook, share=share(ms, period_ms, lower=lower))
+                for (name, hook), ms in (callbacks_ms or {}).items()
+            ),
+            key=lambda c: -c.share.median_ratio,
+        )
+    )
+    blocked = tuple(
+        Blocked(
+            phase=phase,
+            wall_ms=times.get(phase, 0.0),
+            blocked=share((blocked_ms or {}).get(phase, 0.01 * times.get(phase, 0.0)), period_ms, lower=lower),
+            samples=blocked_samples,
+            sites=tuple((sites or {}).get(phase, ())),
+        )
+        for phase in ("forward", "backward", "optimizer", "zero_grad")
+    )
+    if loader is None and not no_loader:
+        loader = LoaderFacts(
+            kind="DataLoader",
+            num_workers=num_workers,
+            batch_size=32,
+            pin_memory=False,
+            persistent_workers=persistent_workers,
+            prefetch_factor=2 if num_workers else None,
+            dataset="Digits",
+        )
+    return Metrics(
+        run={
+            "device.type": "cpu",
+            "torch.num_threads": 1,
+            "trainer.world_size": 1,
+            "trainer.log_every_n_steps": 50,
+            "trainer.check_val_every_n_epoch": 1,
+            "model.class": "Net",
+            **(run or {}),
+        },
+        validity=Validity(ok=True),
+        status="finished",
+        wall=Wall(total_s=sum(parts.values()), parts=parts),
+        steps=Steps(
+            count=steps,
+            optimizer_steps=steps,
+            steady_from=10 if steady else None,
+            steady_count=steady,
+            period_ms=distribution(period_ms) if steady else None,
+            samples_per_s=32e3 / period_ms if steady else None,
+        ),
+        phases=tuple(
+            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=steps * ms / 1e3, share=ms / period_ms)
+            for phase, ms in times.items()
+        ),
+        shares=shares if steady else {},
+        callbacks=(),
+        callback_shares=callback_shares if steady else (),
+        loader=loader,
+        cpu=CpuFacts(usable_cpus=usable_cpus, process_cpus=process_cpus, worker_cpus=worker_cpus),
+        fetch_waited_ratio=fetch_waited_ratio if steady else None,
+        epoch_starts=tuple(
+            EpochStart(
+                epoch=epoch,
+                gap_s=gap_s,
+                iterator_s=iterator_s,
+                first_wait_s=first_wait_s,
+                steps_s=train_s / epochs,
+            )
+            for epoch in range(epochs)
+        ),
+        validation=_recurring(validation),
+        checkpoint=_recurring(checkpoint, "ModelCheckpoint"),
+        blocked=blocked if blocked_known else None,
+        outliers=stalls if outliers_known else None,
+        devices=(),
+        host=host or {},
+        memory={},
+        windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),
+        overhead={"boundary_us_per_step": 20.0},
+    )
+
+
+def _recurring(times: tuple[int, float], subject: str = "") -> Recurring:
+    count, total_s = times
+    return Recurring(
+        count=count, total_s=total_s, median_s=total_s / count if count else None, subject=subject if count else ""
+    )
+
+
+def _window(idle_ratio: float, period_ms: float) -> WindowFacts:
+    """Five steps that tracing made 1.3 times as long."""
+    busy_us = 5 * (1 - idle_ratio) * period_ms * 1e3
+    window_us = 5 * 1.3 * period_ms * 1e3
+    device = DeviceActivity(device="0", kernels=500, window_us=window_us, busy_us=busy_us, idle_us=window_us - busy_us)
+    return WindowFacts(
+        start_step=100,
+        stop_step=104,
+        steps_us=(1.3 * period_ms * 1e3,) * 5,
+        kernels=500,
+        launches_matched=500,
+        launches_unmatched=3,
+        devices=(device,),
+    )
+
+
+def scaled(metrics: Metrics, factor: float) -> Metrics:
+    """The same run in which everything took ``factor`` times as long."""
+
+    def of_share(one: Share) -> Share:
+        return replace(one, median_ms=one.median_ms * factor)
+
+    def of_recurring(one: Recurring) -> Recurring:
+        return replace(
+            one, total_s=one.total_s * factor, median_s=None if one.median_s is None else one.median_s * factor
+        )
+
+    def of_window(one: WindowFacts) -> WindowFacts:
+        devices = tuple(
+            msgspec.structs.replace(
+                d, window_us=d.window_us * factor, busy_us=d.busy_us * factor, idle_us=d.idle_us * factor
+            )
+            for d in one.devices
+        )
+        return msgspec.structs.replace(one, steps_us=tuple(us * factor for us in one.steps_us), devices=devices)
+
+    period = metrics.steps.period_ms
+    return replace(
+        metrics,
+        windows=tuple(of_window(one) for one in metrics.windows),
+        wall=Wall(
+            total_s=metrics.wall.total_s * factor,
+            parts={part: value * factor for part, value in metrics.wall.parts.items()},
+        ),
+        steps=msgspec.structs.replace(
+            metrics.steps, period_ms=None if period is None else distribution(period.median * factor)
+        ),
+        shares={phase: of_share(one) for phase, one in metrics.shares.items()},
+        callback_shares=tuple(replace(c, share=of_share(c.share)) for c in metrics.callback_shares),
+        epoch_starts=tuple(
+            EpochStart(
+                epoch=e.epoch,
+                gap_s=e.gap_s * factor,
+                iterator_s=e.iterator_s * factor,
+                first_wait_s=e.first_wait_s * factor,
+                steps_s=e.steps_s * factor,
+            )
+            for e in metrics.epoch_starts
+        ),
+        validation=of_recurring(metrics.validation),
+        checkpoint=of_recurring(metrics.checkpoint),
+        blocked=None
+        if metrics.blocked is None
+        else tuple(replace(b, wall_ms=b.wall_ms * factor, blocked=of_share(b.blocked)) for b in metrics.blocked),
+        outliers=None
+        if metrics.outliers is None
+        else replace(
+            metrics.outliers,
+            limit_ms=metrics.outliers.limit_ms * factor,
+            excess_ms=metrics.outliers.excess_ms * factor,
+            total_ms=metrics.outliers.total_ms * factor,
+            worst_ms=metrics.outliers.worst_ms * factor,
+            excess_by_phase_ms={p: ms * factor for p, ms in metrics.outliers.excess_by_phase_ms.items()},
+        ),
+    )

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.blocked_in_step import BlockedInStep
+
+RULE = BlockedInStep()
+SITE = "train.py:41 training_step"
+
+
+def sleeping(
+    blocked_ms: float = 10.0,
+    *,
+    phase: Phase = "forward",
+    compute_ms: float = 3.0,
+    process_cpus: float | None = 0.5,
+    threads: Value = 2,
+    samples: int = 40,
+    device: Value = "cpu",
+    ranks: int = 1,
+    host_busy: float | None = None,
+) -> Metrics:
+    times: dict[Phase, float] = {"forward": 3.0, "backward": 3.0, "optimizer": 1.0, "zero_grad": 0.1}
+    return build(
+        times_ms={**times, phase: blocked_ms + compute_ms},
+        blocked_ms={phase: blocked_ms},
+        blocked_samples=samples,
+        sites={phase: [(SITE, 55), ("train.py:12 forward", 2)]},
+        process_cpus=process_cpus,
+        worker_cpus=None,
+        usable_cpus=4.0,
+        run={"device.type": device, "torch.num_threads": threads, "trainer.world_size": ranks},
+        host={"host.cpu_busy_ratio_mean": host_busy},
+    )
+
+
+def test_it_names_the_phase_and_the_line() -> None:
+    finding = RULE.check(sleeping())
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == SITE
+    assert finding.explains == "forward"
+    assert finding.advice.startswith(f"Move what waits at {SITE} out of forward")
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("phase", ["backward", "optimizer", "zero_grad"])
+def test_it_finds_each_of_the_models_phases(phase: Phase) -> None:
+    finding = RULE.check(sleeping(phase=phase))
+    assert finding is not None
+    assert finding.explains == phase
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(build()) is None
+
+
+def test_waiting_for_companion_threads_is_no_fault() -> None:
+    # Two threads share one CPU: the training thread is off it half of the time, the process uses all of it.
+    metrics = build(blocked_ms={"forward": 10.0, "backward": 11.0}, process_cpus=1.0, run={"torch.num_threads": 2})
+    assert RULE.check(metrics) is None
+
+
+def test_waiting_for_companion_threads_is_told_apart_without_the_cpu_time_of_the_process() -> None:
+    metrics = build(
+        blocked_ms={"forward": 10.0}, process_cpus=None, run={"torch.num_threads": 2}, times_ms={"forward": 20.0}
+    )
+    with pytest.raises(MissingSignal, match="torch's threads"):
+        RULE.check(metrics)
+    # A thread that hardly computes has companions that hardly compute.
+    finding = RULE.check(sleeping(process_cpus=None, compute_ms=0.2))
+    assert finding is not None
+
+
+def test_one_torch_thread_has_no_companions() -> None:
+    finding = RULE.check(sleeping(process_cpus=None, threads=1))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(9.8)
+
+
+def test_full_cpus_make_it_information_only() -> None:
+    crowded = RULE.check(sleeping(host_busy=0.97))
+    assert crowded is not None
+    assert crowded.severity == "info"
+    assert crowded.confidence == 0.5
+    assert "waiting for a CPU" in crowded.summary
+
+
+def test_slow_data_are_no_blocked_step() -> None:
+    assert RULE.check(build(times_ms={"data_wait": 60.0})) is None
+
+
+def test_waiting_for_other_ranks_in_backward_is_left_out() -> None:
+    assert RULE.check(sleeping(phase="backward", ranks=2)) is None
+    assert RULE.check(sleeping(phase="forward", ranks=2)) is not None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        (build(blocked_known=False), "CPU time of the training thread"),
+        (sleeping(device="cuda"), "waits for the device cannot be told apart yet"),
+        (sleeping(device=None), "device of the run is not known"),
+        (sleeping(samples=19), "CPU times of 19 steps were read, 20 are needed"),
+        (build(steady=5), "steady steps"),
+    ],
+)
+def test_what_was_not_measured_is_not_judged(metrics: Metrics, why: str) -> None:
+    with pytest.raises(MissingSignal, match=why):
+        RULE.check(metrics)
+
+
+def test_a_tenth_of_the_step_decides() -> None:
+    found = [RULE.check(sleeping(ms, threads=1)) is not None for ms in (0.5, 1.2, 1.6, 3.0)]
+    assert found == [False, False, True, True]

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import pytest
+from metrics_builder import build, outliers, scaled
+
+from lightning_gpuprof.model.finding import Finding, Gain, Severity, speedup
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.rules.base import MissingSignal, run_ms_per_step
+from lightning_gpuprof.rules.engine import diagnose, settle
+
+
+class Fails:
+    """A rule with a mistake in it."""
+
+    id: ClassVar[str] = "fails"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        raise ZeroDivisionError("a mistake\nover two lines")
+
+
+class Blind:
+    """A rule whose signal does not exist."""
+
+    id: ClassVar[str] = "blind"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        raise MissingSignal("nobody has looked")
+
+
+class Says:
+    """A rule that always fires."""
+
+    id: ClassVar[str] = "says"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        return finding("says", saved_ms=5.0)
+
+
+class Wrong:
+    """A rule that returns something else."""
+
+    id: ClassVar[str] = "wrong"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        return "a finding"  # type: ignore[return-value]
+
+
+def finding(
+    rule: str,
+    *,
+    saved_ms: float | None = None,
+    lower_ms: float | None = None,
+    explains: str = "",
+    confidence: float = 1.0,
+    severity: Severity = "warning",
+    period_ms: float = 50.0,
+) -> Finding:
+    gain = None
+    if saved_ms is not None:
+        gain = Gain(
+            saved_ms_per_step=saved_ms,
+            speedup_max=speedup(saved_ms, period_ms),
+            saved_lower_ms_per_step=lower_ms,
+        )
+    return Finding(
+        rule=rule,
+        severity=severity,
+        subject="",
+        summary="Something is slow.",
+        advice="Change it.",
+        evidence=(),
+        gain=gain,
+        confidence=confidence,
+        explains=explains,
+    )
+
+
+def settled(findings: Sequence[Finding], specialises: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
+    return [f.rule for f in settle(findings, build(), specialises or {})]
+
+
+def test_a_rule_that_fails_is_reported_and_stops_no_other() -> None:
+    diagnosis = diagnose(build(), rules=[Fails(), Blind(), Says(), Wrong()])
+    assert [f.rule for f in diagnosis.findings] == ["says"]
+    assert {n.rule: n.why for n in diagnosis.not_evaluated} == {
+        "fails": "failed: ZeroDivisionError: a mistake over two lines",
+        "blind": "nobody has looked",
+        "wrong": "failed: TypeError: check() must return a Finding or None, got 'a finding'",
+    }
+
+
+def test_a_healthy_run_has_no_finding_and_every_rule_could_judge() -> None:
+    diagnosis = diagnose(build())
+    assert diagnosis.findings == ()
+    assert diagnosis.not_evaluated == ()
+    assert diagnosis.verdict.kind == "compute-bound"
+
+
+MEASURED_HEALTHY: dict[str, tuple[dict[Phase, float], int]] = {
+    "mlp of 1 ms steps": (
+        {
+            "data_wait": 0.12,
+            "h2d": 0.02,
+            "forward": 0.24,
+            "backward": 0.17,
+            "optimizer": 0.22,
+            "zero_grad": 0.01,
+            "callbacks": 0.02,
+            "logging": 0.235,
+            "loop": 0.09,
+        },
+        0,
+    ),
+    "mlp of 6.5 ms steps": (
+        {
+            "data_wait": 0.33,
+            "h2d": 0.03,
+            "forward": 1.5,
+            "backward": 2.4,
+            "optimizer": 1.5,
+            "zero_grad": 0.02,
+            "callbacks": 0.02,
+            "logging": 0.45,
+            "loop": 0.27,
+        },
+        0,
+    ),
+    "the same with a worker": (
+        {
+            "data_wait": 0.83,
+            "h2d": 0.03,
+            "forward": 1.5,
+            "backward": 2.1,
+            "optimizer": 1.4,
+            "zero_grad": 0.02,
+            "callbacks": 0.02,
+            "logging": 0.57,
+            "loop": 0.26,
+        },
+        1,
+    ),
+}
+"""Medians of real runs in which nothing is wrong, on 2 CPUs."""
+
+
+@pytest.mark.parametrize("run", MEASURED_HEALTHY)
+def test_what_lightning_costs_in_any_run_is_no_warning(run: str) -> None:
+    times_ms, workers = MEASURED_HEALTHY[run]
+    diagnosis = diagnose(
+        build(
+            times_ms=times_ms,
+            num_workers=workers,
+            fetch_waited_ratio=0.99,
+            usable_cpus=2,
+            process_cpus=1.9,
+            validation=(0, 0.0),
+            checkpoint=(0, 0.0),
+        )
+    )
+    assert [f for f in diagnosis.findings if f.severity != "info"] == []
+    assert diagnosis.verdict.kind == "compute-bound"
+
+
+def test_a_run_without_steps_is_judged_by_no_rule() -> None:
+    diagnosis = diagnose(build(steps=0, epochs=1, validation=(0, 0.0), checkpoint=(0, 0.0), blocked_known=False))
+    assert diagnosis.findings == ()
+    assert len(diagnosis.not_evaluated) >= 9
+    assert all(not n.why.startswith("failed") for n in diagnosis.not_evaluated)
+    assert diagnosis.verdict.kind == "not-enough-data"
+
+
+def test_findings_are_ordered_by_the_lower_bound_of_the_gain_times_confidence() -> None:
+    assert settled(
+        [
+            finding("a", saved_ms=9.0, lower_ms=1.0),
+            finding("b", saved_ms=5.0, lower_ms=4.0),
+            finding("c", saved_ms=6.0, lower_ms=6.0, confidence=0.5),
+        ]
+    ) == ["b", "c", "a"]
+
+
+def test_without_a_gain_the_severity_decides_and_then_the_name() -> None:
+    assert settled(
+        [
+            finding("d", severity="info"),
+            finding("c", severity="critical"),
+            finding("b", severity="warning"),
+            finding("a", severity="warning"),
+        ]
+    ) == ["c", "a", "b", "d"]
+
+
+def test_findings_that_explain_the_same_time_share_one_gain() -> None:
+    general = finding("general", saved_ms=30.0, explains="data_wait")
+    special = finding("special", saved_ms=20.0, explains="data_wait")
+    other = finding("other", saved_ms=15.0, explains="callbacks")
+    found = settle([general, other, special], build(), {"special": ("general",)})
+    assert [f.rule for f in found] == ["special", "general", "other"]
+    assert found[0].gain is not None
+    assert found[1].gain is None
+    assert found[1].summary.endswith("The gain is counted once, under special.")
+
+
+def test_a_special_finding_without_a_gain_leaves_it_to_the_general_one() -> None:
+    general = finding("general", saved_ms=30.0, explains="data_wait")
+    special = finding("special", explains="data_wait")
+    found = settle([general, special], build(), {"special": ("general",)})
+    assert [(f.rule, f.gain is not None) for f in found] == [("special", False), ("general", True)]
+
+
+def test_findings_that_explain_nothing_in_particular_are_no_alternatives() -> None:
+    found = settle([finding("a", saved_ms=3.0), finding("b", saved_ms=2.0)], build(), {})
+    assert all(f.gain is not None for f in found)
+
+
+def test_gains_of_a_step_never_pass_the_period() -> None:
+    metrics = build()
+    found = settle([finding(f"r{i}", saved_ms=20.0, explains=phase) for i, phase in enumerate(PHASES)], metrics, {})
+    inside = [f.gain for f in found if f.gain is not None and f.explains not in ("validation", "checkpoint")]
+    assert metrics.period_ms is not None
+    assert sum(g.saved_ms_per_step for g in inside) <= metrics.period_ms + 1e-9
+    for gain in inside:
+        assert gain.saved_lower_ms_per_step is None or gain.saved_lower_ms_per_step <= gain.saved_ms_per_step
+
+
+def test_a_gain_that_is_cut_has_the_speed_up_of_what_is_left() -> None:
+    found = settle(
+        [finding("a", saved_ms=40.0, explains="forward"), finding("b", saved_ms=30.0, explains="backward")], build(), {}
+    )
+    assert found[1].gain is not None
+    assert found[1].gain.saved_ms_per_step == pytest.approx(10.0)
+    assert found[1].gain.speedup_max == pytest.approx(50 / 40)
+
+
+FAULTS: dict[str, Metrics] = {
+    "input": build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None),
+    "workers": build(times_ms={"data_wait": 60.0}, num_workers=1, fetch_waited_ratio=0.99, worker_cpus=0.1),
+    "callback": build(times_ms={"callbacks": 40.0}, callbacks_ms={("Slow", "on_train_batch_end"): 39.0}),
+    "logging": build(times_ms={"logging": 25.0}),
+    "blocked": build(times_ms={"forward": 60.0}, blocked_ms={"forward": 45.0}, process_cpus=0.4),
+    "validation": build(validation=(4, 30.0)),
+    "checkpoint": build(checkpoint=(10, 15.0)),
+    "startup": build(persistent_workers=False, iterator_s=2.0, first_wait_s=3.0),
+    "stalls": build(stalls=outliers(count=12, stall_ms=900, phases="backward", steps=380, period_ms=50.0)),
+    "all": build(
+        times_ms={"data_wait": 60.0, "callbacks": 40.0, "logging": 25.0, "forward": 60.0},
+        num_workers=0,
+        worker_cpus=None,
+        callbacks_ms={("Slow", "on_train_batch_end"): 39.0},
+        blocked_ms={"forward": 45.0},
+        process_cpus=0.4,
+        validation=(4, 60.0),
+        checkpoint=(10, 30.0),
+        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
+    ),
+}
+TOP = {
+    "input": "single-process-loading",
+    "workers": "too-few-workers",
+    "callback": "callback-slow",
+    "logging": "logging-overhead",
+    "blocked": "blocked-in-step",
+    "validation": "validation-stall",
+    "checkpoint": "checkpoint-stall",
+    "startup": "worker-startup",
+    "stalls": "step-outliers",
+}
+
+
+@pytest.mark.parametrize("fault", TOP)
+def test_a_planted_fault_is_the_first_finding_and_the_only_one_but_its_symptom(fault: str) -> None:
+    found = diagnose(FAULTS[fault]).findings
+    assert found[0].rule == TOP[fault]
+    assert {f.rule for f in found} <= {TOP[fault], "input-bound"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_all_gains_together_fit_into_the_run(fault: str) -> None:
+    metrics = FAULTS[fault]
+    found = diagnose(metrics).findings
+    assert found
+    gains = [f.gain for f in found if f.gain is not None]
+    inside: set[Phase] = set(PHASES) - {"validation", "checkpoint"}
+    assert metrics.period_ms is not None
+    in_step = [f.gain.saved_ms_per_step for f in found if f.gain is not None and f.explains in inside]
+    assert sum(in_step) <= metrics.period_ms + 1e-9
+    assert sum(g.saved_ms_per_step for g in gains) <= run_ms_per_step(metrics) + 1e-9
+    explained = [f.explains for f in found if f.gain is not None]
+    assert len(explained) == len(set(explained))
+    assert all(g.speedup_max >= 1 for g in gains)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_finding_acts_first_and_has_numbers(fault: str) -> None:
+    for found in diagnose(FAULTS[fault]).findings:
+        assert found.evidence
+        assert found.evidence[0].limit is not None
+        assert found.evidence[0].source
+        assert any(c.isdigit() for c in found.summary)
+        assert found.advice
+        assert "increase" not in found.advice.lower()
+        assert "may be slow" not in found.advice
+        assert 0 < found.confidence <= 1
+        assert "nan" not in f"{found.summary} {found.advice}".lower().split()
+
+
+@pytest.mark.parametrize(("fault", "factor"), list(itertools.product(FAULTS, [0.5, 3.0, 20.0])))
+def test_a_run_in_which_all_takes_longer_has_the_same_verdict_and_first_finding(fault: str, factor: float) -> None:
+    before, after = diagnose(FAULTS[fault]), diagnose(scaled(FAULTS[fault], factor))
+    assert after.verdict.kind == before.verdict.kind
+    assert after.findings[0].rule == before.findings[0].rule

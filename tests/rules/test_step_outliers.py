@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, outliers
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.step_outliers import StepOutliers
+
+RULE = StepOutliers()
+SHORT: dict[Phase, float] = {
+    "forward": 2.0,
+    "backward": 2.0,
+    "optimizer": 0.3,
+    "zero_grad": 0.1,
+    "loop": 0.3,
+    "data_wait": 0.2,
+    "callbacks": 0.1,
+    "logging": 0.1,
+    "h2d": 0.1,
+}
+PERIOD_MS = 5.2
+
+
+def stalling(
+    phases: dict[Phase, float] | Phase = "forward",
+    *,
+    count: int = 12,
+    stall_ms: float = 400.0,
+    every: int = 0,
+    num_workers: int = 2,
+) -> Metrics:
+    stalls = outliers(count=count, stall_ms=stall_ms, phases=phases, steps=580, period_ms=PERIOD_MS, every=every)
+    return build(
+        times_ms=SHORT,
+        steps=600,
+        stalls=stalls,
+        num_workers=num_workers,
+        callbacks_ms={("Saver", "on_train_batch_end"): 0.05},
+    )
+
+
+def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> None:
+    finding = RULE.check(stalling())
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "forward"
+    assert "12 of 580 steps (2.1 %) hold 4.80 s of 7.82 s (61 %)" in finding.summary
+    assert "100 % in forward" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)
+    assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
+
+
+def test_all_phases_that_hold_most_of_the_excess_are_named() -> None:
+    finding = RULE.check(stalling({"backward": 0.5, "forward": 0.4, "loop": 0.1}))
+    assert finding is not None
+    assert "50 % in backward and 40 % in forward" in finding.summary
+    assert "loop" not in finding.summary
+
+
+def test_a_stall_that_comes_every_n_steps_is_told_by_its_distance() -> None:
+    finding = RULE.check(stalling(every=50))
+    assert finding is not None
+    assert "every 50 steps" in finding.advice
+
+
+def test_a_callback_that_stalls_is_named() -> None:
+    finding = RULE.check(stalling("callbacks"))
+    assert finding is not None
+    assert finding.subject == "Saver.on_train_batch_end"
+
+
+def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:
+    finding = RULE.check(stalling("data_wait"))
+    assert finding is not None
+    assert "num_workers=2, prefetch_factor=39" in finding.advice
+
+
+def test_stalls_of_a_loader_without_workers_get_one() -> None:
+    finding = RULE.check(stalling("data_wait", num_workers=0))
+    assert finding is not None
+    assert "num_workers=1" in finding.advice
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(build()) is None
+
+
+def test_it_is_quiet_where_every_step_is_slow() -> None:
+    assert RULE.check(build(times_ms={"data_wait": 60.0})) is None
+
+
+@pytest.mark.parametrize(("stall_ms", "fires"), [(12.0, False), (14.0, True)])
+def test_a_twentieth_of_the_time_decides(stall_ms: float, fires: bool) -> None:
+    assert (RULE.check(stalling(stall_ms=stall_ms)) is not None) is fires
+
+
+def test_two_stalls_can_be_an_accident() -> None:
+    finding = RULE.check(stalling(count=2))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert finding.confidence == 0.5
+
+
+def test_too_few_steps_are_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="too few comparable steps"):
+        RULE.check(build(outliers_known=False))
+
+
+def test_contradictory_numbers_raise_nothing_but_a_missing_signal() -> None:
+    metrics = stalling()
+    assert metrics.outliers is not None
+    with pytest.raises(MissingSignal):
+        RULE.check(replace(metrics, outliers=replace(metrics.outliers, total_ms=0.0)))
+    finding = RULE.check(replace(metrics, outliers=replace(metrics.outliers, excess_by_phase_ms={})))
+    assert finding is not None
+
+
+def crowded(metrics: Metrics) -> Metrics:
+    return replace(metrics, host={"host.cpu_busy_ratio_mean": 0.95})
+
+
+def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None:
+    finding = RULE.check(crowded(stalling({"forward": 0.5, "backward": 0.5})))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert finding.confidence == 0.5
+    assert "fully used" in finding.summary
+    assert finding.advice.startswith("Look first for other processes")
+
+
+def test_on_a_crowded_machine_the_excess_outside_the_model_still_counts() -> None:
+    finding = RULE.check(crowded(stalling({"forward": 0.5, "data_wait": 0.5})))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "data_wait"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(2400 / 580)
+
+
+def test_stalls_on_a_grid_come_from_the_run_itself() -> None:
+    finding = RULE.check(crowded(stalling("forward", every=50)))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "every 50 steps" in finding.advice

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.validation_stall import ValidationStall
+
+RULE = ValidationStall()
+TINY = {"forward": 0.2, "backward": 0.2, "optimizer": 0.1, "data_wait": 0.1, "zero_grad": 0.05, "loop": 0.1}
+
+
+def test_it_fires_where_validation_holds_the_run() -> None:
+    finding = RULE.check(build(times_ms=TINY, validation=(4, 3.0), checkpoint=(0, 0.0)))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "4 validation runs took 3.00 s" in finding.summary
+    assert "Trainer(check_val_every_n_epoch=4)" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(3000 * 0.75 / 400)
+
+
+def test_it_starts_from_the_setting_of_the_run() -> None:
+    finding = RULE.check(build(times_ms=TINY, validation=(4, 3.0), run={"trainer.check_val_every_n_epoch": 2}))
+    assert finding is not None
+    assert "every 8 epochs instead of every 2 epochs" in finding.advice
+
+
+def test_several_runs_per_epoch_are_told_by_the_interval() -> None:
+    finding = RULE.check(build(times_ms=TINY, validation=(400, 3.0), epochs=4))
+    assert finding is not None
+    assert "Trainer(val_check_interval=0.1)" in finding.advice
+
+
+def test_a_single_run_is_made_shorter_rather_than_rarer() -> None:
+    finding = RULE.check(build(times_ms=TINY, validation=(1, 3.0), epochs=1))
+    assert finding is not None
+    assert "limit_val_batches" in finding.advice
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(build()) is None
+
+
+def test_it_is_quiet_without_validation() -> None:
+    assert RULE.check(build(validation=(0, 0.0))) is None
+
+
+def test_it_is_quiet_where_checkpoints_hold_the_run() -> None:
+    assert RULE.check(build(times_ms=TINY, validation=(4, 0.05), checkpoint=(4, 3.0))) is None
+
+
+@pytest.mark.parametrize(("total_s", "fires"), [(4.9, False), (5.2, True)])
+def test_a_fifth_of_the_wall_time_decides(total_s: float, fires: bool) -> None:
+    metrics = build(validation=(4, total_s), checkpoint=(0, 0.0))  # 20.05 s of steps and gaps
+    assert (RULE.check(metrics) is not None) is fires
+
+
+def test_a_run_of_few_steps_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="9 steps were run, 10 are needed"):
+        RULE.check(build(steps=9, validation=(4, 3.0)))
+
+
+def test_without_steady_steps_it_is_information_only() -> None:
+    finding = RULE.check(build(steps=15, steady=0, validation=(4, 3.0)))
+    assert finding is not None
+    assert finding.severity == "info"

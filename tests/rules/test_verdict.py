@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, outliers, scaled
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.verdict import decide
+
+SHORT: dict[Phase, float] = {
+    "forward": 2.0,
+    "backward": 2.0,
+    "optimizer": 0.3,
+    "zero_grad": 0.1,
+    "loop": 0.3,
+    "data_wait": 0.2,
+    "callbacks": 0.1,
+    "logging": 0.1,
+    "h2d": 0.1,
+}
+"""A step of 5.2 ms."""
+
+
+def stalling(phase: Phase) -> Metrics:
+    """Twelve stalls of 0.4 s in eight seconds."""
+    return build(
+        times_ms=SHORT,
+        steps=600,
+        stalls=outliers(count=12, stall_ms=400, phases=phase, steps=580, period_ms=5.2),
+        validation=(0, 0.0),
+        checkpoint=(0, 0.0),
+    )
+
+
+CASES: dict[str, tuple[Metrics, str]] = {
+    "healthy": (build(), "compute-bound"),
+    "too few steps": (build(steady=9), "not-enough-data"),
+    "no step": (build(steps=0, epochs=1), "not-enough-data"),
+    # Cases with a known truth on which another profiler is wrong
+    "2 ms an item, no workers": (
+        build(times_ms={**SHORT, "data_wait": 64.0}, num_workers=0, worker_cpus=None, process_cpus=0.1),
+        "input-bound",
+    ),
+    "20 ms sleep in another callback": (
+        build(times_ms={**SHORT, "callbacks": 20.1}, callbacks_ms={("Other", "on_train_batch_end"): 20.0}),
+        "loop-bound",
+    ),
+    "validation 3.0 s of 3.3 s": (
+        build(times_ms={phase: ms * 0.15 for phase, ms in SHORT.items()}, validation=(4, 3.0), checkpoint=(0, 0.0)),
+        "outside-steps",
+    ),
+    "12 stalls of 0.4 s in forward": (stalling("forward"), "host-bound"),
+    "12 stalls of 0.4 s in the fetch": (stalling("data_wait"), "input-bound"),
+    "12 stalls of 0.4 s in callbacks": (stalling("callbacks"), "loop-bound"),
+    "stalls of the model on a crowded machine": (
+        replace(stalling("backward"), host={"host.cpu_busy_ratio_mean": 0.97}),
+        "compute-bound",
+    ),
+    "10 ms sleep in training_step": (
+        build(
+            times_ms={**SHORT, "forward": 13.0},
+            blocked_ms={"forward": 10.0},
+            process_cpus=0.45,
+            run={"torch.num_threads": 2},
+        ),
+        "host-bound",
+    ),
+    # The other branches
+    "checkpoints and gaps": (build(checkpoint=(10, 12.0)), "outside-steps"),
+    "rank synchronisation": (build(times_ms={"sync": 12.0}), "sync-bound"),
+    "transfer": (build(times_ms={"h2d": 8.0}), "transfer-bound"),
+    "logging": (build(times_ms={"logging": 12.0}), "loop-bound"),
+    "lightning's loop": (build(times_ms={"loop": 12.0}), "loop-bound"),
+    "two causes of one size": (build(times_ms={"data_wait": 30.0, "callbacks": 28.0}), "mixed"),
+    "a larger later cause": (build(times_ms={"data_wait": 35.0, "callbacks": 75.0}), "loop-bound"),
+    "nothing stands out": (
+        build(times_ms={"data_wait": 15.0, "h2d": 7.0, "loop": 5.5, "sync": 10.0, "forward": 8.0, "backward": 12.0}),
+        "mixed",
+    ),
+    "companion threads at work": (
+        build(blocked_ms={"forward": 10.0, "backward": 11.0}, process_cpus=1.0, run={"torch.num_threads": 2}),
+        "compute-bound",
+    ),
+    "device without work": (build(run={"device.type": "cuda"}, idle_ratio=0.5), "host-bound"),
+    "device at work": (build(run={"device.type": "cuda"}, idle_ratio=0.05), "compute-bound"),
+    "device not seen": (build(run={"device.type": "cuda"}), "compute-bound"),
+    "a wait while the device works": (
+        build(times_ms={"data_wait": 30.0}, run={"device.type": "cuda"}, idle_ratio=0.02),
+        "compute-bound",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_verdict_is_what_was_planted(case: str) -> None:
+    metrics, kind = CASES[case]
+    verdict = decide(metrics)
+    assert verdict.kind == kind, verdict.summary
+    assert any(c.isdigit() for c in verdict.summary)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("factor", [1.5, 10.0, 100.0])
+def test_a_run_in_which_all_takes_longer_has_the_same_verdict(case: str, factor: float) -> None:
+    metrics, kind = CASES[case]
+    assert decide(scaled(metrics, factor)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("phase", "below_ms", "above_ms", "kind"),
+    [
+        ("data_wait", 12.0, 13.0, "input-bound"),
+        ("sync", 8.9, 9.4, "sync-bound"),
+        ("h2d", 5.5, 5.9, "transfer-bound"),
+        ("logging", 4.0, 4.5, "loop-bound"),
+    ],
+)
+def test_each_threshold_is_held_by_the_lower_bound(phase: Phase, below_ms: float, above_ms: float, kind: str) -> None:
+    assert decide(build(times_ms={phase: below_ms})).kind == "compute-bound"
+    assert decide(build(times_ms={phase: above_ms})).kind == kind
+
+
+def test_validation_just_above_a_quarter_of_the_run_is_outside() -> None:
+    assert decide(build(validation=(4, 6.0), checkpoint=(0, 0.0))).kind == "compute-bound"
+    assert decide(build(validation=(4, 7.0), checkpoint=(0, 0.0))).kind == "outside-steps"
+
+
+def test_a_cost_of_microseconds_bounds_nothing() -> None:
+    tiny: dict[Phase, float] = dict.fromkeys(SHORT, 0.1)
+    verdict = decide(build(times_ms={**tiny, "data_wait": 0.19, "forward": 0.9}))
+    assert verdict.kind != "input-bound"
+
+
+def test_the_runner_up_is_the_next_cause_with_its_share() -> None:
+    verdict = decide(build(times_ms={"data_wait": 60.0}, validation=(0, 0.0), checkpoint=(0, 0.0)))
+    assert verdict.kind == "input-bound"
+    assert verdict.runner_up == "compute-bound 42 %"
+    healthy = decide(build(validation=(0, 0.0), checkpoint=(0, 0.0)))
+    assert healthy.runner_up == "loop-bound 5.2 %"
+
+
+def test_mixed_names_both_causes() -> None:
+    verdict = decide(CASES["two causes of one size"][0])
+    assert "input-bound" in verdict.summary
+    assert "loop-bound" in verdict.summary
+    assert verdict.runner_up.startswith("compute-bound")
+
+
+def test_the_sentence_names_the_numbers_and_the_callback() -> None:
+    summary = decide(CASES["20 ms sleep in another callback"][0]).summary
+    assert "Other.on_train_batch_end" in summary
+    assert "20.1 ms" in summary
+
+
+def test_on_a_cpu_compute_is_said_to_be_the_hosts_work() -> None:
+    assert "on the CPU, compute is the host's work" in decide(build()).summary
+
+
+def test_on_a_device_that_was_not_traced_it_says_what_is_not_known() -> None:
+    assert "was not measured" in decide(CASES["device not seen"][0]).summary
+
+
+def test_idle_time_outside_the_steps_does_not_hide_a_larger_cause_within() -> None:
+    verdict = decide(build(times_ms={"data_wait": 400.0}, validation=(4, 70.0)))
+    assert verdict.kind == "input-bound"
+    assert verdict.runner_up.startswith("outside-steps")
