@@ -77,8 +77,8 @@ class StepOutliers:
 
     ## Example
 
-    "12 of 600 steps (2.0 %) hold 4.79 s of 7.98 s (60 %): the worst took 405 ms where a step takes 5.30 ms. Excess: 98 %
-    in forward."
+    "12 of 600 steps (2.0 %) hold 4.79 s of 7.98 s (60 %): the worst took 405 ms where a step takes 5.30 ms. Excess:
+    98 % in forward."
     """
 
     id: ClassVar[str] = "step-outliers"

@@ -59,8 +59,8 @@ class WorkerStartup:
 
     ## Example
 
-    "Keep the workers alive between epochs: DataLoader(..., num_workers=2, persistent_workers=True). persistent_workers is
-    False, and 9 epoch starts waited 10.8 s in total."
+    "Keep the workers alive between epochs: DataLoader(..., num_workers=2, persistent_workers=True). persistent_workers
+    is False, and 9 epoch starts waited 10.8 s in total."
     """
 
     id: ClassVar[str] = "worker-startup"
