@@ -1,8 +1,8 @@
 """The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
 
 Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.setup_data``, ``fit_loop.epoch_loop`` with ``run``,
-``advance``, ``_broadcast_sigterm_tensor`` and ``_results.log``, ``epoch_loop.val_loop.run``. Only attributes of the loop *instances* are
-set, and taken back at the end. Where one is missing, that edge is not measured and the caller is told.
+``advance``, ``_broadcast_sigterm_tensor`` and ``_results.log``, ``epoch_loop.val_loop.run``. Only attributes of these
+*instances* are set, and taken back at the end. Where one is missing, that edge is not measured and the caller is told.
 """
 
 from __future__ import annotations

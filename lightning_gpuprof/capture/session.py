@@ -110,6 +110,7 @@ class Session:
         self._latest: dict[str, Sample] = {}
         self._recorder: Recorder | None = None
         self._open = True
+        self._training_began: tuple[float, float] | None = None
 
         self._trainer.profiler = self.tap
         missing = self._edges.attach()
@@ -138,10 +139,12 @@ class Session:
             self._log_every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
             self._log_wake = 0 if self._log_every else NEVER
         self.clock.listen(self._at_boundary, min(self._windows_wake, self._log_wake))
+        self._training_began = time.perf_counter(), time.process_time()
 
     def training_ends(self) -> None:
         """The last epoch is over; what follows is teardown."""
         self.clock.open_segment("teardown")
+        self._note_process_cpus()
 
     def finish(self, status: str) -> None:
         """Stop everything, give the trainer back as it was, and complete the journal. Safe to call twice."""
@@ -152,6 +155,7 @@ class Session:
             if self._windows is not None:
                 self._windows.end(status)
         self.clock.listen(None, NEVER)
+        self._note_process_cpus()
         self.clock.open_segment(None)
         end_ns = time.perf_counter_ns()
         self._edges.detach()
@@ -175,6 +179,14 @@ class Session:
             )
 
     # ----------------------------------------------------------------------------------------------------------------
+
+    def _note_process_cpus(self) -> None:
+        """CPUs that this process kept busy during training, for runs too short to be sampled."""
+        begin, self._training_began = self._training_began, None
+        if begin is not None:
+            wall_s = time.perf_counter() - begin[0]
+            cpus = (time.process_time() - begin[1]) / wall_s if wall_s > 0 else None
+            self._post(Conditions(values={"cpu.process_cpus": cpus}))
 
     def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
         if self._windows is not None and global_step >= self._windows_wake:

@@ -46,7 +46,7 @@ PHASE_TERMS: dict[Phase, str] = {
     "zero_grad": "gradients are cleared",
     "clip": "gradients are clipped",
     "callbacks": "hooks of callbacks and of the LightningModule around the batch",
-    "logging": "metrics are reduced and written to the loggers after the batch",
+    "logging": "self.log in any hook, and after the batch the reduction of metrics and their way to the loggers",
     "validation": "validation inside the training epoch",
     "checkpoint": "checkpoints are written",
     "sync": "ranks synchronise before the batch",

@@ -34,7 +34,8 @@ class BlockedInStep:
     ## How it is measured
 
     In sampled steps, the CPU time of the training thread is read at every phase edge. Blocked time is the phase's wall
-    time minus that, in `forward`, `backward`, `optimizer`, `zero_grad` and `clip`. If torch computes on several
+    time minus that, in `forward`, `backward`, `optimizer`, `zero_grad` and `clip`, and minus the time in which the
+    thread was ready to run but had no CPU, where the kernel tells it (`schedstat`). If torch computes on several
     threads, the training thread also waits for those, which is no fault. What that can be at most is taken off before
     the lower bound is held against the threshold: with N threads, N - 1 times the training thread's own CPU time in the
     phase, and not more than the CPU time that the process used beside the training thread. The phase with most of the
@@ -45,8 +46,8 @@ class BlockedInStep:
 
     - On a GPU, blocked time includes waiting for the device, which may be useful work: not evaluated there.
     - With several ranks, waiting in `backward` is waiting for slower ranks: that phase is left out.
-    - If the CPUs are used to nine tenths, by this run or by others, the thread may be waiting for a CPU: the finding is
-      then information only, with half the confidence.
+    - Where the kernel does not tell the waiting for a CPU: if the CPUs are used to nine tenths, by this run or by
+      others, the finding is information only, with half the confidence.
     - With several torch threads, a real wait beside well-parallel computation is underestimated.
 
     ## What to do

@@ -74,6 +74,8 @@ class Loading:
     usable_cpus: float
     on_gpu: bool
     dataset: str
+    compute_threads: int | None = None
+    """Threads on which torch computes the model on the same CPUs; None: on a GPU, or not known."""
 
     @property
     def compute_ms(self) -> float:
@@ -120,6 +122,7 @@ def loading(metrics: Metrics) -> Loading:
     workers = facts.num_workers
     require_possible("the number of workers", workers)
     cpu = metrics.cpu
+    threads = condition(metrics, "torch.num_threads")
     require_possible("the number of usable CPUs", cpu.usable_cpus)
     require_possible("the use of the CPUs", cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0)
     return Loading(
@@ -132,6 +135,7 @@ def loading(metrics: Metrics) -> Loading:
         usable_cpus=metrics.cpu.usable_cpus,
         on_gpu=condition(metrics, "device.type") == "cuda",
         dataset=facts.dataset,
+        compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
     )
 
 
@@ -208,11 +212,19 @@ def batch_words(state: Loading) -> str:
     return f"{most} {millis(state.batch_ms)} to make, the step needs {millis(state.compute_ms)} without it"
 
 
-def cap_words(state: Loading) -> str:
-    """Why not more workers, or empty."""
+def cap_words(state: Loading, workers: int) -> str:
+    """What else to know about the proposed workers: why not more of them, and who competes with them; or empty."""
+    words = ""
     if state.cpu_bound is None:
-        return " Whether loading is CPU work was not measured, so not more workers than usable CPUs are proposed."
-    return ""
+        words = " Whether loading is CPU work was not measured, so not more workers than usable CPUs are proposed."
+    threads = state.compute_threads
+    if threads is not None and threads > 1 and state.cpu_bound is not False and threads + workers > state.usable_cpus:
+        left = max(1, int(state.usable_cpus) - workers)
+        words += (
+            f" The model computes on these CPUs as well, on {threads} threads: call torch.set_num_threads({left}), or "
+            "workers and model slow each other down."
+        )
+    return words
 
 
 def _loading_cpu_ms(metrics: Metrics, *, workers: int, wait_ms: float, period_ms: float) -> CpuTime | None:

@@ -1,4 +1,4 @@
-"""Finds that reducing and writing metrics after the batch takes a noticeable part of the steps."""
+"""Finds that collecting, reducing and writing logged values takes a noticeable part of the steps."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingOverhead:
-    """Collecting the logged values after a batch and writing them to the loggers slows the steps.
+    """Collecting logged values and writing them to the loggers slows the steps.
 
     ## What it means
 
-    After each batch, Lightning updates the values that `self.log` was given; every `log_every_n_steps` optimizer steps
-    it reduces them and hands them to each logger, on the training thread. Many keys, many calls, or a logger that
-    writes synchronously make this long.
+    Each call of `self.log` updates a running value (50 to 200 us a call); after the batch Lightning collects them, and
+    every `log_every_n_steps` optimizer steps it reduces them and hands them to each logger, on the training thread.
+    Many keys, many calls, or a logger that writes synchronously make this long.
 
     ## How it is measured
 
@@ -42,8 +42,7 @@ class LoggingOverhead:
 
     ## When it is wrong
 
-    - The calls of `self.log` themselves happen inside `training_step` and count as `forward`; this rule sees only what
-      follows the batch.
+    - Values that the user's own code computes only to log them count where they are computed, e.g. as `forward`.
     - A logger that stalls in rare steps is found by `step-outliers`.
     - On a GPU, reducing a logged tensor may wait for the device; that wait then moves elsewhere.
 
@@ -64,7 +63,7 @@ class LoggingOverhead:
     wanted_ratio: float = threshold(0.01, source="ours: what logging may cost")
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the logging after the batch."""
+        """Judge all logging of a step."""
         period_ms = steady_period_ms(metrics)
         share = step_share(metrics, "logging")
         ratio = ordinary_ratio(metrics, share, "logging")
@@ -94,8 +93,8 @@ class LoggingOverhead:
             severity=severity(certain, metrics.steps.steady_count),
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
             summary=(
-                f"Logging after the batch takes {percent(shown_ratio)} of the step: {millis(recoverable_ms)} of "
-                f"{millis(period_ms)}."
+                f"Logging (self.log and the loggers) takes {percent(shown_ratio)} of the step: {millis(recoverable_ms)} "
+                f"of {millis(period_ms)}."
             ),
             advice=_advice(
                 every if isinstance(every, int) else None,

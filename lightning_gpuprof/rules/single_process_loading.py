@@ -102,7 +102,7 @@ class SingleProcessLoading:
             ),
             advice=(
                 f"num_workers is 0: set num_workers={plan.num_workers} ({cpu_words(state)}; {batch_words(state)}): "
-                f"{code_line(state, plan.num_workers)}.{cap_words(state)}"
+                f"{code_line(state, plan.num_workers)}.{cap_words(state, plan.num_workers)}"
             ),
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),

@@ -108,7 +108,7 @@ class TooFewWorkers:
         waits = (
             " The workers mostly wait rather than compute, so more of them than CPUs are right."
             if state.cpu_bound is False
-            else cap_words(state)
+            else cap_words(state, plan.num_workers)
         )
         return Finding(
             rule=self.id,

@@ -1,7 +1,8 @@
 """Blocked time of the model's phases flows in, the part of it that is certain to be waiting for something flows out.
 
-The training thread may not run for three reasons: it waits for something (what is looked for), it waits for
-companion threads of its own computation, or it waits for a CPU. The last two are taken off, or lower what may be said.
+The training thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
+threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the
+others are taken off here, or lower what may be said.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LEAST_SAMPLES = 20
 """Steps with CPU times that a statement about blocked time needs. Catalogue: n of at least 20."""
 
 BUSY_CPUS_RATIO = 0.9
-"""Use of the CPUs from which the thread may be waiting for one. Ours."""
+"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not tell. Ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Waiting:
     """CPU time per step of the process's threads but the training thread, as a share of the period; None: not
     measured."""
     crowded: bool
-    """The CPUs were used so much that the thread may have waited for one."""
+    """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
 
     def companions_ratio(self, phase: Blocked) -> float:
         """Share of the period that the thread can at most have waited for companion threads in this phase.
@@ -120,6 +121,8 @@ def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) ->
 
 def _crowded(metrics: Metrics) -> bool:
     cpu = metrics.cpu
+    if cpu.run_delay_ratio is not None:  # waiting for a CPU was measured, and taken off already
+        return False
     machine = machine_busy_ratio(metrics)
     if machine is not None and machine >= BUSY_CPUS_RATIO:
         return True

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from metrics_builder import build
 
@@ -120,3 +122,15 @@ def test_what_was_not_measured_is_not_judged(metrics: Metrics, why: str) -> None
 def test_a_tenth_of_the_step_decides() -> None:
     found = [RULE.check(sleeping(ms, threads=1)) is not None for ms in (0.5, 1.2, 1.6, 3.0)]
     assert found == [False, False, True, True]
+
+
+def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured() -> None:
+    unknown = sleeping(host_busy=0.99)
+    weak = RULE.check(unknown)
+    assert weak is not None
+    assert (weak.severity, weak.confidence) == ("info", 0.5)
+    measured = dataclasses.replace(unknown, cpu=dataclasses.replace(unknown.cpu, run_delay_ratio=0.3))
+    sure = RULE.check(measured)
+    assert sure is not None
+    assert sure.severity == "critical"
+    assert sure.confidence > 0.5

@@ -137,3 +137,16 @@ def test_the_proposal_is_possible_and_the_gain_never_passes_the_wait(
     assert 1 <= workers <= max(16, usable_cpus)
     assert finding.gain is not None
     assert 0 <= finding.gain.saved_lower_ms_per_step <= finding.gain.saved_ms_per_step <= wait_ms
+
+
+@pytest.mark.parametrize(("threads", "device", "told"), [(2, "cpu", True), (1, "cpu", False), (2, "cuda", False)])
+def test_a_model_that_computes_on_the_same_cpus_is_told_to_leave_some(threads: int, device: str, told: bool) -> None:
+    metrics = build(
+        times_ms={**SHORT, "data_wait": 41.0},
+        num_workers=0,
+        usable_cpus=2.0,
+        process_cpus=1.1,
+        worker_cpus=None,
+        run={"device.type": device, "torch.num_threads": threads},
+    )
+    assert ("torch.set_num_threads(1)" in fired(metrics).advice) == told
