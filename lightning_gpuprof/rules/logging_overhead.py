@@ -93,8 +93,8 @@ class LoggingOverhead:
             severity=severity(certain, metrics.steps.steady_count),
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
             summary=(
-                f"Logging (self.log and the loggers) takes {percent(shown_ratio)} of the step: {millis(recoverable_ms)} "
-                f"of {millis(period_ms)}."
+                f"Logging (self.log and the loggers) takes {percent(shown_ratio)} of the step: "
+                f"{millis(recoverable_ms)} of {millis(period_ms)}."
             ),
             advice=_advice(
                 every if isinstance(every, int) else None,
