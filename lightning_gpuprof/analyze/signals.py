@@ -65,9 +65,10 @@ def cpus(journal: Journal) -> CpuFacts:
     """CPUs that the run may use, and how many it kept busy."""
     usable = journal.conditions.get("cpu.usable")
     means = host(journal)
-    sampled, whole = means.get("process.cpu_cpus_mean"), journal.conditions.get("cpu.process_cpus")
+    sampled = means.get("process.cpu_cpus_mean")
+    whole = _values((s for s in journal.samples if s.subject == "training"), "process_cpus")
     return CpuFacts(
         usable_cpus=float(usable) if isinstance(usable, (int, float)) else 1.0,
-        process_cpus=sampled if sampled is not None else float(whole) if isinstance(whole, (int, float)) else None,
+        process_cpus=sampled if sampled is not None else next(iter(whole), None),
         worker_cpus=means.get("workers.cpu_cpus_mean"),
     )

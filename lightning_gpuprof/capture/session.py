@@ -186,7 +186,8 @@ class Session:
         if begin is not None:
             wall_s = time.perf_counter() - begin[0]
             cpus = (time.process_time() - begin[1]) / wall_s if wall_s > 0 else None
-            self._post(Conditions(values={"cpu.process_cpus": cpus}))
+            now_ns = time.perf_counter_ns()
+            self._post(Sample(source="host", subject="training", t_ns=now_ns, values={"process_cpus": cpus}))
 
     def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
         if self._windows is not None and global_step >= self._windows_wake:

@@ -278,3 +278,11 @@ def test_a_share_of_nothing_is_none() -> None:
     one = statistics.distribution(np.array([3.0]))
     assert one is not None
     assert (one.std, one.min, one.max) == (0.0, 3.0, 3.0)
+
+
+def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process() -> None:
+    of = journal()
+    of.samples.append(Sample(source="host", subject="training", t_ns=10**12, values={"process_cpus": 1.7}))
+    m = build(of)
+    assert m.cpu.process_cpus == 1.7
+    assert "training.process_cpus_mean" not in m.host
