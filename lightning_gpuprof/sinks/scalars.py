@@ -23,10 +23,8 @@ def final_scalars(report: Report) -> dict[str, float]:
 
 
 def _measured(report: Report) -> Iterator[tuple[str, float]]:
+    """A dozen names at most: what is wanted in a table of runs. Everything else is in the report."""
     yield "wall_s", report.wall.total_s
-    for part, seconds in report.wall.parts.items():
-        yield f"wall/{part}_s", seconds
-    yield "steps_count", report.steps.count
     yield "steady_steps_count", report.steps.steady_count
     yield "findings_count", len(report.findings)
     period = report.steps.period_ms
@@ -35,18 +33,9 @@ def _measured(report: Report) -> Iterator[tuple[str, float]]:
         yield "period_p95_ms", period.p95
     if report.steps.samples_per_s is not None:
         yield "samples_per_s", report.steps.samples_per_s
-    for row in report.phases:
-        yield f"phase/{row.phase}_share_ratio", row.share
-        if row.median_ms is not None:
-            yield f"phase/{row.phase}_median_ms", row.median_ms
     gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
     if gains:
         yield "speedup_max_ratio", max(gains)
-    for index, device in enumerate(report.devices):
-        for field, values in device.values.items():
-            if values is not None:
-                yield f"device{index}/median_{field}", values.median
-    for group, named in (("host", report.host), ("memory", report.memory), ("overhead", report.overhead)):
-        for field, value in named.items():
-            if value is not None:
-                yield f"{group}/{field}", value
+    cost = report.overhead.get("share_of_step_ratio")
+    if cost is not None:
+        yield "profiler_share_of_step_ratio", cost
