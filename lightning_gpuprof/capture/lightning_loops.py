@@ -38,12 +38,21 @@ class LoopEdges:
         trainer: The trainer whose loops are watched.
         clock: Told of steps and epochs.
         tap: Told of regions.
+        on_failure: Told when one of the edges itself fails; the loops have been given back then.
     """
 
-    def __init__(self, trainer: pl.Trainer, clock: StepClock, tap: ProfilerTap) -> None:
+    def __init__(
+        self,
+        trainer: pl.Trainer,
+        clock: StepClock,
+        tap: ProfilerTap,
+        *,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
         self._trainer = trainer
         self._clock = clock
         self._tap = tap
+        self._on_failure = on_failure
         self._undo: list[Undo] = []
 
     def attach(self) -> list[str]:
@@ -100,7 +109,11 @@ class LoopEdges:
         begin_step, cancel_step = self._clock.begin_step, self._clock.cancel_step
 
         def timed_advance(data_fetcher: Any) -> None:
-            begin_step()
+            try:
+                begin_step()
+            except Exception as error:
+                self.detach()
+                self._on_failure(error)
             try:
                 advance(data_fetcher)
             except StopIteration:

@@ -72,6 +72,7 @@ class ProfilerTap:
         forward: False if ``inner`` does nothing (Lightning's ``PassThroughProfiler``), which saves the call.
         manual: Manual optimization is in use.
         overridden: Per-batch hooks that the LightningModule or DataModule overrides.
+        on_failure: Told when an action's context could not be made; the action is not timed then.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class ProfilerTap:
         forward: bool,
         manual: bool,
         overridden: frozenset[str],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self.inner = inner
+        self._on_failure = on_failure
         self._clock = clock
         self._forward = forward
         self._manual = manual
@@ -202,6 +205,13 @@ class ProfilerTap:
         return found
 
     def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
+        try:
+            return self._classified(action, region, cpu)
+        except Exception as error:  # an action of a shape that nobody foresaw must not stop training
+            self._on_failure(error)
+            return NULL_CONTEXT
+
+    def _classified(self, action: str, region: Region, cpu: bool) -> Context:
         how = classify(action, region, manual=self._manual, overridden=self._overridden)
         clock = self._clock
         then = -1 if how.then is None else self._then_slot(how.then, region)

@@ -99,8 +99,11 @@ class Session:
             forward=type(inner).__name__ != "PassThroughProfiler",
             manual=not module.automatic_optimization,
             overridden=_overridden_hooks(trainer, module),
+            on_failure=lambda error: self._switch_off("actions", error),
         )
-        self._edges = LoopEdges(trainer, self.clock, self.tap)
+        self._edges = LoopEdges(
+            trainer, self.clock, self.tap, on_failure=lambda error: self._switch_off("steps", error)
+        )
         self._jobs = TraceJobs()
         self._windows: WindowController | None = None
         self._windows_wake = NEVER
@@ -316,6 +319,9 @@ class Session:
             "journal_cpu_s": self._writer.cpu_s if self._writer is not None else 0.0,
             "samplers_cpu_s": self._recorder.cpu_s if self._recorder is not None else 0.0,
         }
+
+    def _switch_off(self, part: str, error: Exception) -> None:
+        self.fence.tell(part, f"switched off after {type(error).__name__}: {error}")
 
     def _journal_failed(self, error: OSError) -> None:
         written = self._writer.steps_written if self._writer is not None else 0

@@ -1,0 +1,107 @@
+"""The adapter to Lightning's loops: what it replaces it gives back, and its own failure is not training's."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.profiler_tap import ProfilerTap
+from lightning_gpuprof.capture.step_clock import StepClock
+
+
+def trainer_in(folder: Path) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        limit_train_batches=5,
+        limit_val_batches=1,
+        num_sanity_val_steps=0,
+        default_root_dir=str(folder),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def attached(trainer: Any, clock: StepClock, failures: list[Exception]) -> LoopEdges:
+    tap = ProfilerTap(
+        trainer.profiler, clock, forward=False, manual=False, overridden=frozenset(), on_failure=failures.append
+    )
+    trainer.profiler = tap
+    edges = LoopEdges(trainer, clock, tap, on_failure=failures.append)
+    assert edges.attach() == []
+    return edges
+
+
+def weights(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def trained(folder: Path, prepare: Any) -> list[torch.Tensor]:
+    pl.seed_everything(3)
+    model = BoringModel()
+    trainer = trainer_in(folder)
+    prepare(trainer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer.fit(model)
+    return weights(model)
+
+
+def test_an_edge_that_fails_is_told_once_and_training_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+    loops: list[Any] = []
+
+    def prepare(trainer: Any) -> None:
+        clock = StepClock()
+
+        def broken() -> None:
+            raise IndexError("planted")
+
+        clock.begin_step = broken
+        attached(trainer, clock, failures)
+        loops.append(trainer.fit_loop.epoch_loop)
+
+    with_us = trained(tmp_path / "a", prepare)
+    without = trained(tmp_path / "b", lambda trainer: None)
+    assert [str(error) for error in failures] == ["planted"]
+    assert "advance" not in vars(loops[0])
+    assert all(torch.equal(a, b) for a, b in zip(with_us, without, strict=True))
+
+
+def test_an_action_that_cannot_be_classified_is_not_timed() -> None:
+    failures: list[Exception] = []
+    clock = StepClock()
+    tap = ProfilerTap(
+        pl.profilers.PassThroughProfiler(),
+        clock,
+        forward=False,
+        manual=False,
+        overridden=None,  # type: ignore[arg-type] - what makes the classification of a batch hook fail
+        on_failure=failures.append,
+    )
+    with tap.profile("[LightningModule]X.on_train_batch_start"):
+        pass
+    with tap.profile("[LightningModule]X.on_train_batch_start"):
+        pass
+    assert len(failures) == 1
+
+
+def test_an_edge_that_lightning_does_not_have_is_named(tmp_path: Path) -> None:
+    trainer: Any = trainer_in(tmp_path)
+    clock = StepClock()
+    tap = ProfilerTap(
+        trainer.profiler, clock, forward=False, manual=False, overridden=frozenset(), on_failure=lambda error: None
+    )
+    trainer.fit_loop.epoch_loop.__dict__["_broadcast_sigterm_tensor"] = None
+    edges = LoopEdges(trainer, clock, tap, on_failure=lambda error: None)
+    assert edges.attach() == ["_TrainingEpochLoop._broadcast_sigterm_tensor"]
+    edges.detach()
+    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
