@@ -39,7 +39,8 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
         JournalError: There is no readable journal in the folder.
     """
     journal = read_journal(find_journal(directory))
-    windows = [_facts(directory, window) for window in journal.windows]
+    on_gpu = journal.conditions.get("device.type") == "cuda"
+    windows = [_facts(directory, window, on_gpu=on_gpu) for window in journal.windows]
     return _report(journal, analyze_metrics.build(journal, windows, notices))
 
 
@@ -170,7 +171,7 @@ def trace_facts(path: Path) -> WindowFacts:
     return window_facts(Trace.read(path), start_step=0, stop_step=0, file=path.name)
 
 
-def _facts(directory: Path, window: WindowRecord) -> WindowFacts:
+def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:
     """The facts that the analysis left beside the trace, completed by what the run itself knows of the window."""
     facts = WindowFacts(start_step=window.start_step, stop_step=window.stop_step, file=window.file)
     problem = window.problem
@@ -178,6 +179,8 @@ def _facts(directory: Path, window: WindowRecord) -> WindowFacts:
         beside = directory / window.file.replace(".pt.trace.json.gz", ".facts.json")
         try:
             facts = msgspec.json.decode(beside.read_bytes(), type=WindowFacts)
+            if on_gpu and not facts.problem and not facts.devices:
+                problem = problem or "no GPU work in the trace: CUPTI may be in use or not permitted (gpuprof doctor)"
         except FileNotFoundError:
             problem = problem or "the trace has not been analysed (yet)"
         except (OSError, msgspec.MsgspecError) as error:

@@ -148,6 +148,9 @@ class Session:
         """The last epoch is over; what follows is teardown."""
         self.clock.open_segment("teardown")
         self._note_process_cpus()
+        if self._log_wake < NEVER:  # what became due with the very last step
+            with self.fence.around("scalars"):
+                self._log(self._trainer.global_step)
 
     def finish(self, status: str) -> None:
         """Stop everything, give the trainer back as it was, and complete the journal. Safe to call twice."""
@@ -220,7 +223,8 @@ class Session:
             recent = self.clock.recent
             steps = [recent.popleft() for _ in range(len(recent))]
             scalars = live_scalars.step_scalars(steps, self.clock.slots, self._batch_size)
-            scalars |= live_scalars.device_scalars(list(self._latest.values()))
+            if scalars:
+                scalars |= live_scalars.device_scalars(list(self._latest.values()))
             for logger in self._trainer.loggers if scalars else ():
                 logger.log_metrics(scalars, step=stepped - 1)  # the step that the trainer's own metrics just got
         # With manual optimization several or no optimizer steps go into a batch: look at every one.

@@ -1,0 +1,117 @@
+"""What is sampled beside a fit reaches the report and every logger; a fake GPU driver stands behind the real pynvml."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+from planted_runs import Planted, Sleepy, fit, quiet_profiler
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof.pipeline import load_report
+
+sys.path.append(str(Path(__file__).parents[1] / "capture"))
+from fake_nvml import builder
+
+FIT = """
+import ctypes, sys
+ctypes.CDLL({library!r}, ctypes.RTLD_GLOBAL)
+sys.path.insert(0, {here!r})
+from planted_runs import *
+from lightning_gpuprof import NvmlConfig
+profiler = GpuProfiler(windows=[], nvml=NvmlConfig(interval_s=0.05), reports=["json", "terminal"])
+fit(Path({folder!r}), Planted({{"training_step": 0.01}}), DataLoader(Sleepy(120)), profiler=profiler,
+    logger=pl.loggers.CSVLogger({folder!r}, name="csv", version=0), log_every_n_steps=10)
+"""
+
+
+def columns_of(file: Path) -> dict[str, list[tuple[int, float]]]:
+    """Column -> step and value of each row that has one."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    with file.open() as rows:
+        for row in csv.DictReader(rows):
+            for name, value in row.items():
+                if value and name != "step":
+                    found.setdefault(name, []).append((int(row["step"]), float(value)))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(builder.compiler() is None, reason="no C compiler to build the fake driver with")
+def test_the_gpus_of_the_process_are_in_the_report_and_in_the_loggers(tmp_path: Path) -> None:
+    scenario = builder.Scenario(
+        gpus=(
+            builder.FakeGpu(uuid="GPU-aaaa", name="Fake A"),
+            builder.FakeGpu(uuid="GPU-bbbb", name="Fake B", fails={"power": builder.NOT_SUPPORTED}),
+        )
+    )
+    library = builder.build(scenario, tmp_path)
+    code = FIT.format(library=str(library), here=str(Path(__file__).parent), folder=str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-bbbb", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = load_report(tmp_path / "csv" / "version_0" / "gpuprof")
+    (device,) = report.devices
+    assert (device.name, device.uuid) == ("Fake B", "GPU-bbbb")
+    utilization = device.values["utilization_ratio"]
+    assert utilization is not None
+    assert utilization.mean == pytest.approx(0.83)
+    assert device.values["power_w"] is None
+    assert "Fake B" in done.stdout
+    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    assert {value for _, value in columns["gpuprof/gpu0/utilization_ratio"]} == {0.83}
+    assert "gpuprof/gpu0/power_w" not in columns
+    assert not any(name.startswith("gpuprof/gpu1") for name in columns)
+
+
+def test_every_logger_gets_the_same_names_and_steps_as_the_trainers_own_metrics(tmp_path: Path) -> None:
+    report = fit(
+        tmp_path,
+        Planted({"training_step": 0.002}),
+        DataLoader(Sleepy(55), batch_size=1),
+        profiler=quiet_profiler(reports=["json", "tensorboard"]),
+        logger=[
+            pl.loggers.CSVLogger(tmp_path, name="csv", version=0),
+            pl.loggers.TensorBoardLogger(tmp_path, name="tb", version=0),
+        ],
+        log_every_n_steps=10,
+    )
+    assert report.steps.count == 55
+    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    assert (
+        [step for step, _ in columns["gpuprof/step_ms"]] == [step for step, _ in columns["loss"]] == [9, 19, 29, 39, 49]
+    )
+    events = EventAccumulator(str(tmp_path / "tb" / "version_0"))
+    events.Reload()
+    shown = {(e.step, round(e.value, 4)) for e in events.Scalars("gpuprof/step_ms")}
+    assert shown == {(step, round(value, 4)) for step, value in columns["gpuprof/step_ms"]}
+    assert {n for n in columns if n.startswith("gpuprof/")} == {
+        n for n in events.Tags()["scalars"] if n.startswith("gpuprof/")
+    }
+
+
+def test_a_cadence_of_its_own_is_kept(tmp_path: Path) -> None:
+    fit(
+        tmp_path,
+        loader=DataLoader(Sleepy(40), batch_size=1),
+        profiler=quiet_profiler(log_every_n_steps=20),
+        logger=pl.loggers.CSVLogger(tmp_path, name="csv", version=0),
+        log_every_n_steps=5,
+        accumulate_grad_batches=2,
+        max_epochs=2,
+    )
+    columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
+    # 40 batches make 20 optimizer steps an epoch; the second interval is due with the very last step.
+    assert [step for step, _ in columns["gpuprof/step_ms"]] == [19, 39]
