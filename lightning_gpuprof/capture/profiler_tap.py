@@ -72,6 +72,8 @@ class ProfilerTap:
         forward: False if ``inner`` does nothing (Lightning's ``PassThroughProfiler``), which saves the call.
         manual: Manual optimization is in use.
         overridden: Per-batch hooks that the LightningModule or DataModule overrides.
+        does_nothing: Whether a callback, given by its state key, leaves a hook as Lightning's empty base class has it;
+            such hooks are not timed.
         on_failure: Told when an action's context could not be made; the action is not timed then.
     """
 
@@ -83,9 +85,11 @@ class ProfilerTap:
         forward: bool,
         manual: bool,
         overridden: frozenset[str],
+        does_nothing: Callable[[str, str], bool],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.inner = inner
+        self._does_nothing = does_nothing
         self._on_failure = on_failure
         self._clock = clock
         self._forward = forward
@@ -215,6 +219,8 @@ class ProfilerTap:
         how = classify(action, region, manual=self._manual, overridden=self._overridden)
         clock = self._clock
         then = -1 if how.then is None else self._then_slot(how.then, region)
+        if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):
+            return NULL_CONTEXT
         if how.phase is None:
             return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)

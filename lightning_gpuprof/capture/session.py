@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 JOB_TIMEOUT_S = 60.0
 
+_BASE_CALLBACK_MODULES = ("lightning.pytorch.callbacks.callback", "pytorch_lightning.callbacks.callback")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FitEntry:
@@ -99,6 +101,7 @@ class Session:
             forward=type(inner).__name__ != "PassThroughProfiler",
             manual=not module.automatic_optimization,
             overridden=_overridden_hooks(trainer, module),
+            does_nothing=lambda key, hook: _does_nothing(trainer, key, hook),
             on_failure=lambda error: self._switch_off("actions", error),
         )
         self._edges = LoopEdges(
@@ -339,6 +342,13 @@ class Session:
     def _post(self, record: Record) -> None:
         if self._writer is not None:
             self._writer.post(record)
+
+
+def _does_nothing(trainer: Any, state_key: str, hook: str) -> bool:
+    """Whether every callback with this key has the hook from Lightning's empty base class."""
+    owners = [callback for callback in trainer.callbacks if callback.state_key == state_key]
+    modules = [getattr(getattr(owner, hook, None), "__module__", "") for owner in owners]
+    return bool(owners) and all(m in _BASE_CALLBACK_MODULES for m in modules)
 
 
 def _overridden_hooks(trainer: pl.Trainer, module: pl.LightningModule) -> frozenset[str]:

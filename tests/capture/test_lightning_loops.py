@@ -30,10 +30,20 @@ def trainer_in(folder: Path) -> pl.Trainer:
     )
 
 
-def attached(trainer: Any, clock: StepClock, failures: list[Exception]) -> LoopEdges:
-    tap = ProfilerTap(
-        trainer.profiler, clock, forward=False, manual=False, overridden=frozenset(), on_failure=failures.append
+def tap_on(inner: Any, clock: StepClock, on_failure: Any, overridden: Any = frozenset()) -> ProfilerTap:
+    return ProfilerTap(
+        inner,
+        clock,
+        forward=False,
+        manual=False,
+        overridden=overridden,
+        does_nothing=lambda key, hook: False,
+        on_failure=on_failure,
     )
+
+
+def attached(trainer: Any, clock: StepClock, failures: list[Exception]) -> LoopEdges:
+    tap = tap_on(trainer.profiler, clock, failures.append)
     trainer.profiler = tap
     edges = LoopEdges(trainer, clock, tap, on_failure=failures.append)
     assert edges.attach() == []
@@ -79,14 +89,8 @@ def test_an_edge_that_fails_is_told_once_and_training_goes_on_bit_by_bit(tmp_pat
 def test_an_action_that_cannot_be_classified_is_not_timed() -> None:
     failures: list[Exception] = []
     clock = StepClock()
-    tap = ProfilerTap(
-        pl.profilers.PassThroughProfiler(),
-        clock,
-        forward=False,
-        manual=False,
-        overridden=None,  # type: ignore[arg-type] - what makes the classification of a batch hook fail
-        on_failure=failures.append,
-    )
+    # Without the set of overridden hooks, classifying a hook of the batch fails.
+    tap = tap_on(pl.profilers.PassThroughProfiler(), clock, failures.append, overridden=None)
     with tap.profile("[LightningModule]X.on_train_batch_start"):
         pass
     with tap.profile("[LightningModule]X.on_train_batch_start"):
@@ -97,9 +101,7 @@ def test_an_action_that_cannot_be_classified_is_not_timed() -> None:
 def test_an_edge_that_lightning_does_not_have_is_named(tmp_path: Path) -> None:
     trainer: Any = trainer_in(tmp_path)
     clock = StepClock()
-    tap = ProfilerTap(
-        trainer.profiler, clock, forward=False, manual=False, overridden=frozenset(), on_failure=lambda error: None
-    )
+    tap = tap_on(trainer.profiler, clock, lambda error: None)
     trainer.fit_loop.epoch_loop.__dict__["_broadcast_sigterm_tensor"] = None
     edges = LoopEdges(trainer, clock, tap, on_failure=lambda error: None)
     assert edges.attach() == ["_TrainingEpochLoop._broadcast_sigterm_tensor"]

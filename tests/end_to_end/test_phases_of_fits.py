@@ -116,6 +116,25 @@ def test_a_slow_callback_is_named_with_its_hook(tmp_path: Path) -> None:
     assert report.callbacks[0].total_s >= STEPS * SLEEP_S
 
 
+class OnlyAtTheEnd(pl.Callback):
+    """Overrides one hook, and that one by an inherited method."""
+
+    def on_train_end(self, *args: Any) -> None:
+        Naps.take(SLEEP_S)
+
+
+class Inherits(OnlyAtTheEnd):
+    """Nothing of its own."""
+
+
+def test_hooks_that_a_callback_leaves_empty_are_not_timed_and_inherited_ones_are(tmp_path: Path) -> None:
+    report = fit(tmp_path, callbacks=[Inherits()])
+    assert_adds_up(report)
+    own = [row for row in report.callbacks if row.name == "Inherits"]
+    assert [row.hook for row in own] == ["on_train_end"]
+    assert own[0].total_s >= SLEEP_S
+
+
 def test_accumulated_batches_are_steps_and_share_an_optimizer_step(tmp_path: Path) -> None:
     profiler = quiet_profiler()
     report = fit(tmp_path, Planted({"backward": SLEEP_S}), profiler=profiler, accumulate_grad_batches=4)
