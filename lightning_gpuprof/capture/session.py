@@ -236,7 +236,9 @@ class Session:
     def _plan_windows(self) -> WindowController | None:
         options = self._options
         config = options.trace
-        if config is None or options.windows == () or self._rank not in config.ranks:
+        if config is None or self._rank not in config.ranks:
+            return None
+        if options.windows == () and config.every_n_steps is None:
             return None
         other = other_profiler(self.tap.inner, os.environ)
         if other:
@@ -247,6 +249,7 @@ class Session:
         return WindowController(
             options.windows,
             active=config.active,
+            every_n_steps=config.every_n_steps,
             warmup=config.warmup,
             max_windows=config.max_windows,
             max_bytes=config.max_mb * 1_000_000,

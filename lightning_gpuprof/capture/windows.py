@@ -50,7 +50,8 @@ class WindowController:
 
     Args:
         planned: The windows in order, or None for one as soon as the run is steady.
-        active: Steps of a window that is planned when the run is steady.
+        active: Steps of a window that is not planned by its stop.
+        every_n_steps: Also a window at every multiple of so many optimizer steps, or None.
         warmup: Steps before a window that are traced and discarded.
         max_windows: At most so many are recorded.
         max_bytes: After a trace larger than this no more are recorded.
@@ -65,6 +66,7 @@ class WindowController:
         planned: Sequence[PlannedWindow] | None,
         *,
         active: int,
+        every_n_steps: int | None,
         warmup: int,
         max_windows: int,
         max_bytes: int,
@@ -76,6 +78,8 @@ class WindowController:
         self._pending: deque[PlannedWindow] = deque(planned or ())
         self._wait_until_steady = planned is None
         self._active = active
+        self._every = every_n_steps
+        self._cyclic: PlannedWindow | None = None
         self._warmup = warmup
         self._left = max_windows
         self._max_bytes = max_bytes
@@ -98,6 +102,7 @@ class WindowController:
         """
         while self._pending and self._pending[0].stop < global_step:
             self._pending.popleft()
+        self._plan_cyclic(global_step)
         return global_step if self._wait_until_steady else self._wake()
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
@@ -138,6 +143,8 @@ class WindowController:
             self._on_profiled(False)
             self._tracer.stop(False)
         for window in self._pending:
+            if window is self._cyclic:  # nobody asked for this very one
+                continue
             why = f"not reached: training ended at optimizer step {self._last_step} ({reason})"
             if self._left <= 0:
                 why = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
@@ -155,6 +162,8 @@ class WindowController:
 
     def _close(self, problem: str) -> None:
         window = self._pending.popleft()
+        if window is self._cyclic:
+            self._plan_cyclic(self._last_step + 1)
         self._state = "idle"
         self._left -= 1
         begin = self._now()
@@ -179,6 +188,16 @@ class WindowController:
             path,
         )
 
+    def _plan_cyclic(self, global_step: int) -> None:
+        """Plan the window at the next multiple that can be warmed up for and that no other window is at."""
+        if self._every is None:
+            return
+        start = -(-max(global_step + self._warmup, 1) // self._every) * self._every
+        while any(w.start - self._warmup <= start + self._active - 1 and start <= w.stop for w in self._pending):
+            start += self._every
+        self._cyclic = PlannedWindow(start=start, stop=start + self._active - 1)
+        self._pending = deque(sorted([*self._pending, self._cyclic], key=lambda w: w.start))
+
     def _wake(self) -> int:
         if self._state != "idle" or self._wait_until_steady:
             return 0
@@ -198,4 +217,7 @@ class WindowController:
         if abs(after - before) <= STEADY_TOLERANCE * before or global_step >= STEADY_AT_THE_LATEST:
             self._wait_until_steady = False
             start = global_step + self._warmup
-            self._pending.append(PlannedWindow(start=start, stop=start + self._active - 1))
+            self._pending.appendleft(PlannedWindow(start=start, stop=start + self._active - 1))
+            if self._cyclic is not None:
+                self._pending.remove(self._cyclic)
+                self._plan_cyclic(global_step)

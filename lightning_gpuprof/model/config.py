@@ -32,7 +32,7 @@ class TraceConfig:
         active: Optimizer steps that a window keeps when ``windows`` names only its start.
         warmup: Optimizer steps before a window that are traced and discarded, so that the profiler's own start-up is
             not in the trace.
-        every_n_steps: Open a window every so many optimizer steps. Not implemented yet: must be ``None``.
+        every_n_steps: Also open a window of ``active`` steps at every multiple of so many optimizer steps.
         on_slow_step: Open a window when steps turn slow. Not implemented yet: must be ``False``.
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
@@ -59,9 +59,7 @@ class TraceConfig:
         _check_int("trace.max_windows", self.max_windows, 0)
         _check_int("trace.max_mb", self.max_mb, 1)
         if self.every_n_steps is not None:
-            raise ArgumentError(
-                "trace.every_n_steps", self.every_n_steps, "be None in this version", "List the steps in windows=[...]."
-            )
+            _check_int("trace.every_n_steps", self.every_n_steps, self.active + self.warmup + 1)
         if self.on_slow_step:
             raise ArgumentError(
                 "trace.on_slow_step", self.on_slow_step, "be False in this version", "Name the steps in windows=[...]."

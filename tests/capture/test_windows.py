@@ -47,6 +47,7 @@ class Run:
         *,
         warmup: int = 2,
         max_windows: int = 10,
+        every_n_steps: int | None = None,
         tracer: NotingTracer | None = None,
     ) -> None:
         self.tracer = tracer or NotingTracer()
@@ -58,6 +59,7 @@ class Run:
         self.controller = WindowController(
             planned,
             active=3,
+            every_n_steps=every_n_steps,
             warmup=warmup,
             max_windows=max_windows,
             max_bytes=1_000_000,
@@ -201,6 +203,33 @@ def test_a_trace_that_is_too_large_is_the_last(tmp_path: Path) -> None:
     run.train(50)
     assert spans(run)[0] == (5, 7, "")
     assert "trace.max_mb" in run.records[1].problem
+
+
+def test_windows_come_at_every_multiple_and_no_unreached_one_is_told() -> None:
+    run = Run(parse_windows([], 3), every_n_steps=20)
+    run.train(75)
+    assert spans(run) == [(20, 22, ""), (40, 42, ""), (60, 62, "")]
+
+
+def test_a_multiple_at_a_window_of_its_own_is_left_out() -> None:
+    run = Run(parse_windows([(41, 45)], 3), every_n_steps=20)
+    run.train(75)
+    assert spans(run) == [(20, 22, ""), (41, 45, ""), (60, 62, "")]
+
+
+def test_multiples_go_on_beside_the_window_of_a_steady_run() -> None:
+    run = Run(None, every_n_steps=30)
+    run.train(100)
+    starts = [r.start_step for r in run.records]
+    assert 20 <= starts[0] < 28
+    assert starts[1:] == [30, 60, 90]
+    assert all(r.problem == "" for r in run.records)
+
+
+def test_resuming_goes_on_with_the_next_multiple() -> None:
+    run = Run(parse_windows([], 3), every_n_steps=20)
+    run.train(20, first_step=55)
+    assert spans(run) == [(60, 62, "")]
 
 
 def test_a_window_is_closed_after_its_longest_time() -> None:

@@ -63,6 +63,7 @@ def test_wrong_arguments_are_named_before_training(arguments: dict[str, Any], wo
     [
         (lambda: TraceConfig(active=0), "trace.active must be an integer of at least 1, got 0"),
         (lambda: TraceConfig(warmup=-1), "trace.warmup must be an integer of at least 0, got -1"),
+        (lambda: TraceConfig(every_n_steps=5), "trace.every_n_steps must be an integer of at least 6, got 5"),
         (lambda: NvmlConfig(interval_s=0), "nvml.interval_s must be a number of seconds"),
     ],
 )
