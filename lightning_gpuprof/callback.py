@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import lightning_gpuprof
 from lightning_gpuprof import pipeline
+from lightning_gpuprof.capture.fence import warn
 from lightning_gpuprof.capture.session import FitEntry, Session
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import (
@@ -29,6 +29,10 @@ except ImportError:  # only the older package is installed
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
+
+FINISHED = "finished"
+JOB_TIMEOUT_S = 60.0
+INTERRUPTED_JOB_TIMEOUT_S = 2.0
 
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
 
@@ -132,7 +136,7 @@ class GpuProfiler(Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Stop, report, leave the trainer as it was."""
-        self._end(trainer, "finished")
+        self._end(trainer, FINISHED)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Keep what was measured; the exception goes on unchanged."""
@@ -148,6 +152,10 @@ class GpuProfiler(Callback):
     on_validation_batch_start = None  # type: ignore[assignment]
     on_validation_batch_end = None  # type: ignore[assignment]
 
+    def __getstate__(self) -> dict[str, object]:
+        """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
+        return {**self.__dict__, "_session": None, "_log": None, "_entry": None}
+
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, entry: FitEntry) -> None:
         self._session = Session(trainer, module, self.options, entry, lightning_gpuprof.__version__)
 
@@ -159,7 +167,8 @@ class GpuProfiler(Callback):
         self.folder = session.folder
         if trainer.is_global_zero:
             with session.fence.around("report"):
-                session.wait_for_traces()
+                # Ctrl-C is switched off by Lightning while it ends an interrupted run: do not keep anybody waiting.
+                session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
                 self.report = pipeline.finish_run(
                     session.folder,
                     kinds=self.options.reports,
@@ -192,4 +201,4 @@ def _fenced(begin: Callable[[], None]) -> None:
     except Exception as error:
         if os.environ.get("GPUPROF_DEBUG"):
             raise
-        warnings.warn(f"gpuprof: nothing is measured: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4)
+        warn(f"gpuprof: nothing is measured: {type(error).__name__}: {error}")

@@ -17,10 +17,13 @@ _PART_OF_SEGMENT: dict[SegmentKind, Part] = {
     "step": "train",
     "epoch_gap": "epoch_gap",
     "teardown": "teardown",
+    "unmeasured": "unexplained",
 }
 
 
 def _part(slot: Slot, kind: SegmentKind) -> Part:
+    if kind == "unmeasured":
+        return "unexplained"
     if slot.phase == "checkpoint":
         return "checkpoint"
     if slot.region == "sanity":
@@ -40,7 +43,7 @@ def wall(journal: Journal) -> Wall:
             if slot < len(journal.slots):
                 ns[_part(journal.slots[slot], segment.kind)] += spent
     total = journal.end_ns - journal.header.start_ns
-    ns["unexplained"] = total - sum(ns.values())
+    ns["unexplained"] += total - sum(ns.values())
     return Wall(total_s=total / 1e9, parts={part: ns[part] / 1e9 for part in PARTS})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import blocked, budget, epochs, outliers, signals, statistics, steady
 from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.model.journal import PROFILED, Notice, Value
+from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.report import Steps, Validity
@@ -172,7 +172,7 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
     steps = journal.steps
     n = len(steps)
     total_s = (journal.end_ns - journal.header.start_ns) / 1e9
-    plain = (steps.flags & PROFILED) == 0
+    plain = (steps.flags & (PROFILED | DISTURBED)) == 0
     own = next((s.id for s in journal.slots if s.callback == OWN_NAME), -1)
     own_ns = steps.charged.get(own, np.zeros(n, np.int64))
     boundary_ns = int(own_ns[plain].sum())
@@ -194,8 +194,17 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
             if total_s and all(s is not None for s in background_s)
             else None
         ),
-        "windows_s": int(own_ns[~plain].sum()) / 1e9,
+        "windows_s": _excess_s(steps.period_ns[~plain], period),
     }
+
+
+def _excess_s(traced_ns: Ints, steady_ns: Ints) -> float | None:
+    """What the steps under windows and beside their analysis took more than as many steady ones; None if unknown."""
+    if not len(traced_ns):
+        return 0.0
+    if not len(steady_ns):
+        return None
+    return max(0.0, float(traced_ns.sum()) - len(traced_ns) * float(np.median(steady_ns))) / 1e9
 
 
 def _series(journal: Journal, phases: dict[Phase, Ints]) -> dict[str, list[float]]:

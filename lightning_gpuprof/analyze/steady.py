@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze.journal import Ints, StepColumns
-from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, PROFILED
+from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
 
 MIN_WARMUP_STEPS = 5
@@ -26,7 +26,7 @@ class Selection:
     """Which steps count for what; masks of shape (n,)."""
 
     ordinary: Mask
-    """Unprofiled, not first of an epoch, without validation or checkpoint."""
+    """Not traced nor beside the analysis of a trace, not first of an epoch, without validation or checkpoint."""
     steady: Mask
     """Ordinary and after warm-up."""
     first_steady: int | None
@@ -39,7 +39,7 @@ def select(steps: StepColumns, phases: dict[Phase, Ints]) -> Selection:
     Warm-up ends at the first step, not before the fifth, whose period and the median of the ten from it on are at most
     1.25 times the median of the fifty after them; it is looked for in the first fifth of the run.
     """
-    special = (steps.flags & (PROFILED | FIRST_OF_EPOCH)) != 0
+    special = (steps.flags & (PROFILED | DISTURBED | FIRST_OF_EPOCH)) != 0
     ordinary = ~special & (phases["validation"] == 0) & (phases["checkpoint"] == 0)
     chosen = np.flatnonzero(ordinary)
     start = _end_of_warmup(steps.period_ns[chosen].astype(np.float64))

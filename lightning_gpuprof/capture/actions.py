@@ -88,7 +88,7 @@ def classify(action: str, region: Region, *, manual: bool, overridden: frozenset
     if region != "train":
         return Action(phase="validation", hook=hook)
     if hook == FETCH:
-        return Action(phase="data_wait", then="loop")
+        return Action(phase="data_wait")
     if action == RUN_EPOCH:
         return Action(phase="loop")
     if action == "optimizer_step":
@@ -103,7 +103,7 @@ def classify(action: str, region: Region, *, manual: bool, overridden: frozenset
 def _strategy_action(hook: str, *, manual: bool) -> Action:
     phase = _STRATEGY_PHASES.get(hook)
     if phase == "h2d":
-        return Action(phase=phase, then="loop", hook=hook)
+        return Action(phase=phase, hook=hook)
     if phase == "forward":
         # What follows inside the closure is the loss's own bookkeeping; manual optimization has no closure.
         return Action(phase=phase, then=None if manual else "forward", hook=hook)
@@ -116,8 +116,6 @@ def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset
     then: Phase | None = None
     if hook == "on_train_batch_end":
         then = "logging"
-    elif hook == "on_train_batch_start":
-        then = "loop"
     elif manual and hook == "on_before_backward":
         then = "backward"
     elif manual and hook == "on_after_backward":

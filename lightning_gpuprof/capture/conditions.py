@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,10 +43,21 @@ def collect(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Value]
     ]
     for group in groups:
         try:
-            values.update(group())
+            values.update({name: _plain(value) for name, value in group().items()})
         except Exception as error:
             values[f"unreadable.{len(values)}"] = f"{type(error).__name__}: {error}"
     return values
+
+
+def _plain(value: object) -> Value:
+    """The value as the journal can hold it: numbers of numpy and the like become Python's, the rest text."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, Integral)):
+        return int(value)
+    if isinstance(value, (float, Real)):
+        return float(value)
+    return str(value)
 
 
 def versions() -> dict[str, Value]:

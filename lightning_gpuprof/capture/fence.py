@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+
+def warn(text: str) -> None:
+    """A ``RuntimeWarning``; where warnings are errors, a line on the error stream, because training must go on."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except Warning:
+        print(text, file=sys.stderr)
 
 
 class Fence:
@@ -25,7 +34,7 @@ class Fence:
             return
         self._told.add(part)
         self._note(part, message)
-        warnings.warn(f"gpuprof: {part}: {message}", RuntimeWarning, stacklevel=2)
+        warn(f"gpuprof: {part}: {message}")
 
     def failed(self, part: str) -> bool:
         """Whether the part was told about."""

@@ -200,7 +200,7 @@ class HostSampler:
             return
         except _UNREADABLE:
             command = []
-        if JOB_MODULE in command or any(_RESOURCE_TRACKER in argument for argument in command):
+        if any(JOB_MODULE in argument or _RESOURCE_TRACKER in argument for argument in command):
             self._not_workers.add(pid)
         else:
             self._children[pid] = _Child(process)

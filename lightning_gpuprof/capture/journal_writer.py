@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from lightning_gpuprof.capture.step_clock import ClosedSegment, ClosedStep, StepClock
-from lightning_gpuprof.model.journal import CpuBlock, Header, Record, Segment, StepBlock
+from lightning_gpuprof.model.journal import CpuBlock, Header, Notice, Record, Segment, StepBlock
 
 MAX_BLOCK_STEPS = 1024
 
@@ -92,13 +92,22 @@ class JournalWriter:
         records = self._drain()
         if not records or self.failed:
             return
-        text = b"\n".join([*map(self._encode, records), b""])
+        text = b"\n".join([*map(self._line, records), b""])
         try:
             view = memoryview(text)
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
             self._fail(error)
+        else:
+            self.steps_written += sum(len(r.period_ns) for r in records if isinstance(r, StepBlock))
+
+    def _line(self, record: Record) -> bytes:
+        try:
+            return self._encode(record)
+        except Exception as error:  # one record that cannot be written must not cost the others
+            message = f"a record of kind {type(record).__name__} could not be written: {type(error).__name__}"
+            return self._encode(Notice(part="journal", message=message))
 
     def _run(self) -> None:
         while not self._stop.wait(self._flush_s):
@@ -141,7 +150,6 @@ class JournalWriter:
         if self.failed:
             self.dropped_steps += len(steps)
             return []
-        self.steps_written += len(steps)
         block = StepBlock(
             first_batch=steps[0].batch,
             start_ns=[s.start_ns for s in steps],

@@ -1,8 +1,9 @@
 """The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
 
-Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.setup_data``, ``fit_loop.epoch_loop`` with ``run``,
-``advance``, ``_broadcast_sigterm_tensor`` and ``_results.log``, ``epoch_loop.val_loop.run``. Only attributes of these
-*instances* are set, and taken back at the end. Where one is missing, that edge is not measured and the caller is told.
+Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.run`` and ``setup_data``, ``fit_loop.epoch_loop`` with
+``run``, ``advance``, ``_broadcast_sigterm_tensor``, ``_batches_that_stepped`` and ``_results.log``,
+``epoch_loop.val_loop.run``. Only attributes of these *instances* are set, and taken back at the end. Where one is
+missing, that edge is not measured and the caller is told.
 """
 
 from __future__ import annotations
@@ -17,16 +18,40 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
 Undo = Callable[[], None]
+_ABSENT = object()
 
 
-def _replace(owner: object, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo | None:
+class _Edge:
+    """A function in the place of a loop's method. A copied or pickled loop gets its own class's method instead."""
+
+    def __init__(self, owner: object, name: str, function: Callable[..., Any]) -> None:
+        self._owner = owner
+        self._name = name
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Asked of a loop whose own attributes are not set yet, the name gives the bound method of its class.
+        return getattr, (self._owner, self._name)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo | None:
     original = getattr(owner, name, None)
     if not callable(original):
         return None
-    setattr(owner, name, make(original))
+    before = vars(owner).get(name, _ABSENT)
+    edge = _Edge(owner, name, make(original))
+    setattr(owner, name, edge)
 
     def undo() -> None:
-        owner.__dict__.pop(name, None)
+        if vars(owner).get(name) is not edge:
+            return  # somebody replaced it after us: theirs stays
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
     return undo
 
@@ -38,6 +63,8 @@ class LoopEdges:
         trainer: The trainer whose loops are watched.
         clock: Told of steps and epochs.
         tap: Told of regions.
+        on_epoch_end: Told when the last step of an epoch is over.
+        on_exception: Told when ``fit`` is left by an exception, before any callback hears of it.
         on_failure: Told when one of the edges itself fails; the loops have been given back then.
     """
 
@@ -47,11 +74,15 @@ class LoopEdges:
         clock: StepClock,
         tap: ProfilerTap,
         *,
+        on_epoch_end: Callable[[], None],
+        on_exception: Callable[[], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._trainer = trainer
         self._clock = clock
         self._tap = tap
+        self._on_epoch_end = on_epoch_end
+        self._on_exception = on_exception
         self._on_failure = on_failure
         self._undo: list[Undo] = []
 
@@ -64,6 +95,7 @@ class LoopEdges:
         fit_loop = self._trainer.fit_loop
         epoch_loop = fit_loop.epoch_loop
         wanted: list[tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = [
+            (fit_loop, "run", self._around_fit),
             (fit_loop, "setup_data", self._around_setup_data),
             (epoch_loop, "run", self._around_epoch),
             (epoch_loop, "advance", self._around_step),
@@ -85,6 +117,21 @@ class LoopEdges:
         while self._undo:
             self._undo.pop()()
 
+    @property
+    def batches_that_stepped(self) -> int:
+        """The step axis of the trainer's loggers: batches after which the optimizer was due."""
+        return int(self._trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+    def _around_fit(self, run: Callable[[], None]) -> Callable[[], None]:
+        def timed_run() -> None:
+            try:
+                run()
+            except BaseException:
+                self._on_exception()
+                raise
+
+        return timed_run
+
     def _around_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
         def timed_setup_data() -> None:
             with self._tap.place("setup_data", "loop"):
@@ -97,16 +144,18 @@ class LoopEdges:
         begin_epoch, end_epoch = self._clock.begin_epoch, self._clock.end_epoch
 
         def timed_run(data_fetcher: Any) -> None:
-            begin_epoch(trainer.current_epoch)
+            begin_epoch(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx)
             try:
                 run(data_fetcher)
             finally:
                 end_epoch()
+                self._on_epoch_end()
 
         return timed_run
 
     def _around_step(self, advance: Callable[[Any], None]) -> Callable[[Any], None]:
         begin_step, cancel_step = self._clock.begin_step, self._clock.cancel_step
+        abort_step = self._clock.abort_step
 
         def timed_advance(data_fetcher: Any) -> None:
             try:
@@ -118,6 +167,9 @@ class LoopEdges:
                 advance(data_fetcher)
             except StopIteration:
                 cancel_step()
+                raise
+            except BaseException:
+                abort_step()
                 raise
 
         return timed_advance

@@ -11,13 +11,13 @@ from lightning_gpuprof.model.phases import PHASES
 NS_PER_MS = 1e6
 
 
-def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], batch_size: int | None) -> dict[str, float]:
+def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None) -> dict[str, float]:
     """Means over steps that were not traced.
 
     Args:
         steps: Finished steps since the last interval.
         slots: The clock's slots.
-        batch_size: Samples per step, if known.
+        samples_per_step: Samples per step over all ranks, if known.
 
     Returns:
         ``gpuprof/step_ms``, ``gpuprof/<phase>_ms`` for phases with time, ``gpuprof/samples_per_s``;
@@ -35,8 +35,8 @@ def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], batch_size:
     total_ns = sum(s.end_ns - s.start_ns for s in plain)
     scalars = {"gpuprof/step_ms": total_ns / n / NS_PER_MS}
     scalars |= {f"gpuprof/{phase}_ms": ns / n / NS_PER_MS for phase, ns in by_phase.items() if ns}
-    if batch_size and total_ns:
-        scalars["gpuprof/samples_per_s"] = batch_size * n / (total_ns / 1e9)
+    if samples_per_step and total_ns:
+        scalars["gpuprof/samples_per_s"] = samples_per_step * n / (total_ns / 1e9)
     return scalars
 
 

@@ -63,6 +63,10 @@ class _Forwarded:
         return self._open.pop().__exit__(*exc)  # type: ignore[arg-type]
 
 
+def _same(inner: InnerProfiler) -> InnerProfiler:
+    return inner
+
+
 class ProfilerTap:
     """A profiler in Lightning's sense that forwards to ``inner`` and charges time to ``clock``.
 
@@ -134,6 +138,10 @@ class ProfilerTap:
         """The user's profiler's class: ``isinstance(trainer.profiler, X)`` in user code keeps its answer."""
         return type(self.inner)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy or pickle of the trainer holds the user's profiler."""
+        return _same, (self.inner,)
+
     def __getattr__(self, name: str) -> object:
         if name == "inner":  # not constructed yet: copying and unpickling ask for attributes early
             raise AttributeError(name)
@@ -173,10 +181,16 @@ class ProfilerTap:
                 originals.append((table, dict(table)))
                 for action, context in table.items():
                     table[action] = wrap(action, context)
+        # Beside the user's own profiler, `start` and `stop` take their contexts from here.
+        shortcuts = dict(self._shortcuts)
+        for key, context in shortcuts.items():
+            if key[1] == region:
+                self._shortcuts[key] = wrap(key[0], context)
 
         def restore() -> None:
             for table, before in originals:
                 table.update(before)
+            self._shortcuts.update(shortcuts)
 
         return restore
 

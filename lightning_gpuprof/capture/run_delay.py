@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -25,17 +26,19 @@ class RunDelay:
             found = cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             return None
-        try:
-            found.read_ns()
-        except (OSError, ValueError, IndexError):
+        if found.read_ns() < 0:
             found.close()
             return None
         return found
 
     def read_ns(self) -> int:
-        """Total so far, in ns."""
-        return int(os.pread(self._descriptor, 64, 0).split()[1])
+        """Total so far, in ns; -1 if it cannot be read any more."""
+        try:
+            return int(os.pread(self._descriptor, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError):
+            return -1
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._descriptor)
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)

@@ -15,6 +15,7 @@ from lightning_gpuprof.capture import conditions, live_scalars, output_folder
 from lightning_gpuprof.capture.actions import PER_BATCH_MODULE_HOOKS
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
 from lightning_gpuprof.capture.host import HostSampler
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
@@ -28,7 +29,9 @@ from lightning_gpuprof.capture.trace_jobs import TraceJobs
 from lightning_gpuprof.capture.windows import WindowController
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import (
+    DISTURBED,
     JOURNAL_VERSION,
+    PROFILED,
     Conditions,
     Footer,
     Header,
@@ -41,7 +44,8 @@ from lightning_gpuprof.model.journal import (
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
-JOB_TIMEOUT_S = 60.0
+MAX_SETTLING_NS = 5_000_000_000
+"""The analysis of a window yields to everything else; on a full machine it may wait for the end of the run."""
 
 _BASE_CALLBACK_MODULES = ("lightning.pytorch.callbacks.callback", "pytorch_lightning.callbacks.callback")
 
@@ -89,10 +93,20 @@ class Session:
             start_ns=entry.perf_ns, delay_now=self._run_delay.read_ns if self._run_delay is not None else None
         )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
-        self.folder, file, problem = output_folder.create(self._wanted_folder(), self._rank)
-        self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
-        if problem:
-            self.fence.tell("dirpath", problem)
+        self._jobs = TraceJobs()
+        self._foreign = ForeignProfilers(self._make_room)
+        self._windows: WindowController | None = None
+        self._windows_wake = NEVER
+        self._settled_at_the_latest_ns = 0
+        self._settling = False
+        """The analysis of a window runs beside the steps."""
+        self._log_wake = NEVER
+        self._log_every = 0
+        self._samples_per_step: int | None = None
+        self._latest: dict[str, Sample] = {}
+        self._recorder: Recorder | None = None
+        self._open = True
+        self._training_began: tuple[float, float] | None = None
 
         inner = self._trainer.profiler
         self.tap = ProfilerTap(
@@ -105,24 +119,28 @@ class Session:
             on_failure=lambda error: self._switch_off("actions", error),
         )
         self._edges = LoopEdges(
-            trainer, self.clock, self.tap, on_failure=lambda error: self._switch_off("steps", error)
+            trainer,
+            self.clock,
+            self.tap,
+            on_epoch_end=self._epoch_ended,
+            on_exception=self._give_back,
+            on_failure=self._steps_failed,
         )
-        self._jobs = TraceJobs()
-        self._windows: WindowController | None = None
-        self._windows_wake = NEVER
-        self._log_wake = NEVER
-        self._log_every = 0
-        self._batch_size: int | None = None
-        self._latest: dict[str, Sample] = {}
-        self._recorder: Recorder | None = None
-        self._open = True
-        self._training_began: tuple[float, float] | None = None
-
-        self._trainer.profiler = self.tap
-        missing = self._edges.attach()
+        self.folder, file, problem = output_folder.create(self._wanted_folder(), self._rank)
+        self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
+        if problem:
+            self.fence.tell("dirpath", problem)
+        self._writer.start()
+        # From here on the trainer is touched.
+        try:
+            self._trainer.profiler = self.tap
+            missing = self._edges.attach()
+        except Exception:
+            self._give_back()
+            self._writer.close()
+            raise
         if missing:
             self.fence.tell("steps", f"this version of Lightning has no {', '.join(missing)}")
-        self._writer.start()
 
     # Hooks of the fit -----------------------------------------------------------------------------------------------
 
@@ -132,7 +150,8 @@ class Session:
         with self.fence.around("conditions"):
             found = conditions.collect(trainer, module)
             batch_size = found.get("loader.batch_size")
-            self._batch_size = batch_size if isinstance(batch_size, int) else None
+            if isinstance(batch_size, int):
+                self._samples_per_step = batch_size * int(trainer.world_size)
             self._post(Conditions(values=found))
         with self.fence.around("samplers"):
             self._start_samplers()
@@ -151,25 +170,29 @@ class Session:
         """The last epoch is over; what follows is teardown."""
         self.clock.open_segment("teardown")
         self._note_process_cpus()
+        with self.fence.around("windows"):
+            if self._windows is not None:
+                self._windows.end("finished", self.clock.counters()[1])
+                self._windows = None
         if self._log_wake < NEVER:  # what became due with the very last step
             with self.fence.around("scalars"):
                 self._log(self._trainer.global_step)
 
     def finish(self, status: str) -> None:
-        """Stop everything, give the trainer back as it was, and complete the journal. Safe to call twice."""
+        """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
         if not self._open:
             return
         self._open = False
         with self.fence.around("windows"):
             if self._windows is not None:
-                self._windows.end(status)
-        self.clock.listen(None, NEVER)
-        self._note_process_cpus()
-        self.clock.open_segment(None)
+                self._windows.end(status, self.clock.counters()[1])
+        self._give_back()
         end_ns = time.perf_counter_ns()
-        self._edges.detach()
-        if self._trainer.profiler is self.tap:
-            self._trainer.profiler = self.tap.inner
+        with self.fence.around("steps"):
+            self.clock.listen(None, NEVER)
+            self._note_process_cpus()
+            self.clock.open_segment(None)
+            end_ns = time.perf_counter_ns()
         if self._run_delay is not None:
             self._run_delay.close()
         with self.fence.around("samplers"):
@@ -177,15 +200,57 @@ class Session:
                 self._recorder.stop()
         with self.fence.around("journal"):
             if self._writer is not None:
-                self._writer.close([Footer(end_ns=end_ns, status=status, overhead=self._overhead())])
+                global_step = self.clock.counters()[1]
+                self._writer.close(
+                    [Footer(end_ns=end_ns, status=status, overhead=self._overhead(), global_step=global_step)]
+                )
 
-    def wait_for_traces(self) -> None:
-        """Wait until the windows are compressed and analysed, at most a minute."""
-        running = self._jobs.wait(JOB_TIMEOUT_S)
+    def wait_for_traces(self, timeout_s: float) -> None:
+        """Wait until the windows are compressed and analysed, at most so long."""
+        running = self._jobs.wait(timeout_s)
         if running:
             self.fence.tell(
                 "windows", f"{running} trace(s) still being analysed; run `gpuprof report {self.folder}` later"
             )
+
+    def _give_back(self) -> None:
+        """The loops and the profiler of the trainer are its own again.
+
+        Also when ``fit`` is left by an exception: another callback's ``on_exception`` may keep ours from being called.
+        """
+        self._foreign.unwatch()
+        self._edges.detach()
+        if self._trainer.profiler is self.tap:
+            self._trainer.profiler = self.tap.inner
+
+    def _steps_failed(self, error: Exception) -> None:
+        self._switch_off("steps", error)
+        with self.fence.around("steps: closing"):
+            self.clock.open_segment("unmeasured")
+
+    def _epoch_ended(self) -> None:
+        if self._windows is not None:
+            with self.fence.around("windows"):
+                self._windows.at_epoch_end()
+            if self.fence.failed("windows"):
+                self._drop_windows()
+
+    def _make_room(self) -> None:
+        """The training code is about to start torch.profiler itself: ours gives way, for the rest of the run."""
+        if self._windows is not None:
+            self.fence.tell("windows", "the training code starts torch.profiler itself: no (more) windows are opened")
+            self._drop_windows()
+
+    def _set_profiled(self, on: bool) -> None:
+        """Mark the steps under a window, and then those beside its analysis, which competes for the CPUs."""
+        self._settling = not on
+        self._settled_at_the_latest_ns = time.perf_counter_ns() + MAX_SETTLING_NS
+        self.clock.set_standing_flags(PROFILED if on else DISTURBED)
+
+    def _settled(self) -> None:
+        if not self._jobs.running() or time.perf_counter_ns() > self._settled_at_the_latest_ns:
+            self._settling = False
+            self.clock.set_standing_flags(0)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -204,12 +269,14 @@ class Session:
                 self._windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
             if self.fence.failed("windows"):
                 self._drop_windows()
+        if self._settling:
+            self._settled()
         if global_step >= self._log_wake:
             with self.fence.around("scalars"):
                 self._log_wake = self._log(global_step)
             if self.fence.failed("scalars"):
                 self._log_wake = NEVER
-        return min(self._windows_wake, self._log_wake)
+        return 0 if self._settling else min(self._windows_wake, self._log_wake)
 
     def _drop_windows(self) -> None:
         windows, self._windows = self._windows, None
@@ -220,12 +287,12 @@ class Session:
 
     def _log(self, global_step: int) -> int:
         """Log if the trainer has just logged; returns the optimizer step from which on to look again."""
-        stepped = self._trainer.fit_loop.epoch_loop._batches_that_stepped
+        stepped = self._edges.batches_that_stepped
         to_go = self._log_every - stepped % self._log_every
         if stepped and to_go == self._log_every:
             recent = self.clock.recent
             steps = [recent.popleft() for _ in range(len(recent))]
-            scalars = live_scalars.step_scalars(steps, self.clock.slots, self._batch_size)
+            scalars = live_scalars.step_scalars(steps, self.clock.slots, self._samples_per_step)
             if scalars:
                 scalars |= live_scalars.device_scalars(list(self._latest.values()))
             for logger in self._trainer.loggers if scalars else ():
@@ -246,6 +313,7 @@ class Session:
                 "windows", f"{other} is in use and a process has room for one tracer: no windows are opened"
             )
             return None
+        self._foreign.watch()
         return WindowController(
             options.windows,
             active=config.active,
@@ -254,10 +322,13 @@ class Session:
             max_windows=config.max_windows,
             max_bytes=config.max_mb * 1_000_000,
             tracer=TorchTracer(
-                config, new_path=self._new_trace_path, wrap_actions=lambda wrap: self.tap.wrap_actions("train", wrap)
+                config,
+                new_path=self._new_trace_path,
+                wrap_actions=lambda wrap: self.tap.wrap_actions("train", wrap),
+                preparing=self._foreign.ours,
             ),
             on_window=self._window_closed,
-            on_profiled=self.clock.set_profiled,
+            on_profiled=self._set_profiled,
             now=time.perf_counter_ns,
         )
 

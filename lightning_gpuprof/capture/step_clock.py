@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED, Slot
+from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, Slot
 from lightning_gpuprof.model.phases import Phase, Region, SegmentKind
 
 Context = AbstractContextManager[object]
@@ -77,7 +77,8 @@ class StepClock:
     Args:
         now: Monotonic clock in ns.
         cpu_now: CPU clock of the calling thread in ns.
-        delay_now: Total time in ns for which the training thread was ready to run but had no CPU, or None.
+        delay_now: Total time in ns for which the training thread was ready to run but had no CPU, or None; -1 if it
+            cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
             system call (0.3 us), so that reading it in each step of a fast loop would be felt.
         start_ns: When the run began, if before now.
@@ -223,8 +224,9 @@ class StepClock:
                 if flags & CPU_SAMPLED:
                     cpu_acc[cur] += cpu_now() - cpu_last
                     cpu = cpu_acc
-                    if delay_now is not None:
-                        delay = delay_now() - delay_first
+                    cpu_acc = [0] * len(acc)
+                    if delay_now is not None and (delay_last := delay_now()) >= 0:
+                        delay = delay_last - delay_first
                 step = ClosedStep(batch, opened, t, step_global, epoch, flags | extra_flags, acc, cpu, delay)
                 closed_append(step)
                 recent_append(step)
@@ -263,7 +265,7 @@ class StepClock:
                     on_cpu_mode(True)
                 cpu_last = cpu_now()
                 if delay_now is not None:
-                    delay_first = delay_now()
+                    delay_first = max(0, delay_now())
             elif cpu_on:
                 cpu_on = False
                 on_cpu_mode(False)
@@ -277,21 +279,39 @@ class StepClock:
                 batch -= 1
                 flags = 0
 
+        def abort_step() -> None:
+            """An exception left the step unfinished: it is no step, and what follows is the end."""
+            nonlocal kind, batch, flags
+            if kind == "step":
+                kind = "teardown"
+                batch -= 1
+                flags = 0
+
         def end_epoch() -> None:
             nonlocal kind
             if kind == "step":
                 close(now(), LAST_OF_EPOCH)
                 kind = "epoch_gap"
+            leave_cpu_mode()
+
+        def leave_cpu_mode() -> None:
+            nonlocal cpu_on, flags
+            flags = 0
+            if cpu_on:
+                cpu_on = False
+                on_cpu_mode(False)
 
         def open_segment(new: SegmentKind | None) -> None:
             nonlocal kind, training
             close(now(), 0)
             kind = new
             training = False
+            leave_cpu_mode()
 
-        def begin_epoch(number: int) -> None:
-            nonlocal epoch, base_depth
+        def begin_epoch(number: int, batch_before: int) -> None:
+            nonlocal epoch, base_depth, batch
             epoch = number
+            batch = batch_before
             base_depth = len(stack)
 
         def begin_training(batch_before: int, optimizer_steps: int) -> None:
@@ -305,9 +325,10 @@ class StepClock:
             listener = to
             wake_at = at if to is not None else NEVER
 
-        def set_profiled(on: bool) -> None:
+        def set_standing_flags(value: int) -> None:
+            """Flags of this and all later steps, until set anew."""
             nonlocal standing_flags
-            standing_flags = PROFILED if on else 0
+            standing_flags = value
 
         def set_cpu_mode_listener(function: Callable[[bool], None]) -> None:
             nonlocal on_cpu_mode
@@ -327,12 +348,13 @@ class StepClock:
         self._grow = grow
         self.begin_step = begin_step
         self.cancel_step = cancel_step
+        self.abort_step = abort_step
         self.begin_epoch = begin_epoch
         self.end_epoch = end_epoch
         self.begin_training = begin_training
         self.open_segment = open_segment
         self.listen = listen
-        self.set_profiled = set_profiled
+        self.set_standing_flags = set_standing_flags
         self.set_cpu_mode_listener = set_cpu_mode_listener
         self.current_slot = current
         self.counters: Callable[[], tuple[int, int]] = lambda: (batch, global_step)

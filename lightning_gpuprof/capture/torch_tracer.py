@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class TorchTracer:
         config: What to record.
         new_path: Gives the file for the next trace's plain JSON.
         wrap_actions: Puts a wrapper around the training actions' contexts and returns the way back.
+        preparing: A context in which our own profiler is prepared.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class TorchTracer:
         *,
         new_path: Callable[[], Path],
         wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
+        preparing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._config = config
         self._new_path = new_path
         self._wrap_actions = wrap_actions
+        self._preparing = preparing
         self._profiler: Any = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
@@ -109,7 +112,8 @@ class TorchTracer:
             profile_memory=config.profile_memory,
             experimental_config=None if config.with_stack else _trace_only(),
         )
-        self._profiler.prepare_trace()
+        with self._preparing():
+            self._profiler.prepare_trace()
 
     def start(self, batch: int) -> None:
         """Begin to keep, with the step of this batch."""
@@ -125,6 +129,10 @@ class TorchTracer:
         """End the range of the step before and begin that of this batch."""
         self._leave_step()
         self._enter_step(batch)
+
+    def end_step(self) -> None:
+        """End the range of a step that no other follows at once."""
+        self._leave_step()
 
     def stop(self, keep: bool) -> Path | None:
         """End the trace and write it if it is kept.
@@ -142,14 +150,22 @@ class TorchTracer:
         if not self._recording:
             # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
             profiler.start_trace()
-        self._recording = False
+        recorded, self._recording = self._recording, False
+        if recorded and not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            # Stopping a session that is no longer ours crashes the process.
+            raise RuntimeError("another profiler took over in the middle of the window")
         profiler.stop_trace()
         if not keep:
             return None
         path = self._new_path()
-        profiler.export_chrome_trace(str(path))
-        if not path.is_file() or path.stat().st_size == 0:
-            raise OSError(f"torch wrote no trace to {path.name}: is the disk full?")
+        try:
+            profiler.export_chrome_trace(str(path))
+            if not path.is_file() or path.stat().st_size == 0:
+                raise OSError(f"torch wrote no trace to {path.name}: is the disk full?")
+        except (OSError, RuntimeError) as error:
+            for rest in (path, path.with_name(f"{path.name}.tmp")):
+                rest.unlink(missing_ok=True)
+            raise OSError(str(error)) from error
         return path
 
     def _enter_step(self, batch: int) -> None:

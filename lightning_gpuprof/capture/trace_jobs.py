@@ -11,6 +11,16 @@ from pathlib import Path
 
 JOB_MODULE = "lightning_gpuprof.trace.job"
 
+_START = f"""
+import os, runpy
+os.nice(19)
+try:
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # only on CPUs that nobody else wants
+except (AttributeError, OSError):
+    pass
+runpy.run_module({JOB_MODULE!r}, run_name="__main__", alter_sys=True)
+"""
+
 
 class TraceJobs:
     """Starts one process per trace, from a thread, so that the training thread does not wait for the start."""
@@ -25,6 +35,10 @@ class TraceJobs:
         thread = threading.Thread(target=self._launch, args=(arguments,), name="gpuprof-trace-job", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def running(self) -> bool:
+        """Whether a job is at work or about to be."""
+        return any(t.is_alive() for t in self._threads) or any(p.poll() is None for p in self._processes)
 
     def wait(self, timeout_s: float) -> int:
         """Wait for all jobs, at most so long.
@@ -48,7 +62,7 @@ class TraceJobs:
         paths = [package_parent, os.environ.get("PYTHONPATH", "")]
         self._processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", JOB_MODULE, *arguments],
+                [sys.executable, "-c", _START, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

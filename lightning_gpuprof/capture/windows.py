@@ -19,6 +19,9 @@ from lightning_gpuprof.model.journal import WindowRecord
 MAX_WINDOW_NS = 30_000_000_000
 """A window is closed after 30 s, however many steps it still wants: nobody reads longer traces."""
 
+MAX_WARMUP_BATCHES = 50
+"""Batches after which a window in warm-up is given up, beside 30 s: ``global_step`` does not advance."""
+
 STEADY_LOOKBACK = 10
 """Steady: the median period of the last so many steps is within 15 % of that of as many before."""
 STEADY_TOLERANCE = 0.15
@@ -38,6 +41,10 @@ class Tracer(Protocol):
 
     def next_step(self, batch: int) -> None:
         """A step of an open window has ended, the one of this batch begins."""
+        ...
+
+    def end_step(self) -> None:
+        """A step of an open window has ended and none follows at once."""
         ...
 
     def stop(self, keep: bool) -> Path | None:
@@ -89,6 +96,7 @@ class WindowController:
         self._now = now
         self._state: Literal["idle", "warming", "open"] = "idle"
         self._opened_ns = 0
+        self._opened_batch = 0
         self._first_step = 0
         self._last_boundary_ns = 0
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
@@ -126,7 +134,11 @@ class WindowController:
             if self._state == "idle" and global_step >= window.start - self._warmup:
                 self._on_profiled(True)
                 self._state = "warming"
+                self._opened_ns = now_ns
+                self._opened_batch = batch
                 self._tracer.prepare()
+            elif self._state == "warming" and global_step < window.start and self._takes_too_long(batch, now_ns):
+                self._give_up()
             if self._state == "warming" and global_step >= window.start:
                 self._tracer.start(batch)
                 self._state = "open"
@@ -134,8 +146,22 @@ class WindowController:
                 self._first_step = global_step
         return self._wake()
 
-    def end(self, reason: str) -> None:
-        """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are told."""
+    def at_epoch_end(self) -> None:
+        """The epoch's last step is over: what follows belongs to no step, and may take long."""
+        if self._state != "open":
+            return
+        if self._last_step >= self._pending[0].stop:
+            self._close("")
+        else:
+            self._tracer.end_step()
+
+    def end(self, reason: str, global_step: int) -> None:
+        """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are told.
+
+        Args:
+            reason: Why training is over.
+            global_step: Optimizer steps that were completed.
+        """
         if self._state == "open":
             self._close(f"ended early: {reason}" if self._last_step <= self._pending[0].stop - 1 else "")
         elif self._state == "warming":
@@ -145,7 +171,7 @@ class WindowController:
         for window in self._pending:
             if window is self._cyclic:  # nobody asked for this very one
                 continue
-            why = f"not reached: training ended at optimizer step {self._last_step} ({reason})"
+            why = f"not reached: training ended after {global_step} optimizer steps ({reason})"
             if self._left <= 0:
                 why = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
             self._on_window(WindowRecord(start_step=window.start, stop_step=window.stop, problem=why), None)
@@ -156,6 +182,7 @@ class WindowController:
         state, self._state = self._state, "idle"
         self._pending.clear()
         self._wait_until_steady = False
+        self._cyclic = None
         if state != "idle":
             self._on_profiled(False)
             self._tracer.stop(False)
@@ -166,20 +193,21 @@ class WindowController:
             self._plan_cyclic(self._last_step + 1)
         self._state = "idle"
         self._left -= 1
-        begin = self._now()
+        begin = end = self._now()
         path: Path | None = None
         try:
             path = self._tracer.stop(True)
+            end = self._now()
             if path is not None and path.stat().st_size > self._max_bytes:
                 self._left = 0
         except OSError as error:
             problem = f"the trace could not be written: {error}"
-        end = self._now()
-        self._on_profiled(False)
+        finally:
+            self._on_profiled(False)
         self._on_window(
             WindowRecord(
                 start_step=self._first_step,
-                stop_step=min(window.stop, self._last_step) if problem else window.stop,
+                stop_step=max(self._first_step, min(window.stop, self._last_step)),
                 start_ns=self._opened_ns,
                 stop_ns=begin,
                 stop_cost_ns=end - begin,
@@ -187,6 +215,23 @@ class WindowController:
             ),
             path,
         )
+
+    def _takes_too_long(self, batch: int, now_ns: int) -> bool:
+        allowed = MAX_WARMUP_BATCHES * (self._warmup + 1)
+        return batch - self._opened_batch > allowed or now_ns - self._opened_ns > MAX_WINDOW_NS
+
+    def _give_up(self) -> None:
+        """Leave a warm-up that leads nowhere: steps that are traced for nothing are steps that do not count."""
+        given_up, self._pending = self._pending, deque()
+        self._state = "idle"
+        try:
+            self._tracer.stop(False)
+        finally:
+            self._on_profiled(False)
+        for window in given_up:
+            if window is not self._cyclic:
+                why = "not opened: in the warm-up of a window the optimizer step advanced too rarely"
+                self._on_window(WindowRecord(start_step=window.start, stop_step=window.stop, problem=why), None)
 
     def _plan_cyclic(self, global_step: int) -> None:
         """Plan the window at the next multiple that can be warmed up for and that no other window is at."""

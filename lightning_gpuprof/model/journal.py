@@ -23,6 +23,9 @@ CPU_SAMPLED = 4
 LAST_OF_EPOCH = 8
 """Step flag: the epoch ended with this step."""
 
+DISTURBED = 16
+"""Step flag: a window's trace was compressed and analysed on the same machine meanwhile."""
+
 Value = str | int | float | bool | None
 
 
@@ -146,6 +149,8 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
     end_ns: int
     status: str
     """``finished``, or ``interrupted: <exception class>``."""
+    global_step: int | None = None
+    """Optimizer steps completed at the end, by the trainer's count."""
     overhead: dict[str, float]
     """The profiler's own cost, measured; names carry their unit."""
 

@@ -31,8 +31,9 @@ Part = Literal["setup", "sanity", "train", "validation", "checkpoint", "epoch_ga
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
-SegmentKind = Literal["setup", "step", "epoch_gap", "teardown"]
-"""A stretch of wall time between two boundaries; segments follow each other without a hole."""
+SegmentKind = Literal["setup", "step", "epoch_gap", "teardown", "unmeasured"]
+"""A stretch of wall time between two boundaries; segments follow each other without a hole. ``unmeasured``: after a
+failure of the measurement itself."""
 
 Region = Literal["train", "sanity", "validation"]
 """The loop in which an action happens; the same action has one slot in each."""

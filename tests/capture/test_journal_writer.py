@@ -46,7 +46,7 @@ class Ticking:
 def run_steps(clock: StepClock, steps: int) -> None:
     forward = clock.context(clock.slot("forward", "forward"))
     clock.begin_training(clock.counters()[0], 0)
-    clock.begin_epoch(0)
+    clock.begin_epoch(0, clock.counters()[0])
     for _ in range(steps):
         clock.begin_step()
         with forward:
@@ -142,6 +142,20 @@ def test_a_full_disk_is_told_once_and_memory_stays_bounded() -> None:
     assert len(failures) == 1
     assert writer.failed
     assert writer.dropped_steps > 3000
+
+
+def test_a_record_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    clock = StepClock(now=Ticking(), start_ns=0)
+    writer = JournalWriter(open_journal(path), clock, header=header(), on_failure=pytest.fail)
+    run_steps(clock, 3)
+    writer.post(Notice(part="p", message="\udcff of a file name that is no text"))
+    writer.post(Notice(part="p", message="fine"))
+    writer.close()
+    journal = read_journal(path)
+    assert len(journal.steps) == 3
+    assert [n.message for n in journal.notices][1] == "fine"
+    assert "could not be written" in journal.notices[0].message
 
 
 def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:

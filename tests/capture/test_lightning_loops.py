@@ -42,10 +42,14 @@ def tap_on(inner: Any, clock: StepClock, on_failure: Any, overridden: Any = froz
     )
 
 
+def edges_of(trainer: Any, clock: StepClock, tap: ProfilerTap, on_failure: Any) -> LoopEdges:
+    return LoopEdges(trainer, clock, tap, on_epoch_end=lambda: None, on_exception=lambda: None, on_failure=on_failure)
+
+
 def attached(trainer: Any, clock: StepClock, failures: list[Exception]) -> LoopEdges:
     tap = tap_on(trainer.profiler, clock, failures.append)
     trainer.profiler = tap
-    edges = LoopEdges(trainer, clock, tap, on_failure=failures.append)
+    edges = edges_of(trainer, clock, tap, failures.append)
     assert edges.attach() == []
     return edges
 
@@ -103,7 +107,7 @@ def test_an_edge_that_lightning_does_not_have_is_named(tmp_path: Path) -> None:
     clock = StepClock()
     tap = tap_on(trainer.profiler, clock, lambda error: None)
     trainer.fit_loop.epoch_loop.__dict__["_broadcast_sigterm_tensor"] = None
-    edges = LoopEdges(trainer, clock, tap, on_failure=lambda error: None)
+    edges = edges_of(trainer, clock, tap, lambda error: None)
     assert edges.attach() == ["_TrainingEpochLoop._broadcast_sigterm_tensor"]
     edges.detach()
     assert "advance" not in vars(trainer.fit_loop.epoch_loop)

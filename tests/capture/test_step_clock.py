@@ -59,13 +59,13 @@ def test_segments_and_steps_follow_each_other_without_a_hole() -> None:
     time = FakeTime()
     clock = time.clock()
     time.spend(11)
-    clock.begin_epoch(0)
+    clock.begin_epoch(0, clock.counters()[0])
     for _ in range(3):
         clock.begin_step()
         time.spend(4)
     clock.end_epoch()
     time.spend(6)
-    clock.begin_epoch(1)
+    clock.begin_epoch(1, clock.counters()[0])
     clock.begin_step()
     time.spend(2)
     clock.end_epoch()
@@ -180,6 +180,32 @@ def test_cpu_time_is_read_in_sampled_steps_only() -> None:
         if step.cpu_charged is not None:
             assert step.cpu_charged[slot] == 20
     assert modes == [True, False, True, False, True]
+    rows = [step.cpu_charged for step in steps]
+    clock.end_epoch()
+    time.spend(500, cpu=500)
+    with plain:
+        time.spend(1)
+    clock.open_segment(None)
+    assert modes[-1] is False
+    assert [step.cpu_charged for step in steps] == rows
+
+
+def test_a_step_that_an_exception_cut_off_is_no_step() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.begin_epoch(0, -1)
+    clock.begin_step()
+    time.spend(4)
+    clock.begin_step()
+    time.spend(900)
+    clock.abort_step()
+    clock.end_epoch()
+    clock.open_segment(None)
+    _, step, rest = drain(clock)
+    assert isinstance(step, ClosedStep)
+    assert isinstance(rest, ClosedSegment)
+    assert (rest.kind, rest.end_ns - rest.start_ns) == ("teardown", 900)
+    assert clock.counters()[0] == 0
 
 
 def test_the_listener_is_called_only_from_the_step_it_asked_for_and_its_time_is_ours() -> None:
@@ -211,9 +237,9 @@ def test_profiled_steps_are_those_that_begin_or_end_under_a_window() -> None:
 
     def listener(batch: int, global_step: int, now_ns: int) -> int:
         if batch == 1:
-            clock.set_profiled(True)
+            clock.set_standing_flags(PROFILED)
         if batch == 3:
-            clock.set_profiled(False)
+            clock.set_standing_flags(0)
         return 0
 
     clock.listen(listener, 0)
@@ -229,7 +255,7 @@ def test_a_level_left_open_by_an_exception_does_not_spoil_the_next_step() -> Non
     time = FakeTime()
     clock = time.clock()
     lost = clock.context(clock.slot("manual optimizer", "optimizer"))
-    clock.begin_epoch(0)
+    clock.begin_epoch(0, clock.counters()[0])
     clock.begin_step()
     lost.__enter__()
     time.spend(3)
@@ -266,7 +292,7 @@ def test_the_null_context_lets_exceptions_through() -> None:
 def test_steps_of_a_trial_before_training_belong_to_the_setup() -> None:
     time = FakeTime()
     clock = StepClock(now=lambda: time.wall, cpu_now=lambda: time.cpu)
-    clock.begin_epoch(0)
+    clock.begin_epoch(0, clock.counters()[0])
     for _ in range(3):
         clock.begin_step()
         time.spend(5)

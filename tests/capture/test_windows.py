@@ -31,6 +31,9 @@ class NotingTracer:
     def next_step(self, batch: int) -> None:
         self.calls.append(f"step {batch}")
 
+    def end_step(self) -> None:
+        self.calls.append("end step")
+
     def stop(self, keep: bool) -> Path | None:
         self.calls.append("stop" if keep else "discard")
         if self.fail_on_stop and keep:
@@ -82,7 +85,7 @@ class Run:
                 wake = self.controller.at_boundary(batch, step, self.now)
             if self.profiled:
                 self.traced_batches.append(batch)
-        self.controller.end("finished")
+        self.controller.end("finished", first_step + batches // batches_per_step)
 
 
 def spans(run: Run) -> list[tuple[int, int, str]]:
@@ -149,7 +152,46 @@ def test_resuming_forgets_windows_that_were_passed() -> None:
 def test_a_window_that_is_not_reached_is_told() -> None:
     unreached = Run(parse_windows((500, 501), 3))
     unreached.train(10)
-    assert unreached.records[0].problem.startswith("not reached")
+    assert unreached.records[0].problem == "not reached: training ended after 10 optimizer steps (finished)"
+
+
+def test_a_window_whose_optimizer_step_never_comes_is_given_up() -> None:
+    run = Run(parse_windows([(3, 4), (9, 9)], 3))
+    run.train(1000, first_step=1, batches_per_step=1000)
+    assert len(run.traced_batches) < 200
+    assert all("advanced too rarely" in r.problem for r in run.records)
+    assert len(run.records) == 2
+    assert run.tracer.calls == ["prepare", "discard"]
+
+
+def test_a_window_that_ends_with_its_epoch_is_closed_there_and_not_after_what_follows() -> None:
+    run = Run(parse_windows((4, 5), 3))
+    wake = run.controller.begin(0)
+    for step in range(6):
+        if step >= wake:
+            wake = run.controller.at_boundary(step, step, step + 1)
+    run.now = 77
+    run.controller.at_epoch_end()
+    assert run.tracer.calls[-1] == "stop"
+    assert run.records[0].stop_ns == 77
+    halfway = Run(parse_windows((4, 9), 3))
+    wake = halfway.controller.begin(0)
+    for step in range(6):
+        if step >= wake:
+            wake = halfway.controller.at_boundary(step, step, step + 1)
+    halfway.controller.at_epoch_end()
+    assert halfway.tracer.calls[-1] == "end step"
+
+
+def test_a_tracer_that_fails_otherwise_leaves_no_step_marked() -> None:
+    class Broken(NotingTracer):
+        def stop(self, keep: bool) -> Path | None:
+            raise RuntimeError("another profiler took over")
+
+    run = Run(parse_windows((5, 6), 3), tracer=Broken())
+    with pytest.raises(RuntimeError):
+        run.train(20)
+    assert not run.profiled
 
 
 def test_training_that_ends_inside_a_window_keeps_it_and_says_so() -> None:

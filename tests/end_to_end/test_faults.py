@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -83,7 +85,7 @@ def test_an_exception_comes_through_and_what_was_measured_is_there(tmp_path: Pat
     assert caught.value is error
     assert trainer.profiler is own
     assert profiler.report is not None
-    assert profiler.report.steps.count == 6
+    assert profiler.report.steps.count == 5  # the one that failed is none
     assert profiler.report.run["status"] == "interrupted: ValueError"
     assert any("interrupted" in caveat for caveat in profiler.report.validity.caveats)
     assert profiler.folder is not None
@@ -144,6 +146,110 @@ def test_a_window_beside_the_users_pytorch_profiler_is_not_opened(tmp_path: Path
     assert not report.windows
     assert any("PyTorchProfiler" in caveat for caveat in report.validity.caveats)
     assert list((tmp_path / "own").iterdir())
+
+
+class ProfilesItself(Planted):
+    """Starts torch.profiler in a step of choice."""
+
+    at_batch = 0
+    events = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx != self.at_batch:
+            return super().training_step(batch, batch_idx)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            loss = super().training_step(batch, batch_idx)
+        self.events = len(own.events())
+        return loss
+
+
+@pytest.mark.parametrize("at_batch", [5, 9, 11, 14], ids=["before", "in the warm-up", "in the window", "after"])
+def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path, at_batch: int) -> None:
+    """In a process of its own: two sessions at once have crashed it."""
+    script = textwrap.dedent(
+        f"""
+        import sys, warnings
+        warnings.simplefilter("ignore")
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_faults import *
+        model = ProfilesItself()
+        model.at_batch = {at_batch}
+        profiler = quiet_profiler(windows=[(10, 12), 18])
+        trainer_for({str(tmp_path)!r}, [profiler]).fit(model, loader(60))
+        print("EVENTS", model.events, profiler.report.steps.count, [w.problem for w in profiler.report.windows])
+        print("CAVEATS", profiler.report.validity.caveats)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    _, events, steps, *_ = next(x for x in done.stdout.splitlines() if x.startswith("EVENTS")).split()
+    assert int(events) > 10
+    assert int(steps) == 30
+    assert "starts torch.profiler itself" in done.stdout
+
+
+def test_warnings_that_are_errors_do_not_reach_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    profiler = quiet_profiler(dirpath=str(tmp_path / "file" / "below"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        report = fit(tmp_path, loader=loader(), profiler=profiler)
+    assert report.steps.count == 20
+    assert "cannot be written" in capsys.readouterr().err
+
+
+class CopiesEverything(pl.Callback):
+    """Does with the trainer what averaging callbacks and launchers do."""
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 5:
+            self.copied = copy.deepcopy(trainer)
+            pickle.loads(pickle.dumps(trainer.profiler))
+
+
+def test_a_trainer_in_its_run_can_be_copied_and_the_copy_is_free_of_us(tmp_path: Path) -> None:
+    callback = CopiesEverything()
+    report = fit(tmp_path, loader=loader(), callbacks=[callback])
+    assert report.steps.count == 20
+    copied = callback.copied
+    assert type(copied.profiler) is PassThroughProfiler
+    assert copied.fit_loop.epoch_loop.advance.__self__ is copied.fit_loop.epoch_loop
+
+
+def test_what_others_put_on_the_loops_is_put_back(tmp_path: Path) -> None:
+    seen = []
+
+    def before(trainer: Any) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        advance = loop.advance
+        loop.advance = lambda fetcher: (seen.append(1), advance(fetcher))
+        loop.theirs = loop.advance
+        kept.append(loop)
+
+    kept: list[Any] = []
+    fit(tmp_path, loader=loader(), before=before)
+    assert kept[0].advance is kept[0].theirs
+    assert len(seen) == 20
+
+
+class RaisesInOnException(pl.Callback):
+    """Keeps the callbacks after it from hearing of the exception."""
+
+    def on_exception(self, *args: Any) -> None:
+        raise RuntimeError("worse")
+
+
+def test_a_callback_that_fails_before_ours_hears_of_it_does_not_leave_us_attached(tmp_path: Path) -> None:
+    profiler = quiet_profiler()
+    trainer = trainer_for(tmp_path, [RaisesInOnException(), profiler])
+    own = trainer.profiler
+    with pytest.raises(RuntimeError, match="worse"):
+        trainer.fit(Failing(5, ValueError("planted")), loader())
+    assert trainer.profiler is own
+    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
+    trainer_for(tmp_path / "next", [profiler]).fit(Planted(), loader())
+    assert profiler.report is not None
+    assert profiler.report.steps.count == 20
 
 
 def test_the_users_own_profiler_sees_what_it_sees_without_us(tmp_path: Path) -> None:

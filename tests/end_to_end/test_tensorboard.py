@@ -19,6 +19,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.model.journal import DISTURBED, PROFILED
 from lightning_gpuprof.model.report import Report
 
 ITEM_S = 0.003
@@ -68,14 +70,13 @@ def test_the_window_is_recorded_with_its_data_loading(recorded: Recorded) -> Non
     assert not [n for n in names if n.endswith((".plain.json", ".tmp"))]
 
 
-def test_steps_under_the_window_are_marked_and_no_others(recorded: Recorded) -> None:
-    from lightning_gpuprof.analyze.journal import read_journal
-    from lightning_gpuprof.model.journal import PROFILED
-
+def test_steps_under_the_window_and_beside_its_analysis_are_marked_and_no_others(recorded: Recorded) -> None:
     assert recorded.profiler.folder is not None
     steps = read_journal(recorded.profiler.folder / "rank0.jsonl").steps
     # Two steps of warm-up before; the step after begins with stopping the trace.
     assert list(steps.batch[(steps.flags & PROFILED) != 0]) == list(range(8, 15))
+    beside = list(steps.batch[(steps.flags & DISTURBED) != 0])
+    assert beside == list(range(14, 14 + len(beside)))
 
 
 def test_scalars_carry_units_and_lie_on_the_trainers_own_steps(events: EventAccumulator) -> None:
