@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -118,7 +119,9 @@ def finish_run(
     if "tensorboard" in kinds:
         shown_in = loggers.push(report, trainer_loggers, step)
         if shown_in:
-            where["TensorBoard"] = f"tensorboard --logdir {shown_in}"
+            # One folder above both, where the traces lie in another logger's.
+            both = os.path.commonpath([os.path.abspath(shown_in), folder.resolve()])  # noqa: PTH100
+            where["TensorBoard"] = f"tensorboard --logdir {shown_in if both == os.path.abspath(shown_in) else both}"  # noqa: PTH100
     comparison: Comparison | None = None
     if baseline is not None:
         try:

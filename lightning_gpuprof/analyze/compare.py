@@ -40,6 +40,9 @@ MEDIAN_ERROR = 1.2533
 
 NORMAL_95 = 1.96
 
+MAX_HALF_WIDTH = math.log(2)
+"""A speed-up that is known only to within a factor of two in each direction says nothing (ours)."""
+
 MAX_CONDITIONS = 200
 
 _ALWAYS_DIFFERENT = frozenset({"run_id", "started"})
@@ -106,6 +109,11 @@ def _training(before: Report, after: Report) -> Judgement:
         median_relative_error(period_before, before.steps.steady_count),
         median_relative_error(period_after, after.steps.steady_count),
     )
+    if half_width > MAX_HALF_WIDTH:
+        why = (
+            f"too noisy: the 95 % interval spans a factor of {math.exp(2 * half_width):.3g}; measure more steady steps"
+        )
+        return Judgement(measure=measure, outcome="not comparable", why=why)
     return _judge(measure, speedup, half_width, floor=math.log1p(NOISE_FLOOR_RATIO))
 
 

@@ -16,17 +16,20 @@ _ITERATOR_ACTIONS = ("run_training_epoch", "setup_data")
 def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStart, ...]:
     """For each epoch that has steps, what it cost until its first batch was there."""
     steps = journal.steps
+    before = {segment.end_ns: segment for segment in journal.segments}
+    epochs, place = np.unique(steps.epoch, return_inverse=True)
+    steps_ns = np.zeros(len(epochs), np.int64)
+    np.add.at(steps_ns, place, steps.period_ns)
     starts = []
     for index in np.flatnonzero(steps.flags & FIRST_OF_EPOCH):
-        epoch = int(steps.epoch[index])
-        before = [s for s in journal.segments if s.end_ns == steps.start_ns[index]]
+        segment = before.get(int(steps.start_ns[index]))
         starts.append(
             EpochStart(
-                epoch=epoch,
-                gap_s=sum(_gap_ns(journal, s) for s in before if s.kind == "epoch_gap") / 1e9,
-                iterator_s=sum(_iterator_ns(journal, s) for s in before) / 1e9,
+                epoch=int(steps.epoch[index]),
+                gap_s=_gap_ns(journal, segment) / 1e9 if segment is not None and segment.kind == "epoch_gap" else 0.0,
+                iterator_s=_iterator_ns(journal, segment) / 1e9 if segment is not None else 0.0,
                 first_wait_s=int(phases["data_wait"][index]) / 1e9,
-                steps_s=int(steps.period_ns[steps.epoch == epoch].sum()) / 1e9,
+                steps_s=int(steps_ns[place[index]]) / 1e9,
             )
         )
     return tuple(starts)

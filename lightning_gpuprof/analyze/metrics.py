@@ -15,7 +15,7 @@ from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.report import Steps, Validity
+from lightning_gpuprof.model.report import Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
 OWN_NAME = "GpuProfiler"
@@ -23,6 +23,10 @@ WAIT_MIN_NS = 200_000
 WAIT_MIN_RATIO = 0.02
 MIN_STEADY_STEPS = 20
 """Fewer steady steps than this make every statistic a rough one (TraceML uses the same number)."""
+MAX_UNEXPLAINED_RATIO = 0.01
+"""Of the wall time; what is recorded whole leaves nothing."""
+VITAL_PARTS = ("steps", "journal")
+"""Parts without which the numbers do not stand for the run."""
 SERIES_POINTS = 2000
 
 
@@ -49,12 +53,12 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     world = journal.header.world_size
     return Metrics(
         run=_run(journal),
-        validity=_validity(journal, int(chosen.steady.sum()), [*journal.notices, *notices]),
+        validity=_validity(journal, wall, int(chosen.steady.sum()), [*journal.notices, *notices]),
         status=journal.footer.status if journal.footer else "unfinished",
         wall=wall,
         steps=Steps(
             count=len(steps),
-            optimizer_steps=len(np.unique(steps.global_step)),
+            optimizer_steps=_optimizer_steps(journal),
             steady_from=None if chosen.first_steady is None else int(steps.batch[chosen.first_steady]),
             steady_count=int(chosen.steady.sum()),
             period_ms=period_ms,
@@ -85,6 +89,15 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     )
 
 
+def _optimizer_steps(journal: Journal) -> int:
+    """By the trainer's own count where the run came to its end; else from the steps that are there."""
+    done = journal.footer.global_step if journal.footer is not None else None
+    steps = journal.steps.global_step
+    if done is not None and len(steps):
+        return done - int(steps[0])
+    return len(np.unique(steps))
+
+
 def _run(journal: Journal) -> dict[str, Value]:
     header = journal.header
     started = datetime.datetime.fromtimestamp(header.epoch_ns / 1e9, tz=datetime.timezone.utc)
@@ -100,7 +113,7 @@ def _run(journal: Journal) -> dict[str, Value]:
     }
 
 
-def _validity(journal: Journal, steady_steps: int, notices: Sequence[Notice]) -> Validity:
+def _validity(journal: Journal, wall: Wall, steady_steps: int, notices: Sequence[Notice]) -> Validity:
     caveats: list[str] = []
     if journal.footer is None:
         caveats.append("the run has not ended, or was killed: the numbers hold up to the last flush of the journal")
@@ -110,8 +123,15 @@ def _validity(journal: Journal, steady_steps: int, notices: Sequence[Notice]) ->
         caveats.append(f"only {steady_steps} steady steps: {MIN_STEADY_STEPS} are wanted before a number is relied on")
     if journal.dropped_lines:
         caveats.append(f"{journal.dropped_lines} line(s) of the journal could not be read and were left out")
-    caveats += dict.fromkeys(f"{notice.part}: {notice.message}" for notice in notices)
-    return Validity(ok=steady_steps >= MIN_STEADY_STEPS, caveats=tuple(caveats))
+    unexplained_s = wall.parts["unexplained"]
+    complete = abs(unexplained_s) <= MAX_UNEXPLAINED_RATIO * wall.total_s
+    if not complete:
+        caveats.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are not accounted for: a part was not recorded")
+    on_cpu = journal.conditions.get("device.type") == "cpu"
+    told = [n for n in notices if not (on_cpu and n.part == "nvml")]  # no GPU is missed on a CPU
+    caveats += dict.fromkeys(f"{notice.part}: {notice.message}" for notice in told)
+    measured = complete and not any(notice.part in VITAL_PARTS for notice in notices)
+    return Validity(ok=steady_steps >= MIN_STEADY_STEPS and measured, caveats=tuple(caveats))
 
 
 def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:

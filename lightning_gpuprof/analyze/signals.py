@@ -53,11 +53,12 @@ def host(journal: Journal) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for subject in sorted({s.subject for s in samples}):
         own = [s for s in samples if s.subject == subject]
+        shown = "children" if subject == "workers" else subject  # not only DataLoader workers are child processes
         for name in sorted({name for s in own for name in s.values}):
             values = _values(own, name)
             how = "peak" if name.endswith("_bytes") and "available" not in name else "mean"
             reduce = max if how == "peak" else (lambda v: sum(v) / len(v))
-            found[f"{subject}.{name}_{how}"] = float(reduce(values)) if values else None
+            found[f"{shown}.{name}_{how}"] = float(reduce(values)) if values else None
     return found
 
 
@@ -70,5 +71,5 @@ def cpus(journal: Journal) -> CpuFacts:
     return CpuFacts(
         usable_cpus=float(usable) if isinstance(usable, (int, float)) else 1.0,
         process_cpus=sampled if sampled is not None else next(iter(whole), None),
-        worker_cpus=means.get("workers.cpu_cpus_mean"),
+        worker_cpus=means.get("children.cpu_cpus_mean") if journal.conditions.get("loader.num_workers") else None,
     )

@@ -51,7 +51,9 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> 
     if page is not None:
         where["HTML"] = str(page)
     # The logger's folder around ours also holds the scalars and the text.
-    where["TensorBoard"] = f"tensorboard --logdir {folder.parent if folder.match(source.OUTPUT_FOLDERS) else folder}"
+    logs = folder.parent if folder.match(source.OUTPUT_FOLDERS) else folder
+    if any(logs.glob("events.out.tfevents*")) or any(folder.glob("*.pt.trace.json.gz")):
+        where["TensorBoard"] = f"tensorboard --logdir {logs}"
     print_report(report, where=where)
     return 0
 

@@ -27,6 +27,9 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callback_slow import class_name
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
+_DEFAULT_PREFETCH = 2
+"""torch's, where there are workers."""
+
 _MAX_PREFETCH = 64
 
 _CROWDED_RATIO = 0.8
@@ -263,6 +266,9 @@ def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> str:
             "DataLoader(..., num_workers=1, persistent_workers=True)."
         )
     depth = min(_MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
+    now = loader.prefetch_factor if loader is not None else None
+    if depth <= (now if now is not None else _DEFAULT_PREFETCH):
+        return f" and make them cheaper; a longer queue does not help: {workers} workers read far enough ahead."
     return (
         f" and make them cheaper; a queue of {depth * workers} batches hides a stall of {millis(outliers.worst_ms)}: "
         f"DataLoader(..., num_workers={workers}, prefetch_factor={depth})."

@@ -270,7 +270,7 @@ def _host(
             words=f"in {percent(min(1.0, blocked_ms / period_ms))} of the step ({millis(blocked_ms)} of "
             f"{millis(period_ms)}) the training thread waits without computing, most in {worst.phase}{site}",
         )
-    ], certain
+    ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
 
 def _loop(metrics: Metrics, period_ms: float, *, in_steps: float) -> _Cause:

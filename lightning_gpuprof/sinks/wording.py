@@ -123,8 +123,9 @@ def next_step(report: Report) -> str:
     if report.findings:
         return plain.sentence(report.findings[0].advice)
     if not report.validity.ok:
-        return "Measure again after mending this: " + (
-            "; ".join(plain.sentence(caveat) for caveat in report.validity.caveats) or "no reason is known"
+        return (
+            f"Measure again: train for more steps or trace fewer of them ({report.steps.steady_count} were steady and "
+            "untraced), and see the caveats at the top."
         )
     if report.verdict.kind == "not-enough-data":
         return "Train for more steps: there are too few to judge."

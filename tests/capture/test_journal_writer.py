@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 
+from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.journal_writer import JournalWriter, open_journal
@@ -103,6 +105,41 @@ def test_foreign_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     journal = read_journal(path)
     assert len(journal.steps) == 10
     assert journal.dropped_lines == 2
+
+
+def test_damaged_bytes_never_raise_and_lost_steps_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    whole = written(path, 300)
+    data = path.read_bytes()
+    body = data.index(b"\n") + 1
+    chance = random.Random(5)
+    for _ in range(400):
+        broken = bytearray(data)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(body, len(broken))
+            if chance.random() < 0.5:
+                broken[at] = chance.randrange(256)
+            else:
+                del broken[at : at + chance.randint(1, 40)]
+        path.write_bytes(broken)
+        journal = read_journal(path)
+        metrics = analyze_metrics.build(journal, [])
+        assert sum(metrics.wall.parts.values()) == pytest.approx(metrics.wall.total_s)
+        if len(journal.steps) < len(whole.steps):
+            assert journal.dropped_lines > 0
+            assert not metrics.validity.ok
+
+
+def test_a_lost_slot_takes_its_blocks_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    written(path, 50)
+    lines = path.read_bytes().split(b"\n")
+    kept = [line for line in lines if b'"id":3,' not in line]
+    assert len(kept) == len(lines) - 1
+    path.write_bytes(b"\n".join(kept))
+    journal = read_journal(path)
+    assert len(journal.steps) == 0
+    assert journal.dropped_lines >= 1
 
 
 def test_a_newer_journal_is_refused_with_the_way_out(tmp_path: Path) -> None:
