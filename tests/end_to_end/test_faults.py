@@ -325,13 +325,20 @@ def test_a_profiler_that_is_not_enabled_does_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("gpuprof"))
 
 
-def test_without_a_logger_and_without_nvml_there_is_one_line_and_no_zero(tmp_path: Path) -> None:
-    profiler = GpuProfiler(windows=[], reports=["json"])
+def test_without_a_logger_and_without_nvml_there_is_one_line_and_no_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler = GpuProfiler(windows=[], reports=["json", "terminal"])
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         report = fit(tmp_path, profiler=profiler)
-    assert [c for c in report.validity.caveats if "NVML" in c or "nvml" in c]
     assert report.devices == ()
+    assert profiler.folder is not None
+    notices = read_journal(profiler.folder / "rank0.jsonl").notices
+    assert [n.part for n in notices] == ["nvml"]
+    assert "not measured" in notices[0].message
+    printed = capsys.readouterr().out
+    assert printed.count("GPUs: not measured") == 1
 
 
 def test_a_learning_rate_finder_before_the_training_is_set_up_and_no_step(tmp_path: Path) -> None:
