@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 JOB_MODULE = "lightning_gpuprof.trace.job"
 
 _START = f"""
-import os, runpy
+import os, runpy, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training: the trace is to be whole
 os.nice(19)
 try:
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # only on CPUs that nobody else wants
@@ -60,13 +62,15 @@ class TraceJobs:
     def _launch(self, arguments: list[str]) -> None:
         package_parent = str(Path(__file__).resolve().parents[2])
         paths = [package_parent, os.environ.get("PYTHONPATH", "")]
+        # A process group of its own keeps Ctrl-C away from the first moment on. No session of its own: the kernel may
+        # share CPUs out by session, and look at priorities only within one (sched_autogroup).
+        start = partial(subprocess.Popen, process_group=0) if sys.version_info >= (3, 11) else subprocess.Popen
         self._processes.append(
-            subprocess.Popen(
+            start(
                 [sys.executable, "-c", _START, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)},
-                start_new_session=True,  # Ctrl-C in the terminal must not reach it: the trace is to be whole
             )
         )
