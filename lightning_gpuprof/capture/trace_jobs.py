@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 JOB_MODULE = "lightning_gpuprof.trace.job"
 
@@ -65,8 +65,9 @@ class TraceJobs:
         paths = [package_parent, os.environ.get("PYTHONPATH", "")]
         # A process group of its own keeps Ctrl-C away from the first moment on. No session of its own: the kernel may
         # share CPUs out by session, and look at priorities only within one (sched_autogroup).
-        start: Callable[..., subprocess.Popen[bytes]]
-        start = partial(subprocess.Popen, process_group=0) if sys.version_info >= (3, 11) else subprocess.Popen
+        start: Any = subprocess.Popen
+        if sys.version_info >= (3, 11):
+            start = partial(start, process_group=0)
         self._processes.append(
             start(
                 [sys.executable, "-c", _START, *arguments],
