@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuprof.capture import conditions, live_scalars, output_folder
-from lightning_gpuprof.capture.actions import PER_BATCH_MODULE_HOOKS
+from lightning_gpuprof.capture import conditions, live_scalars, output_folder, user_hooks
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.fence import Fence
-from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
 from lightning_gpuprof.capture.host import HostSampler
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
@@ -24,30 +22,20 @@ from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.recorder import Recorder, Sampler
 from lightning_gpuprof.capture.run_delay import RunDelay
 from lightning_gpuprof.capture.step_clock import NEVER, StepClock
-from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
-from lightning_gpuprof.capture.trace_jobs import TraceJobs
-from lightning_gpuprof.capture.windows import WindowController
+from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import (
-    DISTURBED,
     JOURNAL_VERSION,
-    PROFILED,
     Conditions,
     Footer,
     Header,
     Notice,
     Record,
     Sample,
-    WindowRecord,
 )
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
-
-MAX_SETTLING_NS = 5_000_000_000
-"""The analysis of a window yields to everything else; on a full machine it may wait for the end of the run."""
-
-_BASE_CALLBACK_MODULES = ("lightning.pytorch.callbacks.callback", "pytorch_lightning.callbacks.callback")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +81,6 @@ class Session:
             start_ns=entry.perf_ns, delay_now=self._run_delay.read_ns if self._run_delay is not None else None
         )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
-        self._jobs = TraceJobs()
-        self._foreign = ForeignProfilers(self._make_room)
-        self._windows: WindowController | None = None
-        self._windows_wake = NEVER
-        self._settled_at_the_latest_ns = 0
-        self._settling = False
-        """The analysis of a window runs beside the steps."""
         self._log_wake = NEVER
         self._log_every = 0
         self._samples_per_step: int | None = None
@@ -112,17 +93,17 @@ class Session:
         self.tap = ProfilerTap(
             inner,
             self.clock,
-            forward=type(inner).__name__ != "PassThroughProfiler",
+            forward=not user_hooks.profiles_nothing(inner),
             manual=not module.automatic_optimization,
-            overridden=_overridden_hooks(trainer, module),
-            does_nothing=lambda key, hook: _does_nothing(trainer, key, hook),
+            overridden=user_hooks.overridden_hooks(trainer, module),
+            does_nothing=lambda key, hook: user_hooks.does_nothing(trainer, key, hook),
             on_failure=lambda error: self._switch_off("actions", error),
         )
         self._edges = LoopEdges(
             trainer,
             self.clock,
             self.tap,
-            on_epoch_end=self._epoch_ended,
+            on_epoch_end=lambda: self._windows.epoch_ended(),
             on_exception=self._give_back,
             on_failure=self._steps_failed,
         )
@@ -130,6 +111,15 @@ class Session:
         self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
         if problem:
             self.fence.tell("dirpath", problem)
+        self._windows = WindowRecording(
+            options,
+            folder=self.folder,
+            rank=self._rank,
+            clock=self.clock,
+            tap=self.tap,
+            fence=self.fence,
+            post=self._post,
+        )
         self._writer.start()
         # From here on the trainer is touched.
         try:
@@ -157,23 +147,18 @@ class Session:
             self._start_samplers()
         global_step = trainer.global_step
         self.clock.begin_training(trainer.fit_loop.epoch_loop.total_batch_idx, global_step)
-        with self.fence.around("windows"):
-            self._windows = self._plan_windows()
-            self._windows_wake = NEVER if self._windows is None else self._windows.begin(global_step)
+        windows_wake = self._windows.begin(global_step)
         if trainer.loggers and trainer.is_global_zero:
             self._log_every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
             self._log_wake = 0 if self._log_every else NEVER
-        self.clock.listen(self._at_boundary, min(self._windows_wake, self._log_wake))
+        self.clock.listen(self._at_boundary, min(windows_wake, self._log_wake))
         self._training_began = time.perf_counter(), time.process_time()
 
     def training_ends(self) -> None:
         """The last epoch is over; what follows is teardown."""
         self.clock.open_segment("teardown")
         self._note_process_cpus()
-        with self.fence.around("windows"):
-            if self._windows is not None:
-                self._windows.end("finished", self.clock.counters()[1])
-                self._windows = None
+        self._windows.end("finished")
         if self._log_wake < NEVER:  # what became due with the very last step
             with self.fence.around("scalars"):
                 self._log(self._trainer.global_step)
@@ -183,9 +168,7 @@ class Session:
         if not self._open:
             return
         self._open = False
-        with self.fence.around("windows"):
-            if self._windows is not None:
-                self._windows.end(status, self.clock.counters()[1])
+        self._windows.end(status)
         self._give_back()
         end_ns = time.perf_counter_ns()
         with self.fence.around("steps"):
@@ -207,18 +190,14 @@ class Session:
 
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long."""
-        running = self._jobs.wait(timeout_s)
-        if running:
-            self.fence.tell(
-                "windows", f"{running} trace(s) still being analysed; run `gpuprof report {self.folder}` later"
-            )
+        self._windows.wait(timeout_s)
 
     def _give_back(self) -> None:
         """The loops and the profiler of the trainer are its own again.
 
         Also when ``fit`` is left by an exception: another callback's ``on_exception`` may keep ours from being called.
         """
-        self._foreign.unwatch()
+        self._windows.unwatch()
         self._edges.detach()
         if self._trainer.profiler is self.tap:
             self._trainer.profiler = self.tap.inner
@@ -227,30 +206,6 @@ class Session:
         self._switch_off("steps", error)
         with self.fence.around("steps: closing"):
             self.clock.open_segment("unmeasured")
-
-    def _epoch_ended(self) -> None:
-        if self._windows is not None:
-            with self.fence.around("windows"):
-                self._windows.at_epoch_end()
-            if self.fence.failed("windows"):
-                self._drop_windows()
-
-    def _make_room(self) -> None:
-        """The training code is about to start torch.profiler itself: ours gives way, for the rest of the run."""
-        if self._windows is not None:
-            self.fence.tell("windows", "the training code starts torch.profiler itself: no (more) windows are opened")
-            self._drop_windows()
-
-    def _set_profiled(self, on: bool) -> None:
-        """Mark the steps under a window, and then those beside its analysis, which competes for the CPUs."""
-        self._settling = not on
-        self._settled_at_the_latest_ns = time.perf_counter_ns() + MAX_SETTLING_NS
-        self.clock.set_standing_flags(PROFILED if on else DISTURBED)
-
-    def _settled(self) -> None:
-        if not self._jobs.running() or time.perf_counter_ns() > self._settled_at_the_latest_ns:
-            self._settling = False
-            self.clock.set_standing_flags(0)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -264,26 +219,13 @@ class Session:
             self._post(Sample(source="host", subject="training", t_ns=now_ns, values={"process_cpus": cpus}))
 
     def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
-        if self._windows is not None and global_step >= self._windows_wake:
-            with self.fence.around("windows"):
-                self._windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
-            if self.fence.failed("windows"):
-                self._drop_windows()
-        if self._settling:
-            self._settled()
+        windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
         if global_step >= self._log_wake:
             with self.fence.around("scalars"):
                 self._log_wake = self._log(global_step)
             if self.fence.failed("scalars"):
                 self._log_wake = NEVER
-        return 0 if self._settling else min(self._windows_wake, self._log_wake)
-
-    def _drop_windows(self) -> None:
-        windows, self._windows = self._windows, None
-        self._windows_wake = NEVER
-        with self.fence.around("windows: stopping"):
-            if windows is not None:
-                windows.abandon()
+        return min(windows_wake, self._log_wake)
 
     def _log(self, global_step: int) -> int:
         """Log if the trainer has just logged; returns the optimizer step from which on to look again."""
@@ -299,51 +241,6 @@ class Session:
                 logger.log_metrics(scalars, step=stepped - 1)  # the step that the trainer's own metrics just got
         # With manual optimization several or no optimizer steps go into a batch: look at every one.
         return global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
-
-    def _plan_windows(self) -> WindowController | None:
-        options = self._options
-        config = options.trace
-        if config is None or self._rank not in config.ranks:
-            return None
-        if options.windows == () and config.every_n_steps is None:
-            return None
-        other = other_profiler(self.tap.inner, os.environ)
-        if other:
-            self.fence.tell(
-                "windows", f"{other} is in use and a process has room for one tracer: no windows are opened"
-            )
-            return None
-        self._foreign.watch()
-        return WindowController(
-            options.windows,
-            active=config.active,
-            every_n_steps=config.every_n_steps,
-            warmup=config.warmup,
-            max_windows=config.max_windows,
-            max_bytes=config.max_mb * 1_000_000,
-            tracer=TorchTracer(
-                config,
-                new_path=self._new_trace_path,
-                wrap_actions=lambda wrap: self.tap.wrap_actions("train", wrap),
-                preparing=self._foreign.ours,
-            ),
-            on_window=self._window_closed,
-            on_profiled=self._set_profiled,
-            now=time.perf_counter_ns,
-        )
-
-    def _new_trace_path(self) -> Path:
-        return self.folder / f"rank{self._rank}.{time.time_ns()}.plain.json"
-
-    def _window_closed(self, window: WindowRecord, plain: Path | None) -> None:
-        if plain is not None:
-            stem = plain.name.removesuffix(".plain.json")
-            window.file = f"{stem}.pt.trace.json.gz"
-            facts = self.folder / f"{stem}.facts.json"
-            self._jobs.submit(plain, self.folder / window.file, facts, window.start_step, window.stop_step)
-        elif window.problem.startswith("not ") and self._options.windows is not None:
-            self.fence.tell(f"window {window.start_step}", window.problem)
-        self._post(window)
 
     def _start_samplers(self) -> None:
         options = self._options
@@ -416,23 +313,3 @@ class Session:
     def _post(self, record: Record) -> None:
         if self._writer is not None:
             self._writer.post(record)
-
-
-def _does_nothing(trainer: Any, state_key: str, hook: str) -> bool:
-    """Whether every callback with this key has the hook from Lightning's empty base class."""
-    owners = [callback for callback in trainer.callbacks if callback.state_key == state_key]
-    modules = [getattr(getattr(owner, hook, None), "__module__", "") for owner in owners]
-    return bool(owners) and all(m in _BASE_CALLBACK_MODULES for m in modules)
-
-
-def _overridden_hooks(trainer: pl.Trainer, module: pl.LightningModule) -> frozenset[str]:
-    """Per-batch hooks that the user wrote: defined outside Lightning's own base classes."""
-    owners = [module, getattr(trainer, "datamodule", None)]
-    found = set()
-    for owner in owners:
-        for hook in PER_BATCH_MODULE_HOOKS:
-            function = getattr(owner, hook, None)
-            defined_in = getattr(function, "__module__", "") or ""
-            if function is not None and not defined_in.startswith(("lightning.pytorch.core", "pytorch_lightning.core")):
-                found.add(hook)
-    return frozenset(found)
