@@ -33,13 +33,17 @@ class TraceConfig:
         warmup: Optimizer steps before a window that are traced and discarded, so that the profiler's own start-up is
             not in the trace.
         every_n_steps: Also open a window of ``active`` steps at every multiple of so many optimizer steps.
-        on_slow_step: Open a window when steps turn slow. Not implemented yet: must be ``False``.
+        on_slow_step: Also open a window when steps turn slow and stay so: at least 60 % of the last ones are longer
+            than the steady band. A single long step opens none.
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. Costs two to three times the tracing time.
         profile_memory: Record tensor allocations. Perturbs times.
-        max_windows: At most so many windows per run.
+        max_windows: At most so many windows per run. Those named in ``windows`` come first; those that are asked for
+            while the run goes on have a budget of their own, of the same size.
         max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
+        max_steps: At most so many batches in one window, warm-up not counted: it is closed there.
+        max_s: A window is closed after so many seconds.
     """
 
     active: int = 3
@@ -52,6 +56,8 @@ class TraceConfig:
     profile_memory: bool = False
     max_windows: int = 10
     max_mb: int = 256
+    max_steps: int = 200
+    max_s: float = 30.0
 
     def __post_init__(self) -> None:
         _check_int("trace.active", self.active, 1)
@@ -60,9 +66,12 @@ class TraceConfig:
         _check_int("trace.max_mb", self.max_mb, 1)
         if self.every_n_steps is not None:
             _check_int("trace.every_n_steps", self.every_n_steps, self.active + self.warmup + 1)
-        if self.on_slow_step:
+        _check_int("trace.max_steps", self.max_steps, 1)
+        if isinstance(self.max_s, bool) or not isinstance(self.max_s, (int, float)) or not 0.1 <= self.max_s <= 3600:
+            raise ArgumentError("trace.max_s", self.max_s, "be a number of seconds from 0.1 to 3600")
+        if self.active > self.max_steps:
             raise ArgumentError(
-                "trace.on_slow_step", self.on_slow_step, "be False in this version", "Name the steps in windows=[...]."
+                "trace.active", self.active, f"be at most trace.max_steps ({self.max_steps})", "Lower it or raise that."
             )
         for rank in self.ranks:
             _check_int("trace.ranks", rank, 0)
@@ -107,7 +116,9 @@ class PlannedWindow:
     stop: int
 
 
-def parse_windows(windows: Window | Sequence[Window] | None, active: int) -> tuple[PlannedWindow, ...] | None:
+def parse_windows(
+    windows: Window | Sequence[Window] | None, active: int, max_steps: int = TraceConfig.max_steps
+) -> tuple[PlannedWindow, ...] | None:
     """Turn the ``windows`` argument into windows in order.
 
     Args:
@@ -115,12 +126,13 @@ def parse_windows(windows: Window | Sequence[Window] | None, active: int) -> tup
             steady. A *list* of two integers is two windows; a *tuple* of two integers is one. YAML has no tuples:
             write ``[[200, 205]]`` there.
         active: Steps of a window of which only the start is given.
+        max_steps: Steps that a window may have.
 
     Returns:
         The windows in order of their start, or ``None`` for "once the run is steady".
 
     Raises:
-        ArgumentError: A step is negative, a stop lies before its start, or two windows overlap.
+        ArgumentError: A step is negative, a stop lies before its start, a window is too long, or two overlap.
     """
     if windows is None:
         return None
@@ -146,6 +158,13 @@ def parse_windows(windows: Window | Sequence[Window] | None, active: int) -> tup
         assert isinstance(last, int)
         if last < start:
             raise ArgumentError("windows", (start, stop), "have a stop not before its start")
+        if last - start + 1 > max_steps:
+            raise ArgumentError(
+                "windows",
+                (start, stop),
+                f"have at most trace.max_steps ({max_steps}) steps in each window",
+                f"A few steps show it all; else set TraceConfig(max_steps={last - start + 1}).",
+            )
         planned.append(PlannedWindow(start=start, stop=last))
     planned.sort(key=lambda w: w.start)
     for before, after in itertools.pairwise(planned):
@@ -185,3 +204,5 @@ class Options:
     log_every_n_steps: int | None
     reports: tuple[ReportKind, ...]
     baseline: str | None
+    nvtx: bool | None = None
+    """Ranges for NVIDIA's profilers; None = under one of them."""

@@ -7,11 +7,13 @@ skip lines with an unknown tag and stop at a torn last line.
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 
-from lightning_gpuprof.model.phases import Phase, Region, SegmentKind
+from lightning_gpuprof.model.phases import Phase, Region, SegmentKind, Stage
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
 """Raised when a reader of the version before would read a record wrongly; new record types do not raise it."""
 
 PROFILED = 1
@@ -35,7 +37,7 @@ class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_def
     version: int
     gpuprof: str
     run_id: str
-    stage: str
+    stage: Stage
     rank: int
     world_size: int
     host: str
@@ -53,38 +55,95 @@ class Slot(msgspec.Struct, tag="slot", tag_field="k", kw_only=True, omit_default
     action: str
     """Lightning's action name, or the position between two actions that was given a name."""
     phase: Phase
-    region: Region = "train"
+    """What the time is in its own loop."""
+    region: Region = "main"
     callback: str = ""
     """Whose hook it is: a callback's state key, or the LightningModule's class."""
     hook: str = ""
+    annotation: str = ""
+    """Name of a region of the user's own, inside of what the other fields say; nested names are joined by `` > ``."""
+
+    @property
+    def step_phase(self) -> Phase:
+        """What the time is in a step: all of an inner evaluation loop is ``validation``, except its checkpoints."""
+        return self.phase if self.region == "main" or self.phase == "checkpoint" else "validation"
 
 
-class StepBlock(msgspec.Struct, tag="steps", tag_field="k", kw_only=True, omit_defaults=True):
-    """Consecutive training steps in columns of equal length n.
+class StepBlock(msgspec.Struct, tag="steps", tag_field="k", kw_only=True):
+    """Consecutive training steps of one epoch without anything between them, as packed columns.
 
-    ``charged[slot]`` is the exclusive time in ns of each step in that slot; a slot without time in the whole block is
-    left out. The slots of a step sum to its ``period_ns``.
+    A step begins where the one before ends, and its period is the sum of its slots: neither needs a column.
     """
 
     first_batch: int
     """``total_batch_idx`` of the first step; the others follow by one."""
-    start_ns: list[int]
-    period_ns: list[int]
-    global_step: list[int]
-    """Optimizer steps completed before the step began."""
-    epoch: list[int]
-    flags: list[int]
-    charged: dict[int, list[int]]
+    start_ns: int
+    """When the first step began."""
+    global_step: int
+    """Optimizer steps completed before the first step began."""
+    epoch: int
+    count: int
+    """Steps."""
+    widths: str
+    """Of the columns in ``data``, see :mod:`lightning_gpuprof.model.packing`: optimizer steps completed since the step
+    before, flags, then slot 0, 1, …: the exclusive time in ns of each step in that slot."""
+    crc32: int
+    """:meth:`checksum` of the block as it was written."""
+    data: bytes
+
+    def checksum(self) -> int:
+        """CRC-32 of everything else in the block."""
+        numbers = (self.first_batch, self.start_ns, self.global_step, self.epoch, self.count)
+        return zlib.crc32(f"{numbers}{self.widths}".encode(), zlib.crc32(self.data))
 
 
-class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True, omit_defaults=True):
-    """Main-thread CPU time of sampled steps, in columns of equal length m; ``batch`` says which steps."""
+STEP_COLUMNS = 2
+"""Columns of a :class:`StepBlock` before those of the slots."""
+
+
+class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True):
+    """Main-thread CPU time of sampled steps, as packed columns.
+
+    In microseconds: reading that clock takes a third of one, and finer digits would be half of a slow run's journal.
+    """
+
+    first_batch: int
+    """``total_batch_idx`` of the first sampled step."""
+    count: int
+    """Sampled steps."""
+    delay_known: bool
+    """Whether the kernel tells how long the thread was ready to run but had no CPU."""
+    widths: str
+    """Of the columns in ``data``: batches since the sampled step before, that delay in us, then slot 0, 1, …: the
+    exclusive CPU time in us of each step in that slot."""
+    crc32: int
+    """:meth:`checksum` of the block as it was written."""
+    data: bytes
+
+    def checksum(self) -> int:
+        """CRC-32 of everything else in the block."""
+        numbers = (self.first_batch, self.count, self.delay_known)
+        return zlib.crc32(f"{numbers}{self.widths}".encode(), zlib.crc32(self.data))
+
+
+CPU_COLUMNS = 2
+"""Columns of a :class:`CpuBlock` before those of the slots."""
+CPU_UNIT_NS = 1000
+
+
+class DeviceBlock(msgspec.Struct, tag="device", tag_field="k", kw_only=True, omit_defaults=True):
+    """Device spans of sampled steps, in columns of equal length m; ``batch`` says which steps."""
 
     batch: list[int]
     charged: dict[int, list[int]]
-    """CPU time in ns per slot, exclusive, like :attr:`StepBlock.charged`."""
-    run_delay_ns: list[int] | None = None
-    """How long the thread was ready to run but had no CPU; None where the kernel does not tell."""
+    """Time in ns on the device's clock per slot, exclusive: from when the device had done what was queued before the
+    slot's time to when it had done what was queued in it. The slots of a step sum to its whole span."""
+    dropped_backlog: int = 0
+    """Steps since the block before that were not measured because the device was too far behind."""
+    dropped_capturing: int = 0
+    """Likewise, because a graph was captured in them."""
+    dropped_unusable: int = 0
+    """Likewise, because they had too many edges, or edges on streams that do not follow each other."""
 
 
 class Segment(msgspec.Struct, tag="segment", tag_field="k", kw_only=True, omit_defaults=True):
@@ -128,6 +187,8 @@ class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, om
     stop_cost_ns: int = 0
     """Time the training thread spent in stopping and exporting."""
     problem: str = ""
+    reason: str = ""
+    """Why it was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""
 
 
 class Conditions(msgspec.Struct, tag="conditions", tag_field="k", kw_only=True):
@@ -156,5 +217,16 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
 
 
 Record = (
-    Header | Slot | StepBlock | CpuBlock | Segment | Sample | CallSites | WindowRecord | Conditions | Notice | Footer
+    Header
+    | Slot
+    | StepBlock
+    | CpuBlock
+    | DeviceBlock
+    | Segment
+    | Sample
+    | CallSites
+    | WindowRecord
+    | Conditions
+    | Notice
+    | Footer
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
 
@@ -159,6 +159,7 @@ class Metrics:
     memory: Mapping[str, float | None]
     windows: tuple[WindowFacts, ...]
     overhead: Mapping[str, float | None]
+    ledger: tuple[LedgerRow, ...] = ()
     series: Mapping[str, list[float]] = field(default_factory=dict)
 
     @property

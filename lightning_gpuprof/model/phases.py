@@ -26,17 +26,48 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 COMPUTE_PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "zero_grad", "clip")
 """Phases in which the model itself works; the others are what surrounds it."""
 
-Part = Literal["setup", "sanity", "train", "validation", "checkpoint", "epoch_gap", "teardown", "unexplained"]
-"""A disjoint slice of the wall time of ``fit``. The parts sum to it."""
+Stage = Literal["fit", "validate", "test", "predict"]
+"""What of the trainer is measured: one call of ``trainer.fit``, ``validate``, ``test`` or ``predict``."""
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+Part = Literal[
+    "setup",
+    "sanity",
+    "train",
+    "validation",
+    "validate",
+    "test",
+    "predict",
+    "checkpoint",
+    "epoch_gap",
+    "teardown",
+    "unexplained",
+]
+"""A disjoint slice of the wall time of a stage. The parts sum to it."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
+
+STEP_PARTS: dict[Stage, Part] = {"fit": "train", "validate": "validate", "test": "test", "predict": "predict"}
+"""The part that the steps of a stage belong to."""
+
+_OF_ALL_STAGES: tuple[Part, ...] = ("checkpoint", "epoch_gap", "teardown", "unexplained")
+
+
+def parts_of(stage: Stage) -> tuple[Part, ...]:
+    """The parts that the wall time of a stage is divided into, in the order of time."""
+    if stage == "fit":
+        return ("setup", "sanity", "train", "validation", *_OF_ALL_STAGES)
+    return ("setup", STEP_PARTS[stage], *_OF_ALL_STAGES)
+
 
 SegmentKind = Literal["setup", "step", "epoch_gap", "teardown", "unmeasured"]
 """A stretch of wall time between two boundaries; segments follow each other without a hole. ``unmeasured``: after a
 failure of the measurement itself."""
 
-Region = Literal["train", "sanity", "validation"]
-"""The loop in which an action happens; the same action has one slot in each."""
+Region = Literal["main", "sanity", "validation"]
+"""The loop in which an action happens; the same action has one slot in each. ``main`` is the loop whose batches are the
+steps: training in ``fit``, the evaluation loop in the other stages. The others run inside of it."""
 
 PHASE_TERMS: dict[Phase, str] = {
     "data_wait": "the training thread waits for the next batch (the fetch from the DataLoader)",

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import msgspec
 
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Verdict
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 
 SCHEMA_VERSION = 1
+
+
+StepLabel = Literal[
+    "profiled",
+    "disturbed",
+    "warm-up",
+    "checkpoint",
+    "validation-adjacent",
+    "first-of-epoch",
+    "last-of-epoch",
+    "steady",
+]
+"""What a step counts as. Each step has one label, the first of these that holds; statistics rest on steady ones."""
+
+STEP_LABELS: tuple[StepLabel, ...] = get_args(StepLabel)
+
+LABEL_TERMS: dict[StepLabel, str] = {
+    "profiled": "a trace window, or its warm-up, was open",
+    "disturbed": "a window's trace was analysed on the same machine meanwhile",
+    "warm-up": "before the run was steady",
+    "checkpoint": "a checkpoint was written in the step or right before it",
+    "validation-adjacent": "validation ran in the step or right before it",
+    "first-of-epoch": "its fetch includes the start of the workers",
+    "last-of-epoch": "its batch may be smaller, and the epoch's end is in it",
+    "steady": "an ordinary step after warm-up: the statistics rest on these",
+}
+"""One sentence per label, as reports explain it."""
 
 
 class Validity(msgspec.Struct, kw_only=True, frozen=True):
@@ -20,7 +49,7 @@ class Validity(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Wall(msgspec.Struct, kw_only=True, frozen=True):
-    """Wall time of ``fit`` in disjoint parts that sum to ``total_s``."""
+    """Wall time of the stage in disjoint parts that sum to ``total_s``."""
 
     total_s: float
     parts: dict[str, float]
@@ -40,8 +69,21 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     max: float
 
 
+class Regime(msgspec.Struct, kw_only=True, frozen=True):
+    """A stretch of the run in which the period keeps one level; neighbours differ by more than a fifth."""
+
+    from_batch: int
+    to_batch: int
+    """The last batch before the next regime; steps that are not steady lie between, too."""
+    count: int
+    """Steady steps in it."""
+    period_ms: Distribution
+    phases_ms: dict[Phase, float]
+    """Median time of each phase that took any."""
+
+
 class Steps(msgspec.Struct, kw_only=True, frozen=True):
-    """Training steps: how many, from which batch on the run is steady, and the period of steady unprofiled steps."""
+    """Steps of the stage: how many, from which batch on they are steady, and the period of steady unprofiled ones."""
 
     count: int
     optimizer_steps: int
@@ -52,6 +94,14 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     period_ms: Distribution | None
     samples_per_s: float | None
     """None if the batch size is not known."""
+    period_median_interval_ms: tuple[float, float] | None = None
+    """Lower and upper end of the 95 % interval by a block bootstrap (Kuensch 1989); None below 20 steady steps."""
+    period_mean_interval_ms: tuple[float, float] | None = None
+    samples_per_s_interval: tuple[float, float] | None = None
+    labels: dict[StepLabel, int] = {}
+    """How many steps count as what; sums to ``count``."""
+    regimes: tuple[Regime, ...] = ()
+    """In order; one if the run kept its level, none if it never became steady."""
 
 
 class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -66,6 +116,26 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     share: float
     """Of the time of all steps, 0 to 1."""
     device_ms: float | None = None
+    """Median device span over the steady steps in which it was measured; None if it was not."""
+    cpu_ms: float | None = None
+    """Median main-thread CPU time over the steady steps in which it was sampled; None if it was not."""
+
+
+class LedgerRow(msgspec.Struct, kw_only=True, frozen=True):
+    """One named place that wall time went to. The rows are disjoint and sum to the wall time."""
+
+    part: Part
+    phase: Phase | None
+    """What the time is in its own loop; None: not explained."""
+    name: str
+    """A callback, a module's class, or what Lightning did."""
+    hook: str
+    """Method of the callback or module; else empty."""
+    total_s: float
+    share: float
+    """Of the wall time, 0 to 1."""
+    count: int | None = None
+    """In how many steps and stretches between steps it took time; None for what is not explained."""
 
 
 class CallbackRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -109,5 +179,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """Most valuable first."""
     not_evaluated: tuple[NotEvaluated, ...]
     overhead: dict[str, float | None]
+    ledger: tuple[LedgerRow, ...] = ()
+    """Where every second went, largest first; the last row is what nothing explains, also where it is 0."""
     series: dict[str, list[float]] = {}
     """Curves over steps for figures, thinned so that outliers stay: ``batch``, ``period_ms`` and ``<phase>_ms``."""

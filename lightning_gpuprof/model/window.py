@@ -32,6 +32,10 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     stop_step: int
     file: str = ""
     problem: str = ""
+    reason: str = ""
+    """Why the window was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""
+    inflation_ratio: float | None = None
+    """Median period of the window's steps over that of steady untraced ones beside it: how much times are inflated."""
     events: int = 0
     bytes_json: int = 0
     steps_us: tuple[float, ...] = ()
