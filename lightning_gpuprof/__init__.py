@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lightning_gpuprof.capture.annotated_regions import annotate
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__"]
+__all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__", "annotate"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import lightning_gpuprof
-from lightning_gpuprof import pipeline
-from lightning_gpuprof.capture.fence import warn
-from lightning_gpuprof.capture.session import FitEntry, Session
+from lightning_gpuprof.capture.fence import debugging, warn
+from lightning_gpuprof.capture.session import FINISHED, Entry, Session
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import (
     HostConfig,
@@ -20,7 +23,7 @@ from lightning_gpuprof.model.config import (
     parse_reports,
     parse_windows,
 )
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.phases import STAGES, Stage
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -30,11 +33,30 @@ except ImportError:  # only the older package is installed
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
-FINISHED = "finished"
-JOB_TIMEOUT_S = 60.0
+    from lightning_gpuprof.model.report import Report
+
+JOB_TIMEOUT_S = 15.0
+"""For the analysis of the traces, which only takes CPUs that nobody else wants; on a full machine it is done later."""
 INTERRUPTED_JOB_TIMEOUT_S = 2.0
 
+Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
+
+
+def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Callable[..., None]:
+    """The outermost fence, around what Lightning calls: what fails there ends our part in the run, and not the run."""
+
+    @functools.wraps(hook)
+    def harmless(self: GpuProfiler, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except Exception as error:
+            if debugging():
+                raise
+            with contextlib.suppress(Exception):
+                self._give_up(error)
+
+    return harmless
 
 
 class GpuProfiler(Callback):
@@ -57,6 +79,7 @@ class GpuProfiler(Callback):
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``.
         baseline: An earlier run's folder or ``report.json`` to compare with at the end.
         enabled: ``false`` leaves the callback in place without effect.
+        nvtx: Mark steps and phases as NVTX ranges. Default: when the process runs under Nsight Systems or Compute.
 
     Raises:
         GpuProfError: An argument cannot work; the message names it, its value and the way out.
@@ -73,16 +96,20 @@ class GpuProfiler(Callback):
         reports: list[str] | None = None,
         baseline: str | None = None,
         enabled: bool = True,
+        nvtx: bool | None = None,
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)
+        limits = trace_config or TraceConfig()
         if log_every_n_steps is not None and (isinstance(log_every_n_steps, bool) or log_every_n_steps < 1):
             raise ArgumentError("log_every_n_steps", log_every_n_steps, "be at least 1, or None for the trainer's")
         if baseline is not None and not Path(baseline).expanduser().exists():
             raise ArgumentError("baseline", baseline, "name an existing run folder or report.json")
+        if nvtx is not None and not isinstance(nvtx, bool):
+            raise ArgumentError("nvtx", nvtx, "be true, false, or null for: under Nsight Systems or Compute")
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
         self.options = Options(
-            windows=parse_windows(windows, (trace_config or TraceConfig()).active),
+            windows=parse_windows(windows, limits.active, limits.max_steps),
             trace=trace_config,
             nvml=_group("nvml", nvml, NvmlConfig),
             host=_group("host", host, HostConfig),
@@ -90,6 +117,7 @@ class GpuProfiler(Callback):
             log_every_n_steps=log_every_n_steps,
             reports=parse_reports(["terminal", "tensorboard", "html", "json"] if reports is None else reports),
             baseline=baseline,
+            nvtx=nvtx,
         )
         self.enabled = enabled
         self.report: Report | None = None
@@ -97,7 +125,9 @@ class GpuProfiler(Callback):
         self.folder: Path | None = None
         """Where the last ``fit`` was recorded."""
         self._session: Session | None = None
-        self._entry: FitEntry | None = None
+        self._entry: Entry | None = None
+        self._logged_to = ""
+        self._told_of_another = False
         self._log: object = None
 
     # Lightning hands each callback the module's `log` first thing in `fit`, long before `setup` is called (which comes
@@ -108,38 +138,63 @@ class GpuProfiler(Callback):
         return self._log
 
     @log.setter
+    @_harmless
     def log(self, function: object) -> None:
         self._log = function
-        self._entry = FitEntry.now()
+        self._entry = Entry.now()
 
+    @_harmless
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin to measure."""
-        if not self.enabled or stage != "fit" or not self._is_first_of(trainer):
+        if not self.enabled or stage not in STAGES or not self._is_first_of(trainer):
             return
-        if self._session is not None:  # the fit before ended without telling us
-            self._session.finish("abandoned")
+        measured = STAGES[STAGES.index(stage)]  # Lightning gives a member of an enumeration of strings
+        if (before := self._session) is not None:
+            if before.hears_of_the_end and not before.belongs_to(trainer):
+                before.fence.tell("nested", f"a {measured} of another trainer inside of this run is not measured apart")
+                return
+            before.finish("abandoned")  # it ended without telling us
             self._session = None
-        entry, self._entry = self._entry or FitEntry.now(), None
-        _fenced(lambda: self._begin(trainer, pl_module, entry))
+        entry, self._entry = self._entry or Entry.now(), None
+        self._begin(trainer, pl_module, measured, entry)
 
+    @_harmless
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Loaders and counters are there."""
-        if (session := self._session) is not None:
+        """Loaders and counters of ``fit`` are there; the loop tells of the other stages."""
+        if (session := self._session_of(trainer)) is not None:
             with session.fence.around("start of training"):
-                session.training_starts(pl_module)
+                session.steps_start(pl_module)
 
+    @_harmless
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What follows is no training."""
-        if (session := self._session) is not None:
+        if (session := self._session_of(trainer)) is not None:
             with session.fence.around("end of training"):
-                session.training_ends()
+                session.steps_end()
 
+    @_harmless
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Stop, report, leave the trainer as it was."""
-        self._end(trainer, FINISHED)
+        """Give the loggers the diagnosis while they are open; other hooks and the loggers' end are still to come."""
+        session = self._session_of(trainer)
+        if session is None:
+            return
+        with session.fence.around("end of the steps"):
+            session.steps_end()
+            if trainer.is_global_zero:  # whatever may take long comes before the last measured moment
+                session.wait_for_traces(JOB_TIMEOUT_S)
+                _pipeline()
+        if self._tells_loggers(trainer):
+            with session.fence.around("loggers"):
+                session.settle(JOB_TIMEOUT_S)
+                self._tell_loggers(trainer, session)
+        if not session.hears_of_the_end:
+            self._end(trainer, FINISHED)
 
+    @_harmless
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Keep what was measured; the exception goes on unchanged."""
+        if self._session_of(trainer) is None:
+            return
         self._end(trainer, f"interrupted: {type(exception).__name__}")
 
     # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 us.
@@ -156,32 +211,71 @@ class GpuProfiler(Callback):
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
         return {**self.__dict__, "_session": None, "_log": None, "_entry": None}
 
-    def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, entry: FitEntry) -> None:
-        self._session = Session(trainer, module, self.options, entry, lightning_gpuprof.__version__)
+    def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
+        self._logged_to = ""
+        self._session = Session(
+            trainer,
+            module,
+            stage,
+            self.options,
+            entry,
+            lightning_gpuprof.__version__,
+            on_end=functools.partial(self._end, trainer, FINISHED),
+        )
 
-    def _end(self, trainer: pl.Trainer, status: str) -> None:
+    def _give_up(self, error: Exception) -> None:
+        """Something failed that no fence of the session's was around: nothing is measured any more."""
+        text = f"{type(error).__name__}: {error}"
         session, self._session = self._session, None
         if session is None:
+            warn(f"gpuprof: nothing is measured: {text}")
+        else:
+            session.fence.tell("measuring", f"switched off after {text}")
+            session.give_up()
+
+    @_harmless
+    def _end(self, trainer: pl.Trainer, status: str) -> None:
+        if (session := self._session) is None:
             return
         session.finish(status)
+        self._session = None
         self.folder = session.folder
         if trainer.is_global_zero:
             with session.fence.around("report"):
                 # Ctrl-C is switched off by Lightning while it ends an interrupted run: do not keep anybody waiting.
                 session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
-                self.report = pipeline.finish_run(
+                if status != FINISHED and self._tells_loggers(trainer):
+                    self._tell_loggers(trainer, session)
+                self.report = _pipeline().finish_run(
                     session.folder,
                     kinds=self.options.reports,
                     baseline=self.options.baseline,
                     notices=session.notices,
-                    trainer_loggers=trainer.loggers,
-                    step=trainer.global_step,
+                    logged_to=self._logged_to,
                 )
+
+    def _tells_loggers(self, trainer: pl.Trainer) -> bool:
+        return bool(trainer.is_global_zero and trainer.loggers and "tensorboard" in self.options.reports)
+
+    def _tell_loggers(self, trainer: pl.Trainer, session: Session) -> None:
+        self._logged_to = _pipeline().push_to_loggers(
+            session.folder, notices=session.notices, trainer_loggers=trainer.loggers, step=trainer.global_step
+        )
 
     def _is_first_of(self, trainer: Any) -> bool:
         """Two of us in one trainer (one of them made by the factory): only the first measures."""
         several = [c for c in trainer.callbacks if isinstance(c, GpuProfiler) and c.enabled]
-        return not several or several[0] is self
+        if not several or several[0] is self:
+            return True
+        if self.options not in (several[0].options, GpuProfiler().options) and not self._told_of_another:
+            self._told_of_another = True
+            warn("gpuprof: two GpuProfilers are in this trainer: the first measures, the other's options are unused")
+        return False
+
+    def _session_of(self, trainer: Any) -> Session | None:
+        """What measures this trainer now."""
+        session = self._session
+        return session if session is not None and session.belongs_to(trainer) else None
 
 
 def _group(name: str, value: object, kind: type[Group]) -> Group | None:
@@ -194,11 +288,6 @@ def _group(name: str, value: object, kind: type[Group]) -> Group | None:
     return value
 
 
-def _fenced(begin: Callable[[], None]) -> None:
-    """Before there is a session there is no fence: a failure is a warning and nothing is measured."""
-    try:
-        begin()
-    except Exception as error:
-        if os.environ.get("GPUPROF_DEBUG"):
-            raise
-        warn(f"gpuprof: nothing is measured: {type(error).__name__}: {error}")
+def _pipeline() -> ModuleType:
+    """What makes reports: half of this package's import time, wanted only when all is over."""
+    return import_module("lightning_gpuprof.pipeline")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from lightning_gpuprof.capture.fence import warn
+
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
 
@@ -15,6 +17,10 @@ def lightning_callbacks() -> list[GpuProfiler]:
     """One profiler if the environment variable ``GPUPROF`` asks for it, else none."""
     if os.environ.get("GPUPROF", "").strip().lower() in OFF:
         return []
-    from lightning_gpuprof.callback import GpuProfiler
+    try:
+        from lightning_gpuprof.callback import GpuProfiler
 
-    return [GpuProfiler()]
+        return [GpuProfiler()]
+    except Exception as error:  # a script that does not know of us must not fail through us
+        warn(f"gpuprof: nothing is measured: {type(error).__name__}: {error}")
+        return []

@@ -42,7 +42,7 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
     journal = read_journal(find_journal(directory))
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(directory, window, on_gpu=on_gpu) for window in journal.windows]
-    return _report(journal, analyze_metrics.build(journal, windows, notices))
+    return report_of(journal, analyze_metrics.build(journal, windows, notices))
 
 
 def find_journal(directory: Path) -> Path:
@@ -51,7 +51,7 @@ def find_journal(directory: Path) -> Path:
     Raises:
         JournalError: There is none.
     """
-    for folder in (directory, directory / "gpuprof"):
+    for folder in (directory, directory / "gpuprof", *sorted(directory.glob("gpuprof-*"))):
         found = sorted(folder.glob("rank*.jsonl"), key=lambda p: (len(p.name), p.name))
         if found:
             return found[0]
@@ -94,18 +94,16 @@ def finish_run(
     kinds: Sequence[ReportKind],
     baseline: str | None,
     notices: Sequence[Notice],
-    trainer_loggers: Sequence[object],
-    step: int,
+    logged_to: str = "",
 ) -> Report:
-    """What happens at the end of ``fit``: report, files, loggers, terminal, comparison with a baseline.
+    """What happens at the end of a stage: report, files, terminal, comparison with a baseline.
 
     Args:
         folder: Of the run.
         kinds: What to make.
         baseline: An earlier run to compare with, or None.
         notices: That did not reach the journal.
-        trainer_loggers: The trainer's loggers.
-        step: Their last step.
+        logged_to: Folder of the TensorBoard logger that was given the diagnosis; empty if none.
     """
     begin = time.perf_counter()
     report = make_report(folder, notices=notices)
@@ -116,12 +114,10 @@ def finish_run(
         where |= write_reports(report, folder, kinds)
     except ReportError as error:
         problems.append(str(error))
-    if "tensorboard" in kinds:
-        shown_in = loggers.push(report, trainer_loggers, step)
-        if shown_in:
-            # One folder above both, where the traces lie in another logger's.
-            both = os.path.commonpath([os.path.abspath(shown_in), folder.resolve()])  # noqa: PTH100
-            where["TensorBoard"] = f"tensorboard --logdir {shown_in if both == os.path.abspath(shown_in) else both}"  # noqa: PTH100
+    if logged_to:
+        # One folder above both, where the traces lie in another logger's.
+        both = os.path.commonpath([os.path.abspath(logged_to), folder.resolve()])  # noqa: PTH100
+        where["TensorBoard"] = f"tensorboard --logdir {logged_to if both == os.path.abspath(logged_to) else both}"  # noqa: PTH100
     comparison: Comparison | None = None
     if baseline is not None:
         try:
@@ -129,7 +125,7 @@ def finish_run(
         except GpuProfError as error:
             problems.append(f"baseline: {error}")
     if "terminal" in kinds and not report.steps.count:
-        print(f"gpuprof: this fit had no training step; what was measured is in {folder}")
+        print(f"gpuprof: this {report.run['stage']} had no step; what was measured is in {folder}")
     elif "terminal" in kinds:
         terminal.print_report(report, where=where)
         if comparison is not None:
@@ -137,6 +133,23 @@ def finish_run(
     for problem in problems:
         print(f"gpuprof: {problem}", file=sys.stderr)
     return report
+
+
+def push_to_loggers(folder: Path, *, notices: Sequence[Notice], trainer_loggers: Sequence[object], step: int) -> str:
+    """Give the diagnosis and the final numbers to the trainer's loggers, before Lightning ends them.
+
+    What comes after (other callbacks' teardown, the loggers' own end) is in the final report only.
+
+    Args:
+        folder: Of the run; its journal must be written up to now.
+        notices: That did not reach the journal.
+        trainer_loggers: The trainer's loggers.
+        step: Their last step.
+
+    Returns:
+        Log folder of the first TensorBoard logger, or an empty string.
+    """
+    return loggers.push(make_report(folder, notices=notices), trainer_loggers, step)
 
 
 def compare_runs(before: Path, after: Report | Path, *, after_name: str = "") -> Comparison:
@@ -194,11 +207,13 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
         stop_step=window.stop_step,
         file=window.file,
         problem="; ".join(p for p in (problem, facts.problem) if p),
+        reason=window.reason,
         stop_cost_ms=window.stop_cost_ns / 1e6 if window.file else None,
     )
 
 
-def _report(journal: Journal, metrics: Metrics) -> Report:
+def report_of(journal: Journal, metrics: Metrics) -> Report:
+    """The report of a journal of which the metrics are known."""
     diagnosis = engine.diagnose(metrics)
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -216,6 +231,7 @@ def _report(journal: Journal, metrics: Metrics) -> Report:
         findings=diagnosis.findings,
         not_evaluated=diagnosis.not_evaluated,
         overhead=dict(metrics.overhead),
+        ledger=metrics.ledger,
         series=_mutable(metrics.series),
     )
 

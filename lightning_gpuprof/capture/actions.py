@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.phases import Phase, Region
 
-FETCH = "train_dataloader_next"
-"""End of the action around the fetch of a training batch."""
+FETCHES = frozenset({"train_dataloader_next", "val_next", "test_next", "predict_next"})
+"""Ends of the actions around the fetch of a batch."""
+ANNOTATED = "[annotate]"
+"""Before the name of a region of the user's own, where actions and such regions are told apart by name."""
 RUN_EPOCH = "run_training_epoch"
 SAVE_CHECKPOINT = "save_checkpoint"
 
@@ -22,12 +24,13 @@ PER_BATCH_MODULE_HOOKS = frozenset(
         "on_before_backward",
         "on_after_backward",
         "on_before_optimizer_step",
+        "configure_gradient_clipping",
         "on_before_batch_transfer",
         "transfer_batch_to_device",
         "on_after_batch_transfer",
     }
 )
-"""Hooks that run in every step; where the user did not override one there is nothing in it to time."""
+"""Hooks that run in every step; where nobody overrides or configures one there is nothing in it to time."""
 
 _MODULE_PHASES: dict[str, Phase] = {
     "optimizer_step": "optimizer",
@@ -41,6 +44,9 @@ _MODULE_PHASES: dict[str, Phase] = {
 _STRATEGY_PHASES: dict[str, Phase] = {
     "batch_to_device": "h2d",
     "training_step": "forward",
+    "validation_step": "forward",
+    "test_step": "forward",
+    "predict_step": "forward",
     "backward": "backward",
 }
 
@@ -72,9 +78,9 @@ def classify(action: str, region: Region, *, manual: bool, overridden: frozenset
 
     Args:
         action: Lightning's action name, e.g. ``[Callback]ModelCheckpoint{...}.on_train_batch_end``.
-        region: The loop that runs now. Outside ``train`` everything but checkpoints belongs to the validation.
+        region: The loop that runs now.
         manual: Manual optimization: there is no ``backward`` action, its hooks mark it.
-        overridden: Names of the per-batch hooks that the LightningModule or its DataModule overrides.
+        overridden: Names of the per-batch hooks in which something happens.
 
     Returns:
         The action's phase and what follows it.
@@ -83,12 +89,9 @@ def classify(action: str, region: Region, *, manual: bool, overridden: frozenset
     if action == SAVE_CHECKPOINT or hook == "on_save_checkpoint":
         return Action(phase="checkpoint", callback=_callback_key(owner), hook=hook)
     if owner.startswith("[Callback]"):
-        phase: Phase = "callbacks" if region == "train" else "validation"
-        return Action(phase=phase, callback=_callback_key(owner), hook=hook)
-    if region != "train":
-        return Action(phase="validation", hook=hook)
-    if hook == FETCH:
-        return Action(phase="data_wait")
+        return Action(phase="callbacks", callback=_callback_key(owner), hook=hook)
+    if hook in FETCHES:
+        return Action(phase="data_wait", hook=hook)
     if action == RUN_EPOCH:
         return Action(phase="loop")
     if action == "optimizer_step":
@@ -105,8 +108,8 @@ def _strategy_action(hook: str, *, manual: bool) -> Action:
     if phase == "h2d":
         return Action(phase=phase, hook=hook)
     if phase == "forward":
-        # What follows inside the closure is the loss's own bookkeeping; manual optimization has no closure.
-        return Action(phase=phase, then=None if manual else "forward", hook=hook)
+        # What follows inside the closure is the loss's own bookkeeping; other steps have no closure.
+        return Action(phase=phase, then=None if manual or hook != "training_step" else "forward", hook=hook)
     if phase == "backward":
         return Action(phase=phase, then="optimizer", hook=hook)
     return _UNTIMED
@@ -120,7 +123,7 @@ def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset
         then = "backward"
     elif manual and hook == "on_after_backward":
         then = "forward"
-    elif not manual and hook in ("on_before_optimizer_step", "configure_gradient_clipping"):
+    elif not manual and hook == "on_before_optimizer_step":
         then = "optimizer"
     phase = _MODULE_PHASES.get(hook, "callbacks")
     if hook in PER_BATCH_MODULE_HOOKS and hook not in overridden:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 _DISTRIBUTIONS = ("lightning", "pytorch-lightning", "torch", "tensorboard", "torch-tb-profiler", "nvidia-ml-py")
 
 
-def collect(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Value]:
+def collect(trainer: pl.Trainer, module: pl.LightningModule, loaders: object) -> dict[str, Value]:
     """Everything known when training starts. A group of facts that cannot be read is left out.
 
     Args:
         trainer: After its dataloaders were set up.
-        module: The model that is trained.
+        module: The model.
+        loaders: One iterable, or a collection of them, that the steps are fed from.
     """
     values: dict[str, Value] = {}
     groups: list[Callable[[], Mapping[str, Value]]] = [
@@ -38,7 +39,7 @@ def collect(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Value]
         machine,
         lambda: _trainer(trainer),
         lambda: _model(module),
-        lambda: loader(trainer.train_dataloader),
+        lambda: loader(loaders),
         lambda: _device(trainer),
     ]
     for group in groups:
@@ -129,10 +130,10 @@ def _device(trainer: pl.Trainer) -> dict[str, Value]:
 
 
 def loader(loaders: object) -> dict[str, Value]:
-    """The training DataLoader's arguments; of several, the one with the largest batches counts.
+    """The DataLoader's arguments; of several, the one with the largest batches counts.
 
     Args:
-        loaders: What ``trainer.train_dataloader`` is: one iterable or a collection of them.
+        loaders: What ``trainer.train_dataloader`` or its like is: one iterable or a collection of them.
     """
     found = list(_flatten(loaders))
     values: dict[str, Value] = {"loader.count": len(found)}

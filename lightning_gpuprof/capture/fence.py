@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 
 
 def warn(text: str) -> None:
     """A ``RuntimeWarning``; where warnings are errors, a line on the error stream, because training must go on."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    except Warning:
-        print(text, file=sys.stderr)
+    except Exception:
+        with contextlib.suppress(Exception):  # no error stream either
+            print(text, file=sys.stderr)
+
+
+def debugging() -> bool:
+    """Whether failures of ours go through all fences, for developers."""
+    return bool(os.environ.get("GPUPROF_DEBUG"))
 
 
 class Fence:
@@ -33,19 +40,39 @@ class Fence:
         if part in self._told:
             return
         self._told.add(part)
-        self._note(part, message)
-        warn(f"gpuprof: {part}: {message}")
+        try:
+            self._note(part, message)
+        finally:
+            warn(f"gpuprof: {part}: {message}")
 
     def failed(self, part: str) -> bool:
         """Whether the part was told about."""
         return part in self._told
 
-    @contextmanager
-    def around(self, part: str) -> Iterator[None]:
+    def around(self, part: str) -> Around:
         """Run something of ours; whatever it raises ends here. ``GPUPROF_DEBUG`` lets it through, for developers."""
-        try:
-            yield
-        except Exception as error:
-            if os.environ.get("GPUPROF_DEBUG"):
-                raise
-            self.tell(part, f"switched off after {type(error).__name__}: {error}")
+        return Around(self, part)
+
+
+class Around:
+    """What :meth:`Fence.around` gives: no generator, because one that fails before its ``yield`` raises."""
+
+    __slots__ = ("_fence", "_part")
+
+    def __init__(self, fence: Fence, part: str) -> None:
+        self._fence = fence
+        self._part = part
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception) or debugging():
+            return False
+        with contextlib.suppress(Exception):  # training goes on also if nobody can be told
+            self._fence.tell(self._part, f"switched off after {type(error).__name__}: {error}")
+        return True

@@ -8,6 +8,7 @@ are planned.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,8 +40,9 @@ class ForeignProfilers:
             return
 
         def prepare_trace(profiler: Any) -> Any:
-            if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:
-                self._on_foreign()
+            with contextlib.suppress(Exception):  # they get their profiler whatever becomes of ours
+                if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:
+                    self._on_foreign()
             return original(profiler)
 
         self._original, self._wrapper = original, prepare_trace
@@ -48,9 +50,10 @@ class ForeignProfilers:
 
     def unwatch(self) -> None:
         """End. If somebody wrapped the method after us, ours stays in the chain and only passes on."""
-        wrapper, self._wrapper = self._wrapper, None
+        wrapper = self._wrapper
         if wrapper is not None and getattr(torch_profiler.profile, _METHOD, None) is wrapper:
             setattr(torch_profiler.profile, _METHOD, self._original)
+        self._wrapper = None
 
     @contextmanager
     def ours(self) -> Iterator[None]:

@@ -1,41 +1,60 @@
-"""Writes the journal: takes what the clock closed and what samplers saw, and appends it in blocks from a thread.
-
-The file is opened unbuffered, so that a forked DataLoader worker holds no second copy of unwritten text, and each
-write ends with a newline, so that a kill costs at most the block that was being written.
-"""
+"""From what the clock closed and what samplers saw to the lines of the journal, in a thread of its own."""
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO
 
 import msgspec
 
+from lightning_gpuprof.capture.journal_file import MAX_WAITING_BYTES, JournalFile, Line
+from lightning_gpuprof.capture.step_blocks import cpu_block, step_blocks
 from lightning_gpuprof.capture.step_clock import ClosedSegment, ClosedStep, StepClock
-from lightning_gpuprof.model.journal import CpuBlock, Header, Notice, Record, Segment, StepBlock
+from lightning_gpuprof.model.journal import (
+    CallSites,
+    CpuBlock,
+    DeviceBlock,
+    Header,
+    Notice,
+    Record,
+    Sample,
+    Segment,
+    StepBlock,
+)
 
 MAX_BLOCK_STEPS = 1024
+LOOK_S = 0.5
+"""How often finished steps are taken from the clock and shown to ``on_steps``."""
+YOUNG_RATIO = 0.05
+"""A young run writes more often than every ``flush_s``, so that a kill costs no more than this of it."""
+MAX_POSTED = 10_000
+"""Records of others that may wait for the next write; a run posts a few a second."""
 
-
-def open_journal(path: Path) -> BinaryIO:
-    """Create a journal file; raises FileExistsError rather than touch an earlier one, OSError if it cannot be made."""
-    return open(path, "xb", buffering=0)
+DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, Segment, Sample, CallSites)
+"""Records that are left out, the oldest first, when the disk hangs for long."""
 
 
 class JournalWriter:
-    """Empties the clock's queue and the posted records into a file, from its own thread.
+    """Empties the clock's queue and the posted records into a file, without the training thread.
+
+    One thread packs what there is, another one writes it: a disk that hangs for minutes neither lets finished steps
+    pile up nor keeps ``on_steps`` from seeing them.
 
     Args:
         file: Opened unbuffered for appending.
         clock: Its ``closed`` queue and ``slots`` are read.
         header: First line of the file.
-        on_failure: Told once, from the writer's thread, when writing fails; from then on everything is dropped, so
-            that memory stays bounded.
-        flush_s: Seconds between two writes.
+        on_failure: Told once, from a thread of the writer or from :meth:`close`, when writing fails; from then on
+            everything is dropped, so that memory stays bounded.
+        flush_s: Longest time between two writes in seconds, and so what a kill may cost. Blocks of few steps take more
+            room a step.
+        on_steps: Shown the steps that ended since the last look, possibly none, in the writer's thread, every half
+            second. If it fails, it is not called again.
+        max_waiting_bytes: Of text that the disk has not taken yet; beyond it the oldest steps are left out.
     """
 
     def __init__(
@@ -45,138 +64,192 @@ class JournalWriter:
         *,
         header: Header,
         on_failure: Callable[[OSError], None],
-        flush_s: float = 0.5,
+        flush_s: float = 5.0,
+        on_steps: Callable[[Sequence[ClosedStep]], None] | None = None,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
-        self._file = file
         self._clock = clock
-        self._on_failure = on_failure
+        self._file = JournalFile(file, on_failure=on_failure, max_waiting_bytes=max_waiting_bytes)
         self._flush_s = flush_s
-        self._posted: deque[Record] = deque()
-        self._encode = msgspec.json.Encoder().encode
+        self._on_steps = on_steps
         self._head: list[Record] = [header]
+        self._posted: deque[Record] = deque(maxlen=MAX_POSTED)
+        self._taken: list[ClosedStep | ClosedSegment] = []
+        self._encode = msgspec.json.Encoder().encode
         self._slots_written = 0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.failed = False
-        self.dropped_steps = 0
-        self.steps_written = 0
-        self.cpu_s = 0.0
-        """CPU time of the writer's thread."""
+        self._wake = threading.Event()
+        self._stopping = False
+        self._syncs: deque[threading.Event] = deque()
+        self._last: Sequence[Record] = ()
+        self._lost_steps = 0
+        self._said = False
+        self._cpu_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="gpuprof-journal", daemon=True)
+        self._started = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether writing was given up."""
+        return self._file.failed
+
+    @property
+    def steps_written(self) -> int:
+        """Steps that are in the file."""
+        return self._file.steps_written
+
+    @property
+    def dropped_steps(self) -> int:
+        """Steps that were left out: writing failed, or the disk hung for too long."""
+        return self._lost_steps + self._file.dropped_steps
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the writer's threads."""
+        return self._cpu_s + self._file.cpu_s
 
     def post(self, record: Record) -> None:
         """Queue a record; callable from any thread."""
         self._posted.append(record)
 
     def start(self) -> None:
-        """Begin to write in the background."""
-        self._thread = threading.Thread(target=self._run, name="gpuprof-journal", daemon=True)
-        self._thread.start()
+        """Begin to write in the background; not needed before :meth:`sync` and :meth:`close`."""
+        if not self._started:
+            self._file.start()
+            self._thread.start()
+            self._started = True
+
+    def sync(self, timeout_s: float = 5.0) -> None:
+        """Wait until everything that is queued now is in the file, at most so long."""
+        self.start()
+        until = time.monotonic() + timeout_s
+        packed = threading.Event()
+        self._syncs.append(packed)
+        self._wake.set()
+        if packed.wait(timeout_s):
+            self._file.sync(until - time.monotonic())
 
     def close(self, last: Iterable[Record] = (), timeout_s: float = 5.0) -> None:
-        """Write what is left and ``last``, and close the file. Waits for the thread at most ``timeout_s``."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-            if self._thread.is_alive():  # a write hangs (network file system): the file is left to the thread
-                return
-            self._thread = None
-        self._posted.extend(last)
-        self.flush()
+        """Have what is left and ``last`` written and the file closed; waits for that at most ``timeout_s``."""
+        until = time.monotonic() + timeout_s
         try:
-            self._file.close()
-        except OSError as error:
-            self._fail(error)
-
-    def flush(self) -> None:
-        """Write everything that is queued; not to be called beside a running thread."""
-        records = self._drain()
-        if not records or self.failed:
-            return
-        text = b"\n".join([*map(self._line, records), b""])
-        try:
-            view = memoryview(text)
-            while view:
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            self._fail(error)
-        else:
-            self.steps_written += sum(len(r.period_ns) for r in records if isinstance(r, StepBlock))
-
-    def _line(self, record: Record) -> bytes:
-        try:
-            return self._encode(record)
-        except Exception as error:  # one record that cannot be written must not cost the others
-            message = f"a record of kind {type(record).__name__} could not be written: {type(error).__name__}"
-            return self._encode(Notice(part="journal", message=message))
+            self.start()
+            self._last = [*last]
+        finally:
+            self._stopping = True
+            self._wake.set()
+            if self._thread.ident is not None:
+                self._thread.join(timeout_s)
+            self._file.close(until - time.monotonic())
 
     def _run(self) -> None:
-        while not self._stop.wait(self._flush_s):
-            self.flush()
-            self.cpu_s = time.thread_time()
-        self.flush()
-        self.cpu_s = time.thread_time()
+        look_s = min(LOOK_S, self._flush_s)
+        begin = time.monotonic()
+        due = begin + look_s
+        while not self._stopping:
+            self._wake.wait(look_s)
+            self._wake.clear()
+            syncs = [self._syncs.popleft() for _ in range(len(self._syncs))]
+            self._fenced(self._look)
+            now = time.monotonic()
+            if syncs or len(self._taken) >= MAX_BLOCK_STEPS or now >= due:
+                self._fenced(self._write)
+                due = now + min(self._flush_s, max(look_s, YOUNG_RATIO * (now - begin)))
+            self._cpu_s = time.thread_time()
+            for packed in syncs:
+                packed.set()
+        self._fenced(self._look)
+        self._fenced(self._write)
+        self._fenced(self._say_what_is_missing)
+        self._posted.extend(self._last)
+        self._fenced(self._write)
+        self._cpu_s = time.thread_time()
+        for packed in self._syncs:
+            packed.set()
 
-    def _fail(self, error: OSError) -> None:
-        if not self.failed:
-            self.failed = True
-            self._on_failure(error)
+    def _fenced(self, part: Callable[[], None]) -> None:
+        """Nothing ends the thread: it is what keeps the clock's queue short."""
+        try:
+            part()
+        except Exception as error:
+            self._file.fail(OSError(errno.EIO, f"{type(error).__name__}: {error}"))
 
-    def _drain(self) -> list[Record]:
+    def _look(self) -> None:
         closed = self._clock.closed
-        taken = [closed.popleft() for _ in range(len(closed))]
-        records: list[Record] = []
+        new = [closed.popleft() for _ in range(len(closed))]
+        self._taken += new
+        if self._on_steps is not None:
+            try:
+                self._on_steps([item for item in new if isinstance(item, ClosedStep)])
+            except Exception as error:
+                self._on_steps = None
+                message = f"watching steps was switched off after {type(error).__name__}: {error}"
+                self.post(Notice(part="watched steps", message=message))
+
+    def _write(self) -> None:
+        taken, self._taken = self._taken, []
+        if self._file.failed:
+            self._posted.clear()
+            self._lost_steps += sum(isinstance(item, ClosedStep) for item in taken)
+            return
+        blocks: list[Record] = []
         run: list[ClosedStep] = []
         for item in taken:
             if isinstance(item, ClosedStep):
                 run.append(item)
                 if len(run) == MAX_BLOCK_STEPS:
-                    records += self._step_records(run)
+                    blocks += self._step_records(run)
                     run = []
             else:
-                records += self._step_records(run)
+                blocks += self._step_records(run)
                 run = []
-                records.append(_segment_record(item))
-        records += self._step_records(run)
-        # Slots after the charges: one made meanwhile is then known to whoever reads on.
-        slots: list[Record] = [*self._clock.slots[self._slots_written :]]
+                blocks.append(_segment_record(item))
+        blocks += self._step_records(run)
+        # Slots are looked up after the charges: one made meanwhile is then known to whoever reads on.
+        slots = self._clock.slots[self._slots_written :]
         self._slots_written += len(slots)
-        posted = [self._posted.popleft() for _ in range(len(self._posted))]
         head, self._head = self._head, []
-        return head + slots + records + posted
+        posted = [self._posted.popleft() for _ in range(len(self._posted))]
+        if records := [*head, *slots, *blocks, *posted]:
+            self._file.put([self._line(record) for record in records])
+
+    def _line(self, record: Record) -> Line:
+        try:
+            text = self._encode(record)
+        except Exception as error:  # one record that cannot be written must not cost the others
+            message = f"a record of kind {type(record).__name__} could not be written: {type(error).__name__}"
+            text = self._encode(Notice(part="journal", message=message))
+        steps = record.count if isinstance(record, StepBlock) else 0
+        return Line(text + b"\n", steps, not isinstance(record, DROPPABLE))
 
     def _step_records(self, steps: list[ClosedStep]) -> list[Record]:
         if not steps:
             return []
-        if self.failed:
-            self.dropped_steps += len(steps)
-            return []
-        block = StepBlock(
-            first_batch=steps[0].batch,
-            start_ns=[s.start_ns for s in steps],
-            period_ns=[s.end_ns - s.start_ns for s in steps],
-            global_step=[s.global_step for s in steps],
-            epoch=[s.epoch for s in steps],
-            flags=[s.flags for s in steps],
-            charged=_columns([s.charged for s in steps]),
-        )
-        sampled = [s for s in steps if s.cpu_charged is not None]
-        if not sampled:
-            return [block]
-        delays = [s.run_delay_ns for s in sampled]
-        cpu = CpuBlock(
-            batch=[s.batch for s in sampled],
-            charged=_columns([s.cpu_charged for s in sampled if s.cpu_charged]),
-            run_delay_ns=None if -1 in delays else delays,
-        )
-        return [block, cpu]
+        blocks: list[Record] = [*step_blocks(steps, self._step_is_lost)]
+        try:
+            cpu = cpu_block(steps)
+        except ValueError as error:
+            self._say_once(f"CPU times that cannot be written are left out: {error}")
+        else:
+            if cpu is not None:
+                blocks.append(cpu)
+        return blocks
 
+    def _step_is_lost(self, step: ClosedStep, error: ValueError) -> None:
+        self._lost_steps += 1
+        self._say_once(f"steps that cannot be written are left out, batch {step.batch} the first: {error}")
 
-def _columns(rows: list[list[int]]) -> dict[int, list[int]]:
-    """Rows by slot to columns by slot, without the columns that are all zero; rows before a new slot are shorter."""
-    width = len(rows[-1])
-    if len(rows[0]) != width:
-        rows = [row + [0] * (width - len(row)) for row in rows]
-    return {slot: list(column) for slot, column in enumerate(zip(*rows, strict=True)) if any(column)}
+    def _say_once(self, message: str) -> None:
+        if not self._said:
+            self._said = True
+            self.post(Notice(part="journal", message=message))
+
+    def _say_what_is_missing(self) -> None:
+        if self._file.dropped_lines and not self._file.failed:
+            message = (
+                f"the disk did not keep up: {self._file.dropped_steps} steps ({self._file.dropped_lines} lines of the "
+                "journal) were left out, the oldest first"
+            )
+            self.post(Notice(part="journal", message=message))
 
 
 def _segment_record(item: ClosedSegment) -> Segment:

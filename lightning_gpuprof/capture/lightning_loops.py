@@ -2,23 +2,34 @@
 
 Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.run`` and ``setup_data``, ``fit_loop.epoch_loop`` with
 ``run``, ``advance``, ``_broadcast_sigterm_tensor``, ``_batches_that_stepped`` and ``_results.log``,
-``epoch_loop.val_loop.run``. Only attributes of these *instances* are set, and taken back at the end. Where one is
-missing, that edge is not measured and the caller is told.
+``epoch_loop.val_loop.run`` and ``reset``; for the other stages ``run``, ``setup_data``, ``reset``, ``on_run_start``,
+``on_run_end``, ``_evaluation_step`` or ``_predict_step`` and ``_results.log`` of ``validate_loop``, ``test_loop`` and
+``predict_loop``;
+``_signal_connector._original_handlers``.
+Only attributes of these *instances* are set, and taken back at the end. Where one is missing, that edge is not measured
+and the caller is told.
 """
 
 from __future__ import annotations
 
 import functools
+import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
+from lightning_gpuprof.capture.triggers import SIGNAL_NAME
+from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+ITERATOR = "iter(dataloader)"
+"""Name of the place in which an evaluation loop makes its iterator."""
+
 Undo = Callable[[], None]
+_Wanted: TypeAlias = tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 _ABSENT = object()
 
 
@@ -36,14 +47,15 @@ class _Edge(functools.partial[Any]):
         return getattr, (self.owner, self.name)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo | None:
+def _replace(
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], register: Callable[[Undo], None]
+) -> bool:
     original = getattr(owner, name, None)
     if not callable(original):
-        return None
+        return False
     before = vars(owner).get(name, _ABSENT)
     edge = _Edge(make(original))
     edge.owner, edge.name = owner, name
-    setattr(owner, name, edge)
 
     def undo() -> None:
         if vars(owner).get(name) is not edge:
@@ -53,38 +65,53 @@ def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callabl
         else:
             setattr(owner, name, before)
 
-    return undo
+    register(undo)
+    setattr(owner, name, edge)
+    return True
 
 
 class LoopEdges:
-    """Tells the clock where steps and epochs begin and the tap when the evaluation loop runs.
+    """Tells the clock where steps and epochs begin and the tap when an inner evaluation loop runs.
 
     Args:
         trainer: The trainer whose loops are watched.
+        stage: Which of them run now.
         clock: Told of steps and epochs.
         tap: Told of regions.
+        on_run: Told before a loop of the stage runs, before its workers are started; also before the sanity check.
+        on_start: Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that.
+        on_validation: Told when validation is about to begin beside a training step; not of the sanity check.
         on_epoch_end: Told when the last step of an epoch is over.
-        on_exception: Told when ``fit`` is left by an exception, before any callback hears of it.
+        on_exception: Told when the loop is left by an exception, before any callback hears of it.
         on_failure: Told when one of the edges itself fails; the loops have been given back then.
     """
 
     def __init__(
         self,
         trainer: pl.Trainer,
+        stage: Stage,
         clock: StepClock,
         tap: ProfilerTap,
         *,
+        on_run: Callable[[], None],
+        on_start: Callable[[], None],
+        on_validation: Callable[[], None],
         on_epoch_end: Callable[[], None],
         on_exception: Callable[[], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._trainer = trainer
+        self._stage = stage
         self._clock = clock
         self._tap = tap
+        self._on_run = on_run
+        self._on_start = on_start
+        self._on_validation = on_validation
         self._on_epoch_end = on_epoch_end
         self._on_exception = on_exception
         self._on_failure = on_failure
         self._undo: list[Undo] = []
+        self._running = False
 
     def attach(self) -> list[str]:
         """Begin to watch.
@@ -92,45 +119,109 @@ class LoopEdges:
         Returns:
             Names of the edges that this version of Lightning does not have.
         """
-        fit_loop = self._trainer.fit_loop
-        epoch_loop = fit_loop.epoch_loop
-        wanted: list[tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = [
-            (fit_loop, "run", self._around_fit),
-            (fit_loop, "setup_data", self._around_setup_data),
-            (epoch_loop, "run", self._around_epoch),
-            (epoch_loop, "advance", self._around_step),
-            (epoch_loop, "_broadcast_sigterm_tensor", self._around_sigterm),
-            (epoch_loop.val_loop, "run", self._around_evaluation),
-            (getattr(epoch_loop, "_results", None), "log", self._around_log),
-        ]
         missing = []
-        for owner, name, make in wanted:
-            undo = _replace(owner, name, make)
-            if undo is None:
+        for owner, name, make in self._of_fit() if self._stage == "fit" else self._of_evaluation():
+            if not _replace(owner, name, make, self._undo.append):
                 missing.append(f"{type(owner).__name__}.{name}")
-            else:
-                self._undo.append(undo)
         return missing
 
     def detach(self) -> None:
         """Give the loops back as they were."""
         while self._undo:
-            self._undo.pop()()
+            self._undo[-1]()
+            self._undo.pop()
 
     @property
     def batches_that_stepped(self) -> int:
         """The step axis of the trainer's loggers: batches after which the optimizer was due."""
         return int(self._trainer.fit_loop.epoch_loop._batches_that_stepped)
 
-    def _around_fit(self, run: Callable[[], None]) -> Callable[[], None]:
-        def timed_run() -> None:
+    def _of_fit(self) -> list[_Wanted]:
+        fit_loop = self._trainer.fit_loop
+        epoch_loop = fit_loop.epoch_loop
+        return [
+            (fit_loop, "run", self._around_run),
+            (fit_loop, "setup_data", self._around_setup_data),
+            (epoch_loop, "run", self._around_epoch),
+            (epoch_loop, "advance", self._around_step),
+            (epoch_loop, "_broadcast_sigterm_tensor", self._around_sigterm),
+            (epoch_loop.val_loop, "run", self._around_inner_evaluation),
+            (epoch_loop.val_loop, "reset", self._around_iterator),
+            (getattr(epoch_loop, "_results", None), "log", self._around_log),
+        ]
+
+    def _of_evaluation(self) -> list[_Wanted]:
+        loop = getattr(self._trainer, f"{self._stage}_loop", None)
+        predicting = self._stage == "predict"
+        wanted: list[_Wanted] = [
+            (loop, "run", self._around_run),
+            (loop, "setup_data", self._around_setup_data),
+            (loop, "reset", self._around_iterator),
+            (loop, "on_run_start", self._around_evaluation_start),
+            (loop, "_predict_step" if predicting else "_evaluation_step", self._around_evaluation_step),
+            (loop, "on_run_end", self._around_evaluation_end),
+        ]
+        return wanted if predicting else [*wanted, (getattr(loop, "_results", None), "log", self._around_log)]
+
+    def _fenced(self, edge: Callable[..., object], *args: object) -> None:
+        """Lightning called; a failure of ours ends here, and the edges with it."""
+        try:
+            edge(*args)
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        try:
+            self.detach()
+        finally:
+            self._on_failure(error)
+
+    def _around_run(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        def timed_run() -> Any:
+            if self._running:
+                return self._trial(run)
+            self._fenced(self._announce_run)
+            self._running = True
             try:
-                run()
+                return run()
             except BaseException:
-                self._on_exception()
+                self._fenced(self._on_exception)
                 raise
+            finally:
+                self._running = False
 
         return timed_run
+
+    def _trial(self, run: Callable[[], Any]) -> Any:
+        """A learning rate search in the middle of training runs the loop inside itself: its batches are no steps.
+
+        Its optimizer steps are taken back by Lightning, and so by the clock.
+        """
+        optimizer_steps = self._clock.counters()[1]
+        self.detach()
+        try:
+            return run()
+        finally:
+            self._fenced(self.attach)
+            self._clock.set_optimizer_steps(optimizer_steps)
+
+    def _announce_run(self) -> None:
+        """Only once Lightning has set its own handlers of signals: it leaves out those that it finds taken.
+
+        A learning rate finder runs the loop before.
+        """
+        signals = getattr(self._trainer, "_signal_connector", None)
+        originals = getattr(signals, "_original_handlers", True)
+        if not originals:
+            return
+        number = getattr(signal, SIGNAL_NAME, None)  # not on Windows
+        before = number and signal.getsignal(number)
+        self._on_run()
+        ours = number and signal.getsignal(number)
+        if ours is not before and isinstance(originals, dict):
+            # Lightning puts back what it found before other callbacks' last hooks: ours is to stay until they are over.
+            self._undo.append(lambda: originals.__setitem__(number, before))
+            originals[number] = ours
 
     def _around_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
         def timed_setup_data() -> None:
@@ -139,17 +230,33 @@ class LoopEdges:
 
         return timed_setup_data
 
+    def _around_iterator(self, reset: Callable[[], None]) -> Callable[[], None]:
+        """Of an evaluation loop: nearly all of it is ``iter(dataloader)``, which starts the workers."""
+
+        def timed_reset() -> None:
+            with self._tap.place(ITERATOR, "loop"):
+                reset()
+
+        return timed_reset
+
     def _around_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
         trainer = self._trainer
-        begin_epoch, end_epoch = self._clock.begin_epoch, self._clock.end_epoch
+        clock, begin_epoch, end_epoch = self._clock, self._clock.begin_epoch, self._clock.end_epoch
+
+        def begin() -> None:
+            begin_epoch(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx)
+
+        def end() -> None:
+            end_epoch()
+            with clock.context(clock.own_slot):
+                self._on_epoch_end()
 
         def timed_run(data_fetcher: Any) -> None:
-            begin_epoch(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx)
+            self._fenced(begin)
             try:
                 run(data_fetcher)
             finally:
-                end_epoch()
-                self._on_epoch_end()
+                self._fenced(end)
 
         return timed_run
 
@@ -161,15 +268,14 @@ class LoopEdges:
             try:
                 begin_step()
             except Exception as error:
-                self.detach()
-                self._on_failure(error)
+                self._failed(error)
             try:
                 advance(data_fetcher)
             except StopIteration:
-                cancel_step()
+                self._fenced(cancel_step)
                 raise
             except BaseException:
-                abort_step()
+                self._fenced(abort_step)
                 raise
 
         return timed_advance
@@ -191,13 +297,68 @@ class LoopEdges:
 
         return timed_log
 
-    def _around_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        trainer, tap = self._trainer, self._tap
+    def _around_evaluation_start(self, on_run_start: Callable[[], None]) -> Callable[[], None]:
+        clock = self._clock
+
+        def begin() -> None:
+            with clock.context(clock.own_slot):
+                self._on_start()
+            clock.begin_epoch(0, -1)
+            clock.begin_step()
+
+        def timed_start() -> None:
+            on_run_start()
+            self._fenced(begin)
+
+        return timed_start
+
+    def _around_evaluation_step(self, step: Callable[..., None]) -> Callable[..., None]:
+        # No method is called once a batch before the fetch: the end of a batch is the start of the next.
+        count, begin_step, abort_step = self._clock.count, self._clock.begin_step, self._clock.abort_step
+
+        def timed_step(*args: Any, **kwargs: Any) -> None:
+            try:
+                step(*args, **kwargs)
+            except StopIteration:  # the step fetched by itself and found the end
+                raise
+            except BaseException:
+                self._fenced(abort_step)
+                raise
+            try:
+                count()
+                begin_step()
+            except Exception as error:
+                self._failed(error)
+
+        return timed_step
+
+    def _around_evaluation_end(self, on_run_end: Callable[[], Any]) -> Callable[[], Any]:
+        cancel_step, end_epoch = self._clock.cancel_step, self._clock.end_epoch
+
+        def end() -> None:
+            cancel_step()  # the fetch after the last batch
+            end_epoch()
+            self._on_epoch_end()
+
+        def timed_end() -> Any:
+            self._fenced(end)
+            return on_run_end()
+
+        return timed_end
+
+    def _around_inner_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        trainer, tap, clock = self._trainer, self._tap, self._clock
+
+        def begin() -> None:
+            with clock.context(clock.own_slot):
+                self._on_validation()
 
         def timed_run() -> Any:
-            before = tap.enter_region("sanity" if trainer.sanity_checking else "validation")
+            sanity = trainer.sanity_checking
+            self._fenced(self._announce_run if sanity else begin)
+            before = tap.enter_region("sanity" if sanity else "validation")
             try:
-                with tap.place("evaluation loop", "validation"):
+                with tap.place("evaluation loop", "loop"):
                     return run()
             finally:
                 tap.enter_region(before)

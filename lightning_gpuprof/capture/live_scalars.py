@@ -31,7 +31,7 @@ def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per
     width = len(plain[-1].charged)
     rows = [s.charged if len(s.charged) == width else s.charged + [0] * (width - len(s.charged)) for s in plain]
     for slot, column in zip(slots, zip(*rows, strict=True), strict=False):
-        by_phase[slot.phase] += sum(column)
+        by_phase[slot.step_phase] += sum(column)
     total_ns = sum(s.end_ns - s.start_ns for s in plain)
     scalars = {"gpuprof/step_ms": total_ns / n / NS_PER_MS}
     scalars |= {f"gpuprof/{phase}_ms": ns / n / NS_PER_MS for phase, ns in by_phase.items() if ns}

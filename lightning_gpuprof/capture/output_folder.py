@@ -1,15 +1,49 @@
-"""Finds the folder of a run: never over an earlier run, and a temporary one where the wanted one cannot be written."""
+"""Finds the folder of a run: never over an earlier run, the same for all ranks, a temporary one where none can be made.
+
+Ranks do not talk to each other: each leaves the run's mark in the folder, and none takes one with another run's mark.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import tempfile
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from lightning_gpuprof.capture.journal_writer import open_journal
+from lightning_gpuprof.capture.journal_file import open_journal
 
 JOURNAL_NAME = "rank{rank}.jsonl"
+MARK = ".run-"
+
+_LAUNCH = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+)
+"""Variables that launchers give to all ranks of a run alike, and to each run anew."""
+
+_stages = itertools.count()
+
+
+def key_of_run(environ: Mapping[str, str], world_size: int) -> str:
+    """What all ranks of this stage know and no other run has; a new one at each call.
+
+    Args:
+        environ: Environment variables of the process.
+        world_size: Ranks of the run.
+    """
+    stage = next(_stages)
+    if world_size == 1:
+        return uuid.uuid4().hex[:12]
+    known = "|".join([*(environ.get(name, "") for name in _LAUNCH), str(stage)])
+    return hashlib.sha256(known.encode()).hexdigest()[:12]
 
 
 def expand(dirpath: str) -> Path:
@@ -17,31 +51,38 @@ def expand(dirpath: str) -> Path:
     return Path(os.path.expandvars(dirpath)).expanduser()
 
 
-def create(wanted: Path, rank: int) -> tuple[Path, BinaryIO, str]:
+def create(wanted: Path, rank: int, key: str) -> tuple[Path, BinaryIO, str]:
     """Make the folder and this rank's journal in it.
 
     Args:
-        wanted: The folder; ``-2``, ``-3``, … is added until it holds no journal of this rank.
+        wanted: The folder; ``-2``, ``-3``, … is added until it holds no other run.
         rank: Global rank.
+        key: Of the run, from :func:`key_of_run`.
 
     Returns:
         The folder, the opened journal, and what went wrong with the wanted folder (empty if nothing).
     """
     name = JOURNAL_NAME.format(rank=rank)
     try:
-        return *_create_in(wanted, name), ""
+        return *_create_in(wanted, name, key), ""
     except OSError as error:
         problem = f"{wanted} cannot be written ({error.strerror or error})"
     fallback = Path(tempfile.mkdtemp(prefix="gpuprof-"))
-    return *_create_in(fallback, name), f"{problem}; the run is recorded in {fallback} instead"
+    return *_create_in(fallback, name, key), f"{problem}; the run is recorded in {fallback} instead"
 
 
-def _create_in(wanted: Path, name: str) -> tuple[Path, BinaryIO]:
+def _create_in(wanted: Path, name: str, key: str) -> tuple[Path, BinaryIO]:
     for number in range(1, 10_000):
         folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
         folder.mkdir(parents=True, exist_ok=True)
+        if any(mark.name != f"{MARK}{key}" for mark in folder.glob(f"{MARK}*")):
+            continue
         try:
-            return folder, open_journal(folder / name)
+            journal = folder / name
+            if journal.exists():
+                continue
+            (folder / f"{MARK}{key}").touch()
+            return folder, open_journal(journal)
         except FileExistsError:
             continue
     raise OSError(f"{wanted} and 9,999 numbered folders beside it are taken")

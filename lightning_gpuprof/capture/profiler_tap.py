@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lightning_gpuprof.capture.actions import classify
+from lightning_gpuprof.capture.actions import ANNOTATED, classify
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.phases import Phase, Region
+
+MAX_ANNOTATED = 400
+"""Regions told apart, by name, place and mode. A row of the journal has a place for each: names that are made up as the
+run goes, or a recursion, must not fill the memory."""
+OTHER_REGIONS = "other regions"
 
 
 class InnerProfiler(Protocol):
@@ -29,16 +34,24 @@ class InnerProfiler(Protocol):
         """End an action."""
         ...
 
+    def describe(self) -> None:
+        """Report at the end of a stage."""
+        ...
+
 
 class _ContextTable(dict[str, Context]):
     """Action name → context; a context is made when its action is seen for the first time."""
 
-    def __init__(self, make: Callable[[str], Context]) -> None:
+    def __init__(self, make: Callable[[str], Context], instead: Callable[[str, Exception], Context]) -> None:
         super().__init__()
         self._make = make
+        self._instead = instead
 
     def __missing__(self, action: str) -> Context:
-        context = self[action] = self._make(action)
+        try:
+            context = self[action] = self._make(action)
+        except Exception as error:  # an action of a shape that nobody foresaw must not stop training
+            context = self[action] = self._instead(action, error)
         return context
 
 
@@ -53,8 +66,12 @@ class _Forwarded:
 
     def __enter__(self) -> object:
         theirs = self._inner.profile(self._action)
-        result = theirs.__enter__()
         self._open.append(theirs)
+        try:
+            result = theirs.__enter__()
+        except BaseException:
+            self._open.pop()
+            raise
         self._context.__enter__()
         return result
 
@@ -75,10 +92,11 @@ class ProfilerTap:
         clock: Where time is charged.
         forward: False if ``inner`` does nothing (Lightning's ``PassThroughProfiler``), which saves the call.
         manual: Manual optimization is in use.
-        overridden: Per-batch hooks that the LightningModule or DataModule overrides.
+        overridden: Per-batch hooks in which something happens.
         does_nothing: Whether a callback, given by its state key, leaves a hook as Lightning's empty base class has it;
             such hooks are not timed.
         on_failure: Told when an action's context could not be made; the action is not timed then.
+        on_end: Told when Lightning has the profiler describe itself, which is the last thing that a stage does.
     """
 
     def __init__(
@@ -91,19 +109,22 @@ class ProfilerTap:
         overridden: frozenset[str],
         does_nothing: Callable[[str, str], bool],
         on_failure: Callable[[Exception], None],
+        on_end: Callable[[], None],
     ) -> None:
         self.inner = inner
+        self._on_end = on_end
         self._does_nothing = does_nothing
         self._on_failure = on_failure
         self._clock = clock
         self._forward = forward
         self._manual = manual
         self._overridden = overridden
-        self._region: Region = "train"
+        self._region: Region = "main"
         self._cpu = False
         self._tables: dict[tuple[Region, bool], _ContextTable] = {}
+        self._annotated: dict[tuple[str, int, bool], Context] = {}
         self._shortcuts: dict[tuple[str, Region, bool], Context] = {}
-        self._active = self._table("train", False)
+        self._active = self._table("main", False)
         self.profile: Callable[[str], Context] = self._active.__getitem__
         clock.set_cpu_mode_listener(self._set_cpu_mode)
 
@@ -113,17 +134,28 @@ class ProfilerTap:
         """Begin an action that has no ``with`` block."""
         if self._forward:
             self.inner.start(action_name)
-            self._timed_only(action_name).__enter__()
-        else:
-            self._active[action_name].__enter__()
+        try:
+            context = self._timed_only(action_name) if self._forward else self._active[action_name]
+            context.__enter__()
+        except Exception as error:
+            self._on_failure(error)
 
     def stop(self, action_name: str) -> None:
         """End an action that was begun with :meth:`start`."""
+        try:
+            context = self._timed_only(action_name) if self._forward else self._active[action_name]
+            context.__exit__(None, None, None)
+        except Exception as error:
+            self._on_failure(error)
         if self._forward:
-            self._timed_only(action_name).__exit__(None, None, None)
             self.inner.stop(action_name)
-        else:
-            self._active[action_name].__exit__(None, None, None)
+
+    def describe(self) -> None:
+        """The user's profiler describes itself; then the stage is over."""
+        try:
+            self.inner.describe()
+        finally:
+            self._on_end()
 
     @property
     def _lightning_module(self) -> object:
@@ -152,25 +184,45 @@ class ProfilerTap:
     def enter_region(self, region: Region) -> Region:
         """Let the same actions go to the slots of another loop; returns the region before."""
         before = self._region
-        self._region = region
-        self._activate()
+        try:
+            self._region = region
+            self._activate()
+        except Exception as error:
+            self._on_failure(error)
         return before
 
     def place(self, name: str, phase: Phase) -> Context:
         """A context for a place that Lightning does not name, in the region and mode of now."""
-        key = (name, self._region, self._cpu)
-        found = self._shortcuts.get(key)
+        try:
+            key = (name, self._region, self._cpu)
+            found = self._shortcuts.get(key)
+            if found is None:
+                slot = self._clock.slot(name, phase, self._region)
+                found = self._shortcuts[key] = self._clock.context(slot, cpu=self._cpu)
+            return found
+        except Exception as error:
+            self._on_failure(error)
+            return NULL_CONTEXT
+
+    def annotated(self, name: str) -> Context:
+        """A context for a region of the user's own, inside the slot that is current."""
+        key = (name, self._clock.current_slot(), self._cpu)
+        found = self._annotated.get(key)
         if found is None:
-            slot = self._clock.slot(name, phase, self._region)
-            found = self._shortcuts[key] = self._clock.context(slot, cpu=self._cpu)
+            nested = len(self._annotated) < MAX_ANNOTATED
+            if not nested:
+                key = (OTHER_REGIONS, *key[1:])
+            slot = self._clock.annotated(key[0], nested=nested)
+            found = self._annotated[key] = self._clock.context(slot, cpu=self._cpu)
         return found
 
     def wrap_actions(self, region: Region, wrap: Callable[[str, Context], Context]) -> Callable[[], None]:
-        """Replace the known contexts of a region by wrapped ones for a while.
+        """Replace the known contexts of a region by wrapped ones for a while, those of annotated regions as well.
 
         Args:
             region: Where.
-            wrap: From an action's name and context to the context to use; may return the same.
+            wrap: From an action's name and context to the context to use; may return the same. An annotated region's
+                name begins with ``ANNOTATED``.
 
         Returns:
             A function that takes the wrapping back.
@@ -187,10 +239,16 @@ class ProfilerTap:
             if key[1] == region:
                 self._shortcuts[key] = wrap(key[0], context)
 
+        annotated = dict(self._annotated)
+        for (name, around, cpu), context in annotated.items():
+            if self._clock.slots[around].region == region:
+                self._annotated[name, around, cpu] = wrap(f"{ANNOTATED}{name}", context)
+
         def restore() -> None:
             for table, before in originals:
                 table.update(before)
             self._shortcuts.update(shortcuts)
+            self._annotated.update(annotated)
 
         return restore
 
@@ -207,12 +265,18 @@ class ProfilerTap:
     def _table(self, region: Region, cpu: bool) -> _ContextTable:
         table = self._tables.get((region, cpu))
         if table is None:
-            table = self._tables[region, cpu] = _ContextTable(lambda action: self._make(action, region, cpu))
+            table = self._tables[region, cpu] = _ContextTable(
+                lambda action: self._make(action, region, cpu), self._untimed
+            )
         return table
 
     def _make(self, action: str, region: Region, cpu: bool) -> Context:
         context = self._make_timed(action, region, cpu)
         return _Forwarded(self.inner, action, context) if self._forward else context
+
+    def _untimed(self, action: str, error: Exception) -> Context:
+        self._on_failure(error)
+        return _Forwarded(self.inner, action, NULL_CONTEXT) if self._forward else NULL_CONTEXT
 
     def _timed_only(self, action: str) -> Context:
         """The context without the user's profiler in it, for ``start`` and ``stop``."""
@@ -223,13 +287,6 @@ class ProfilerTap:
         return found
 
     def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
-        try:
-            return self._classified(action, region, cpu)
-        except Exception as error:  # an action of a shape that nobody foresaw must not stop training
-            self._on_failure(error)
-            return NULL_CONTEXT
-
-    def _classified(self, action: str, region: Region, cpu: bool) -> Context:
         how = classify(action, region, manual=self._manual, overridden=self._overridden)
         clock = self._clock
         then = -1 if how.then is None else self._then_slot(how.then, region)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from lightning_gpuprof.errors import GpuProfError
-from lightning_gpuprof.model.journal import CallSites, Conditions, Notice, Sample
+from lightning_gpuprof.model.journal import CallSites, Conditions, DeviceBlock, Notice, Sample
 
-Reading: TypeAlias = Sample | CallSites | Conditions | Notice
+Reading: TypeAlias = Sample | CallSites | Conditions | DeviceBlock | Notice
 """What a sampler may hand over for the journal."""
 
 Sink: TypeAlias = Callable[[Reading], None]

@@ -23,13 +23,18 @@ class RunDelay:
         """For the calling thread; None where the kernel does not tell (no ``CONFIG_SCHED_INFO``, no Linux)."""
         path = proc_root / "self" / "task" / str(threading.get_native_id()) / "schedstat"
         try:
-            found = cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
-        if found.read_ns() < 0:
-            found.close()
-            return None
-        return found
+        try:
+            found = cls(descriptor)
+            if found.read_ns() >= 0:
+                return found
+        except BaseException:
+            os.close(descriptor)
+            raise
+        found.close()
+        return None
 
     def read_ns(self) -> int:
         """Total so far, in ns; -1 if it cannot be read any more."""
@@ -39,6 +44,8 @@ class RunDelay:
             return -1
 
     def close(self) -> None:
-        """Let go of the file."""
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+        """Let go of the file; a second call does nothing."""
+        if self._descriptor >= 0:  # later the number may be somebody else's
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,18 +1,34 @@
-"""Everything that measures during one ``fit``, put together: begins in ``setup``, ends with a folder of raw data."""
+"""Everything that measures during one stage, put together: begins in ``setup``, ends with a folder of raw data."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 import time
 import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuprof.capture import conditions, live_scalars, output_folder, user_hooks
+import torch
+
+from lightning_gpuprof.capture import (
+    annotated_regions,
+    conditions,
+    live_scalars,
+    nvtx_ranges,
+    output_folder,
+    run_end,
+    user_hooks,
+)
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
+from lightning_gpuprof.capture.device_events import backend_for
+from lightning_gpuprof.capture.device_spans import DeviceSpans, EventBackend
+from lightning_gpuprof.capture.device_steps import DeviceSpanSampler, DeviceSteps
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.host import HostSampler
 from lightning_gpuprof.capture.journal_writer import JournalWriter
@@ -21,7 +37,7 @@ from lightning_gpuprof.capture.nvml import NvmlSampler
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.recorder import Recorder, Sampler
 from lightning_gpuprof.capture.run_delay import RunDelay
-from lightning_gpuprof.capture.step_clock import NEVER, StepClock
+from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import (
@@ -33,42 +49,73 @@ from lightning_gpuprof.model.journal import (
     Record,
     Sample,
 )
+from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+FINISHED = "finished"
+"""Status of a stage that came to its own end."""
+
+MAX_RECENT_STEPS = 1024
+"""Live values are means over at most so many steps."""
+
+_LOADERS: dict[Stage, str] = {
+    "fit": "train_dataloader",
+    "validate": "val_dataloaders",
+    "test": "test_dataloaders",
+    "predict": "predict_dataloaders",
+}
+"""Attribute of the trainer that holds the loaders of a stage."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class FitEntry:
-    """When ``fit`` was entered, on the run's clock and on the calendar."""
+class Entry:
+    """When ``fit`` or another stage was entered, on the run's clock and on the calendar."""
 
     perf_ns: int
     epoch_ns: int
 
     @classmethod
-    def now(cls) -> FitEntry:
+    def now(cls) -> Entry:
         """This moment."""
         return cls(perf_ns=time.perf_counter_ns(), epoch_ns=time.time_ns())
 
 
 class Session:
-    """One ``fit`` under measurement.
+    """One stage under measurement: a call of ``fit``, ``validate``, ``test`` or ``predict``.
 
     Args:
         trainer: The trainer, in its ``setup``.
         module: The model.
+        stage: Which call.
         options: Checked options.
-        entry: When ``fit`` was entered.
+        entry: When it was entered.
         version: Version of this package, for the journal's header.
+        on_end: Called when Lightning has done everything else; the caller finishes then.
+        events: Gives timed events of the trainer's device, or None where there are none.
+        ranges: Makes NVTX ranges.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
     """
 
     def __init__(
-        self, trainer: Any, module: pl.LightningModule, options: Options, entry: FitEntry, version: str
+        self,
+        trainer: Any,
+        module: pl.LightningModule,
+        stage: Stage,
+        options: Options,
+        entry: Entry,
+        version: str,
+        on_end: Callable[[], None],
+        events: Callable[[Any], EventBackend[Any] | None] = backend_for,
+        ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
     ) -> None:
         self._trainer: Any = trainer
+        self._events = events
+        self._device: DeviceSteps[Any] | None = None
+        self.stage = stage
         self._options = options
         self._entry = entry
         self.notices: list[Notice] = []
@@ -76,45 +123,100 @@ class Session:
         self._writer: JournalWriter | None = None
         self._rank = trainer.global_rank
 
+        self._log_wake = NEVER
+        self._log_every = 0
+        self._samples_per_step: int | None = None
+        self._recent: deque[ClosedStep] = deque()
+        self._latest: dict[str, Sample] = {}
+        self._recorder: Recorder | None = None
+        self._open = True
+        self._steps_began: tuple[float, float] | None = None
+        self._steps_ended = False
+        self._waited_s = 0.0
+        self._steps_off = False
+        self._run_delay: RunDelay | None = None
+        self._opened: list[Callable[[], object]] = [self._close_run_delay]
+        try:
+            self._begin(module, version, on_end, ranges)
+        except BaseException:
+            self._open = False
+            for close in reversed(self._opened):
+                with contextlib.suppress(Exception):
+                    close()
+            raise
+
+    def _begin(
+        self,
+        module: pl.LightningModule,
+        version: str,
+        on_end: Callable[[], None],
+        ranges: Callable[[], nvtx_ranges.RangeBackend],
+    ) -> None:
+        trainer, stage, options, entry = self._trainer, self.stage, self._options, self._entry
         self._run_delay = RunDelay.of_this_thread()
         self.clock = StepClock(
             start_ns=entry.perf_ns, delay_now=self._run_delay.read_ns if self._run_delay is not None else None
         )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
-        self._log_wake = NEVER
-        self._log_every = 0
-        self._samples_per_step: int | None = None
-        self._latest: dict[str, Sample] = {}
-        self._recorder: Recorder | None = None
-        self._open = True
-        self._training_began: tuple[float, float] | None = None
-
         inner = self._trainer.profiler
+        manual = not module.automatic_optimization
+        overridden = user_hooks.overridden_hooks(trainer, module)
         self.tap = ProfilerTap(
             inner,
             self.clock,
             forward=not user_hooks.profiles_nothing(inner),
-            manual=not module.automatic_optimization,
-            overridden=user_hooks.overridden_hooks(trainer, module),
+            manual=manual,
+            overridden=overridden,
             does_nothing=lambda key, hook: user_hooks.does_nothing(trainer, key, hook),
             on_failure=lambda error: self._switch_off("actions", error),
+            on_end=on_end,
+        )
+        self._ranges: nvtx_ranges.NvtxRanges | None = None
+        if nvtx_ranges.wanted(options.nvtx, os.environ):
+            self._ranges = nvtx_ranges.NvtxRanges(
+                ranges(),
+                manual=manual,
+                overridden=overridden,
+                wrap_actions=self.tap.wrap_actions,
+                on_failure=lambda error: self._switch_off("nvtx", error),
+            )
+        self._annotations = annotated_regions.Recording(
+            self.tap.annotated,
+            on_failure=lambda error: self._switch_off("annotated regions", error),
+            is_compiling=torch.compiler.is_compiling,
         )
         self._edges = LoopEdges(
             trainer,
+            stage,
             self.clock,
             self.tap,
-            on_epoch_end=lambda: self._windows.epoch_ended(),
+            on_run=lambda: self._windows.hear_signals(),
+            on_start=lambda: self._evaluation_starts(module),
+            on_validation=lambda: self._windows.validation_begins(),
+            on_epoch_end=self._epoch_ended,
             on_exception=self._give_back,
             on_failure=self._steps_failed,
         )
-        self.folder, file, problem = output_folder.create(self._wanted_folder(), self._rank)
-        self._writer = JournalWriter(file, self.clock, header=self._header(version), on_failure=self._journal_failed)
+        header = self._header(version)
+        self.folder, file, problem = output_folder.create(
+            self._wanted_folder(), self._rank, output_folder.key_of_run(os.environ, trainer.world_size)
+        )
+        self._opened.append(file.close)
+        self._writer = JournalWriter(
+            file,
+            self.clock,
+            header=header,
+            on_failure=self._journal_failed,
+            on_steps=lambda steps: self._windows.watch(steps),
+        )
+        self._opened.append(self._writer.close)
         if problem:
             self.fence.tell("dirpath", problem)
         self._windows = WindowRecording(
             options,
             folder=self.folder,
             rank=self._rank,
+            world_size=trainer.world_size,
             clock=self.clock,
             tap=self.tap,
             fence=self.fence,
@@ -122,40 +224,51 @@ class Session:
         )
         self._writer.start()
         # From here on the trainer is touched.
-        try:
-            self._trainer.profiler = self.tap
-            missing = self._edges.attach()
-        except Exception:
-            self._give_back()
-            self._writer.close()
-            raise
+        self._opened.append(self._give_back)
+        self.clock.set_failure_listener(self._steps_failed)
+        self._trainer.profiler = self.tap
+        self._annotations.begin()
+        missing = self._edges.attach()
         if missing:
             self.fence.tell("steps", f"this version of Lightning has no {', '.join(missing)}")
 
     # Hooks of the fit -----------------------------------------------------------------------------------------------
 
-    def training_starts(self, module: pl.LightningModule) -> None:
+    def steps_start(self, module: pl.LightningModule) -> None:
         """Counters are restored and loaders are there: read the conditions, start samplers, plan windows."""
         trainer = self._trainer
+        fitting = self.stage == "fit"
         with self.fence.around("conditions"):
-            found = conditions.collect(trainer, module)
+            found = conditions.collect(trainer, module, getattr(trainer, _LOADERS[self.stage]))
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
                 self._samples_per_step = batch_size * int(trainer.world_size)
             self._post(Conditions(values=found))
+        with self.fence.around("device spans"):
+            self._device = self._device_steps()
         with self.fence.around("samplers"):
             self._start_samplers()
-        global_step = trainer.global_step
-        self.clock.begin_training(trainer.fit_loop.epoch_loop.total_batch_idx, global_step)
-        windows_wake = self._windows.begin(global_step)
-        if trainer.loggers and trainer.is_global_zero:
+        batch_before, global_step = -1, 0
+        if fitting:
+            batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
+        self.clock.begin_training(batch_before, global_step)
+        windows_wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
+        if fitting and trainer.loggers and trainer.is_global_zero:
             self._log_every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
             self._log_wake = 0 if self._log_every else NEVER
-        self.clock.listen(self._at_boundary, min(windows_wake, self._log_wake))
-        self._training_began = time.perf_counter(), time.process_time()
+            if self._log_every:
+                self._recent = self.clock.keep_recent(MAX_RECENT_STEPS)
+        self.clock.listen(self._at_boundary, 0 if self._ranges is not None else min(windows_wake, self._log_wake))
+        self._steps_began = time.perf_counter(), time.process_time()
 
-    def training_ends(self) -> None:
-        """The last epoch is over; what follows is teardown."""
+    def steps_end(self) -> None:
+        """The last step is over; what follows is teardown. Safe to call twice."""
+        if self._steps_ended:
+            return
+        self._steps_ended = True
+        self._end_of_step()
+        if self._device is not None:
+            self._device.close()
         self.clock.open_segment("teardown")
         self._note_process_cpus()
         self._windows.end("finished")
@@ -163,34 +276,73 @@ class Session:
             with self.fence.around("scalars"):
                 self._log(self._trainer.global_step)
 
+    def belongs_to(self, trainer: object) -> bool:
+        """Whether it measures this trainer."""
+        return self._trainer is trainer
+
+    @property
+    def hears_of_the_end(self) -> bool:
+        """Whether Lightning will tell the tap that the stage is over; not if somebody put another in its place."""
+        return self._open and self._trainer.profiler is self.tap
+
+    def settle(self, timeout_s: float) -> None:
+        """Have everything measured so far in the folder, for a report before the end; traces are waited for."""
+        self.steps_end()
+        self._stop_samplers()
+        self.wait_for_traces(timeout_s)
+        with self.fence.around("journal"):
+            if self._writer is not None:
+                self.clock.open_segment("teardown")
+                self._post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
+                self._writer.sync()
+
     def finish(self, status: str) -> None:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
         if not self._open:
             return
         self._open = False
+        last: list[Footer] = []
+        with self.fence.around("device spans"):
+            if self._device is not None:
+                self._device.close()
         self._windows.end(status)
         self._give_back()
-        end_ns = time.perf_counter_ns()
         with self.fence.around("steps"):
             self.clock.listen(None, NEVER)
             self._note_process_cpus()
             self.clock.open_segment(None)
-            end_ns = time.perf_counter_ns()
+            last = [self._footer(status)]
+        self._stop_samplers()
+        with self.fence.around("journal"):
+            for footer in last:
+                footer.overhead = self._overhead()
+        self._close_files(last)
+
+    def give_up(self) -> None:
+        """After a failure on the way: nothing of ours stays. Never raises."""
+        with self.fence.around("the end"):
+            self.finish("abandoned")
+        self._give_back()
+        self._stop_samplers()
+        self._close_files()
+
+    def _close_files(self, last: Sequence[Record] = ()) -> None:
+        for _ in range(2):  # what failed once is tried once more
+            with self.fence.around("journal"):
+                if self._writer is not None:
+                    self._writer.close(last)
+            with self.fence.around("run delay"):
+                self._close_run_delay()
+
+    def _close_run_delay(self) -> None:
         if self._run_delay is not None:
             self._run_delay.close()
-        with self.fence.around("samplers"):
-            if self._recorder is not None:
-                self._recorder.stop()
-        with self.fence.around("journal"):
-            if self._writer is not None:
-                global_step = self.clock.counters()[1]
-                self._writer.close(
-                    [Footer(end_ns=end_ns, status=status, overhead=self._overhead(), global_step=global_step)]
-                )
 
     def wait_for_traces(self, timeout_s: float) -> None:
-        """Wait until the windows are compressed and analysed, at most so long."""
-        self._windows.wait(timeout_s)
+        """Wait until the windows are compressed and analysed, at most so long in all calls together."""
+        begin = time.monotonic()
+        self._windows.wait(max(0.0, timeout_s - self._waited_s))
+        self._waited_s += time.monotonic() - begin
 
     def _give_back(self) -> None:
         """The loops and the profiler of the trainer are its own again.
@@ -198,41 +350,84 @@ class Session:
         Also when ``fit`` is left by an exception: another callback's ``on_exception`` may keep ours from being called.
         """
         self._windows.unwatch()
-        self._edges.detach()
+        self._detach()
+
+    def _detach(self) -> None:
+        # Twice, and each by itself: what failed once in the middle is tried once more.
+        for end in 2 * (self._put_profiler_back, self._edges.detach, self._annotations.end):
+            with self.fence.around("giving the trainer back"):
+                end()
+
+    def _put_profiler_back(self) -> None:
         if self._trainer.profiler is self.tap:
             self._trainer.profiler = self.tap.inner
 
     def _steps_failed(self, error: Exception) -> None:
+        """An edge failed, perhaps in the middle of an action: none is tried again."""
+        if self._steps_off:
+            return
+        self._steps_off = True
         self._switch_off("steps", error)
-        with self.fence.around("steps: closing"):
-            self.clock.open_segment("unmeasured")
+        self._detach()
+        for end in (
+            self._end_of_step,
+            lambda: self._windows.end("steps are not measured any more"),
+            lambda: self.clock.listen(None, NEVER),
+            lambda: self.clock.open_segment("unmeasured"),
+        ):
+            with self.fence.around("steps: closing"):
+                end()
 
     # ----------------------------------------------------------------------------------------------------------------
 
     def _note_process_cpus(self) -> None:
         """CPUs that this process kept busy during training, for runs too short to be sampled."""
-        begin, self._training_began = self._training_began, None
+        begin, self._steps_began = self._steps_began, None
         if begin is not None:
             wall_s = time.perf_counter() - begin[0]
             cpus = (time.process_time() - begin[1]) / wall_s if wall_s > 0 else None
             now_ns = time.perf_counter_ns()
             self._post(Sample(source="host", subject="training", t_ns=now_ns, values={"process_cpus": cpus}))
 
+    def _evaluation_starts(self, module: pl.LightningModule) -> None:
+        with self.fence.around("start of the steps"):
+            self.steps_start(module)
+
+    def _end_of_step(self) -> None:
+        if self._device is not None:
+            self._device.end_epoch()
+        if self._ranges is not None:
+            self._ranges.end_step()
+
+    def _epoch_ended(self) -> None:
+        self._end_of_step()
+        self._windows.epoch_ended()
+        if self.stage != "fit":  # there is only one
+            with self.fence.around("end of the steps"):
+                self.steps_end()
+
     def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
+        device, ranges = self._device, self._ranges
+        if device is not None:
+            device.end_step()
         windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
         if global_step >= self._log_wake:
             with self.fence.around("scalars"):
                 self._log_wake = self._log(global_step)
             if self.fence.failed("scalars"):
                 self._log_wake = NEVER
-        return min(windows_wake, self._log_wake)
+        if ranges is not None:
+            ranges.begin_step(batch)
+        if device is not None and not self._windows.tracing and device.begin_step(batch):
+            return 0
+        return min(windows_wake, self._log_wake) if ranges is None else 0
 
     def _log(self, global_step: int) -> int:
         """Log if the trainer has just logged; returns the optimizer step from which on to look again."""
         stepped = self._edges.batches_that_stepped
         to_go = self._log_every - stepped % self._log_every
         if stepped and to_go == self._log_every:
-            recent = self.clock.recent
+            recent = self._recent
             steps = [recent.popleft() for _ in range(len(recent))]
             scalars = live_scalars.step_scalars(steps, self.clock.slots, self._samples_per_step)
             if scalars:
@@ -242,11 +437,20 @@ class Session:
         # With manual optimization several or no optimizer steps go into a batch: look at every one.
         return global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
 
+    def _device_steps(self) -> DeviceSteps[Any] | None:
+        backend = self._events(self._trainer.strategy.root_device)
+        if backend is None:
+            return None
+        spans = DeviceSpans(backend, on_failure=lambda error: self._switch_off("device spans", error))
+        return DeviceSteps(spans, self.clock, lambda wrap: self.tap.wrap_actions("main", wrap))
+
     def _start_samplers(self) -> None:
         options = self._options
         samplers: list[Sampler] = [
             CallSiteSampler(thread_id=threading.get_ident(), current_slot=self.clock.current_slot)
         ]
+        if self._device is not None:
+            samplers.append(DeviceSpanSampler(self._device.spans, self.clock.wake))
         if options.nvml is not None:
             samplers.append(
                 NvmlSampler(
@@ -269,20 +473,22 @@ class Session:
 
     def _wanted_folder(self) -> Path:
         options = self._options
+        suffix = "" if self.stage == "fit" else f"-{self.stage}"
         if options.dirpath is not None:
-            return output_folder.expand(options.dirpath)
+            wanted = output_folder.expand(options.dirpath)
+            return wanted.with_name(wanted.name + suffix)
         # Lightning has just told its own profiler the log folder; asking `trainer.log_dir` is a collective.
         known = getattr(self._trainer.profiler, "dirpath", None)
         if known is None:
             known = self._trainer.log_dir if self._trainer.world_size == 1 else self._trainer.default_root_dir
-        return Path(known or self._trainer.default_root_dir) / "gpuprof"
+        return Path(known or self._trainer.default_root_dir) / f"gpuprof{suffix}"
 
     def _header(self, version: str) -> Header:
         return Header(
             version=JOURNAL_VERSION,
             gpuprof=version,
             run_id=uuid.uuid4().hex[:12],
-            stage="fit",
+            stage=self.stage,
             rank=self._rank,
             world_size=self._trainer.world_size,
             host=socket.gethostname(),
@@ -297,6 +503,16 @@ class Session:
             "journal_cpu_s": self._writer.cpu_s if self._writer is not None else 0.0,
             "samplers_cpu_s": self._recorder.cpu_s if self._recorder is not None else 0.0,
         }
+
+    def _footer(self, status: str) -> Footer:
+        global_step = self.clock.counters()[1]
+        now_ns = time.perf_counter_ns()
+        return Footer(end_ns=now_ns, status=status, overhead=self._overhead(), global_step=global_step)
+
+    def _stop_samplers(self) -> None:
+        with self.fence.around("samplers"):
+            if self._recorder is not None:
+                self._recorder.stop()
 
     def _switch_off(self, part: str, error: Exception) -> None:
         self.fence.tell(part, f"switched off after {type(error).__name__}: {error}")

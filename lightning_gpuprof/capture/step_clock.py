@@ -4,8 +4,9 @@ Flow: action edges call :meth:`Timed.__enter__` / ``__exit__``; each edge charge
 slot that was current (exclusive accounting on a stack). At a boundary the charges so far become a step or a segment
 and go to ``closed``, a queue that the journal's thread empties.
 
-Why closures: an edge runs about fifty times a step. State in closure cells costs half of what attributes do, and one
-small class per slot lets ``with`` find the functions without binding arguments.
+Why closures: an edge runs about twenty times a step. State in closure cells costs half of what attributes do. All slots
+share one class per kind of context: an edge between two pieces of a model's work finds the caches cold, so that what
+counts is how much memory it touches.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, Slot
 from lightning_gpuprof.model.phases import Phase, Region, SegmentKind
@@ -30,6 +33,13 @@ def _new_context(enter: Callable[..., object], leave: Callable[..., object]) -> 
     context: Context = kind()
     return context
 
+
+def _reraise(error: Exception) -> None:
+    raise error
+
+
+_new_step = tuple.__new__
+"""Makes a named tuple without the Python frame of its class."""
 
 NULL_CONTEXT = _new_context(staticmethod(_ANYTHING), staticmethod(_ANYTHING))
 """For actions that are not timed: one shared object, no Python frame."""
@@ -70,6 +80,12 @@ class BoundaryListener(Protocol):
 
 NEVER = 1 << 62
 
+CPU_SAMPLES_PER_AGE = 10_000
+"""In a long run CPU time is read once in this part of its age, so that its samples stay few beside its steps."""
+
+SEPARATOR = " > "
+"""Between the names of annotated regions that lie in one another."""
+
 
 class StepClock:
     """Exclusive accounting of one fit. All methods but ``take`` belong to the training thread.
@@ -95,14 +111,13 @@ class StepClock:
     ) -> None:
         self.closed: deque[ClosedStep | ClosedSegment] = deque()
         """Finished steps and segments in order; whoever takes one removes it."""
-        self.recent: deque[ClosedStep] = deque(maxlen=1024)
-        """The last finished steps, for live values."""
         self.slots: list[Slot] = []
-        self._slot_ids: dict[tuple[str, Phase, Region, str, str], int] = {}
+        self._slot_ids: dict[tuple[str, ...], int] = {}
         self._now = now
         self._cpu_now = cpu_now
 
         stack: list[int] = []
+        push, pop = stack.append, stack.pop
         acc: list[int] = []
         cpu_acc: list[int] = []
         begin = now() if start_ns is None else start_ns
@@ -120,96 +135,141 @@ class StepClock:
         cpu_on = False
         cpu_due = begin
         wake_at = NEVER
+        poked = False
         listener: BoundaryListener | None = None
         on_cpu_mode: Callable[[bool], object] = _ANYTHING
+        on_failure: Callable[[Exception], object] = _reraise
         closed_append = self.closed.append
-        recent_append = self.recent.append
+        recent: deque[ClosedStep] | None = None
         base_depth = 0
 
-        def timed(slot: int, then: int, counts: bool) -> Context:
-            def enter(_: object) -> None:
-                nonlocal last, cur
-                t = now()
-                acc[cur] += t - last
-                last = t
-                stack.append(cur)
-                cur = slot
+        class Timed:
+            """Charges its inside to ``slot``."""
 
-            def leave(_: object, *exc: object) -> None:
-                nonlocal last, cur
-                t = now()
-                acc[cur] += t - last
-                last = t
-                cur = stack.pop() if stack else 0
+            __slots__ = ("slot",)
 
-            def leave_then(_: object, *exc: object) -> None:
-                nonlocal last, cur
-                t = now()
-                acc[cur] += t - last
-                last = t
-                if stack:
-                    stack.pop()
-                cur = then
+            def __init__(self, slot: int) -> None:
+                self.slot = slot
 
-            def leave_count(_: object, *exc: object) -> None:
+            # Lightning calls an edge directly: it must not raise, and a `try` costs nothing until then.
+            def __enter__(self) -> None:
+                nonlocal last, cur
+                try:
+                    t = now()
+                    acc[cur] += t - last
+                    last = t
+                    push(cur)
+                    cur = self.slot
+                except Exception as error:
+                    on_failure(error)
+
+            def __exit__(self, *exc: object) -> None:
+                nonlocal last, cur
+                try:
+                    t = now()
+                    acc[cur] += t - last
+                    last = t
+                    cur = pop() if stack else 0
+                except Exception as error:
+                    on_failure(error)
+
+        class TimedThen(Timed):
+            """What follows on the same level goes to ``then``."""
+
+            __slots__ = ("then",)
+
+            def __init__(self, slot: int, then: int) -> None:
+                self.slot = slot
+                self.then = then
+
+            def __exit__(self, *exc: object) -> None:
+                nonlocal last, cur
+                try:
+                    t = now()
+                    acc[cur] += t - last
+                    last = t
+                    if stack:
+                        pop()
+                    cur = self.then
+                except Exception as error:
+                    on_failure(error)
+
+        class TimedCount(Timed):
+            """Its end completes an optimizer step."""
+
+            __slots__ = ()
+
+            def __exit__(self, *exc: object) -> None:
                 nonlocal last, cur, global_step
-                t = now()
-                acc[cur] += t - last
-                last = t
-                cur = stack.pop() if stack else 0
-                global_step += 1
+                try:
+                    t = now()
+                    acc[cur] += t - last
+                    last = t
+                    cur = pop() if stack else 0
+                    if not exc or exc[0] is None:
+                        global_step += 1
+                except Exception as error:
+                    on_failure(error)
 
+        def timed(slot: int, then: int, counts: bool) -> Context:
             if counts:
-                return _new_context(enter, leave_count)
-            return _new_context(enter, leave if then < 0 else leave_then)
+                return TimedCount(slot)
+            return Timed(slot) if then < 0 else TimedThen(slot, then)
+
+        def charge_cpu() -> None:
+            """An edge of a sampled step; one in fifty, so that a frame more does not matter."""
+            nonlocal last, cpu_last
+            t = now()
+            c = cpu_now()
+            acc[cur] += t - last
+            cpu_acc[cur] += c - cpu_last
+            last = t
+            cpu_last = c
 
         def timed_cpu(slot: int, then: int, counts: bool) -> Context:
             def enter(_: object) -> None:
-                nonlocal last, cpu_last, cur
-                t = now()
-                c = cpu_now()
-                acc[cur] += t - last
-                cpu_acc[cur] += c - cpu_last
-                last = t
-                cpu_last = c
-                stack.append(cur)
-                cur = slot
+                nonlocal cur
+                try:
+                    charge_cpu()
+                    push(cur)
+                    cur = slot
+                except Exception as error:
+                    on_failure(error)
 
             def leave(_: object, *exc: object) -> None:
-                nonlocal last, cpu_last, cur, global_step
-                t = now()
-                c = cpu_now()
-                acc[cur] += t - last
-                cpu_acc[cur] += c - cpu_last
-                last = t
-                cpu_last = c
-                below = stack.pop() if stack else 0
-                cur = below if then < 0 else then
-                if counts:
-                    global_step += 1
+                nonlocal cur, global_step
+                try:
+                    charge_cpu()
+                    below = pop() if stack else 0
+                    cur = below if then < 0 else then
+                    if counts and (not exc or exc[0] is None):
+                        global_step += 1
+                except Exception as error:
+                    on_failure(error)
 
             return _new_context(enter, leave)
 
         def marker(then: int) -> Context:
             def enter(_: object) -> None:
                 nonlocal last, cur
-                t = now()
-                acc[cur] += t - last
-                last = t
-                cur = then
+                try:
+                    t = now()
+                    acc[cur] += t - last
+                    last = t
+                    cur = then
+                except Exception as error:
+                    on_failure(error)
 
             return _new_context(enter, staticmethod(_ANYTHING))
 
         def marker_cpu(then: int) -> Context:
             def enter(_: object) -> None:
-                nonlocal last, cpu_last, cur
-                t = now()
-                c = cpu_now()
-                acc[cur] += t - last
-                cpu_acc[cur] += c - cpu_last
-                last = t
-                cpu_last = c
-                cur = then
+                nonlocal cur
+                try:
+                    charge_cpu()
+                    cur = then
+                except Exception as error:
+                    on_failure(error)
 
             return _new_context(enter, staticmethod(_ANYTHING))
 
@@ -229,7 +289,8 @@ class StepClock:
                         delay = delay_last - delay_first
                 step = ClosedStep(batch, opened, t, step_global, epoch, flags | extra_flags, acc, cpu, delay)
                 closed_append(step)
-                recent_append(step)
+                if recent is not None:
+                    recent.append(step)
             elif kind is not None:
                 closed_append(ClosedSegment(kind, opened, t, epoch, acc))
             acc = [0] * len(acc)
@@ -237,12 +298,23 @@ class StepClock:
 
         def begin_step() -> None:
             nonlocal kind, batch, step_global, flags, cpu_on, cpu_due, cpu_acc, cpu_last, wake_at, cur, last
-            nonlocal delay_first
+            nonlocal delay_first, poked, opened, acc
             if not training:  # a tuner's trial before the training proper
                 return
             t = now()
-            first = kind != "step"
-            close(t, 0)
+            if kind == "step" and not flags & CPU_SAMPLED:  # `close` for nearly all steps, at half its price
+                first = False
+                acc[cur] += t - last
+                last = t
+                step = _new_step(ClosedStep, (batch, opened, t, step_global, epoch, flags, acc, None, -1))
+                closed_append(step)
+                if recent is not None:
+                    recent.append(step)
+                acc = [0] * len(acc)
+                opened = t
+            else:
+                first = kind != "step"
+                close(t, 0)
             if stack and len(stack) != base_depth:
                 del stack[base_depth:]
             kind = "step"
@@ -251,13 +323,16 @@ class StepClock:
             flags = FIRST_OF_EPOCH if first else 0
             before = standing_flags
             if global_step >= wake_at and listener is not None:
+                poked = False
                 wake_at = listener(batch, global_step, t)
+                if poked:  # from another thread, meanwhile
+                    wake_at = 0
                 after = now()
                 acc[own_slot] += after - last
                 last = after
             flags |= before | standing_flags
             if t >= cpu_due:
-                cpu_due = t + cpu_every_ns
+                cpu_due = t + max(cpu_every_ns, (t - begin) // CPU_SAMPLES_PER_AGE)
                 flags |= CPU_SAMPLED
                 cpu_acc = [0] * len(acc)
                 if not cpu_on:
@@ -294,6 +369,11 @@ class StepClock:
                 kind = "epoch_gap"
             leave_cpu_mode()
 
+        def count() -> None:
+            """A step of a loop without optimizer is completed."""
+            nonlocal global_step
+            global_step += 1
+
         def leave_cpu_mode() -> None:
             nonlocal cpu_on, flags
             flags = 0
@@ -325,6 +405,23 @@ class StepClock:
             listener = to
             wake_at = at if to is not None else NEVER
 
+        def wake() -> None:
+            """Have the listener called at the next boundary; callable from any thread."""
+            nonlocal poked, wake_at
+            poked = True
+            wake_at = 0
+
+        def set_optimizer_steps(value: int) -> None:
+            """Optimizer steps completed by now, by the trainer's count."""
+            nonlocal global_step
+            global_step = value
+
+        def keep_recent(steps: int) -> deque[ClosedStep]:
+            """The last so many finished steps, from now on; whoever reads one may remove it."""
+            nonlocal recent
+            recent = deque(maxlen=steps)
+            return recent
+
         def set_standing_flags(value: int) -> None:
             """Flags of this and all later steps, until set anew."""
             nonlocal standing_flags
@@ -333,6 +430,11 @@ class StepClock:
         def set_cpu_mode_listener(function: Callable[[bool], None]) -> None:
             nonlocal on_cpu_mode
             on_cpu_mode = function
+
+        def set_failure_listener(function: Callable[[Exception], None]) -> None:
+            """Told when an edge fails, which is not raised then."""
+            nonlocal on_failure
+            on_failure = function
 
         def current() -> int:
             return cur
@@ -351,11 +453,16 @@ class StepClock:
         self.abort_step = abort_step
         self.begin_epoch = begin_epoch
         self.end_epoch = end_epoch
+        self.count = count
         self.begin_training = begin_training
         self.open_segment = open_segment
         self.listen = listen
+        self.wake = wake
+        self.keep_recent = keep_recent
+        self.set_optimizer_steps = set_optimizer_steps
         self.set_standing_flags = set_standing_flags
         self.set_cpu_mode_listener = set_cpu_mode_listener
+        self.set_failure_listener = set_failure_listener
         self.current_slot = current
         self.counters: Callable[[], tuple[int, int]] = lambda: (batch, global_step)
 
@@ -363,14 +470,28 @@ class StepClock:
         loop_slot = self.loop_slot = self.slot("loop", "loop")
         own_slot = self.own_slot = self.slot("profiler", "callbacks", callback="GpuProfiler", hook="step boundary")
 
-    def slot(self, action: str, phase: Phase, region: Region = "train", *, callback: str = "", hook: str = "") -> int:
+    def slot(self, action: str, phase: Phase, region: Region = "main", *, callback: str = "", hook: str = "") -> int:
         """The id of a slot, made at its first use."""
-        key = (action, phase, region, callback, hook)
+        return self._slot(Slot(id=-1, action=action, phase=phase, region=region, callback=callback, hook=hook))
+
+    def annotated(self, name: str, *, nested: bool = True) -> int:
+        """The id of the slot for a region of the user's own inside the slot that is current.
+
+        Args:
+            name: Of the region.
+            nested: Put the names of the regions around it before its own.
+        """
+        around = self.slots[self.current_slot()]
+        path = f"{around.annotation}{SEPARATOR}{name}" if nested and around.annotation else name
+        return self._slot(msgspec.structs.replace(around, id=-1, annotation=path))
+
+    def _slot(self, wanted: Slot) -> int:
+        key = (wanted.action, wanted.phase, wanted.region, wanted.callback, wanted.hook, wanted.annotation)
         found = self._slot_ids.get(key)
         if found is None:
             found = self._slot_ids[key] = len(self.slots)
             self._grow()
-            self.slots.append(Slot(id=found, action=action, phase=phase, region=region, callback=callback, hook=hook))
+            self.slots.append(msgspec.structs.replace(wanted, id=found))
         return found
 
     def context(self, slot: int, *, then: int = -1, counts: bool = False, cpu: bool = False) -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -11,9 +12,12 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from lightning_gpuprof.capture.actions import FETCH
+from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
+from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.model.config import TraceConfig
+
+FETCH_ENDS = tuple(FETCHES)
 
 FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
 """TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: the one
@@ -29,8 +33,8 @@ def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
     """
     if any(kind.__name__ == "PyTorchProfiler" for kind in type(trainer_profiler).__mro__):
         return "the trainer's PyTorchProfiler"
-    if "NSYS_PROFILING_SESSION_ID" in environ:
-        return "Nsight Systems"
+    if tool := active_tool(environ):
+        return tool
     if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
         return "a torch profiler that is already running"
     return ""
@@ -56,12 +60,43 @@ class _FetchRange:
         self._range: AbstractContextManager[Any] = fast(FETCH_RANGE) if fast else record_function(FETCH_RANGE)
 
     def __enter__(self) -> object:
-        self._range.__enter__()
+        with contextlib.suppress(Exception):  # a range less in the trace
+            self._range.__enter__()
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        self._range.__exit__(None, None, None)
+        with contextlib.suppress(Exception):
+            self._range.__exit__(None, None, None)
+
+
+class _AnnotatedRange:
+    """A region of the user's own as a range of its name; may be nested in itself."""
+
+    def __init__(self, name: str, context: Context) -> None:
+        self._name = name
+        self._context = context
+        self._open: list[record_function] = []
+
+    def __enter__(self) -> object:
+        with contextlib.suppress(Exception):  # a range less in the trace
+            named = record_function(self._name)
+            named.__enter__()  # type: ignore[no-untyped-call]
+            self._open.append(named)
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        self._context.__exit__(None, None, None)
+        with contextlib.suppress(Exception):
+            self._open.pop().__exit__(None, None, None)
+
+
+def _with_range(action: str, context: Context) -> Context:
+    if action.endswith(FETCH_ENDS):
+        return _FetchRange(context)
+    if action.startswith(ANNOTATED):
+        return _AnnotatedRange(action.removeprefix(ANNOTATED), context)
+    return context
 
 
 class TorchTracer:
@@ -89,6 +124,7 @@ class TorchTracer:
         self._profiler: Any = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
+        self._starting = False
         self._recording = False
 
     def prepare(self) -> None:
@@ -105,7 +141,7 @@ class TorchTracer:
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             activities.append(ProfilerActivity.CUDA)
         # The documented low-level profiler: `profile` itself starts on a schedule of its own.
-        self._profiler = torch.profiler._KinetoProfile(  # type: ignore[attr-defined]
+        profiler = torch.profiler._KinetoProfile(  # type: ignore[attr-defined]
             activities=activities,
             record_shapes=config.record_shapes,
             with_stack=config.with_stack,
@@ -113,16 +149,16 @@ class TorchTracer:
             experimental_config=None if config.with_stack else _trace_only(),
         )
         with self._preparing():
-            self._profiler.prepare_trace()
+            profiler.prepare_trace()
+            self._profiler = profiler  # one that could not be prepared is not to be stopped: that crashes the process
 
     def start(self, batch: int) -> None:
         """Begin to keep, with the step of this batch."""
         assert self._profiler is not None
+        self._starting = True
         self._profiler.start_trace()
         self._recording = True
-        self._unwrap = self._wrap_actions(
-            lambda action, context: _FetchRange(context) if action.endswith(FETCH) else context
-        )
+        self._unwrap = self._wrap_actions(_with_range)
         self._enter_step(batch)
 
     def next_step(self, batch: int) -> None:
@@ -130,31 +166,32 @@ class TorchTracer:
         self._leave_step()
         self._enter_step(batch)
 
-    def end_step(self) -> None:
-        """End the range of a step that no other follows at once."""
-        self._leave_step()
-
     def stop(self, keep: bool) -> Path | None:
-        """End the trace and write it if it is kept.
+        """End the trace and write it if it is kept; nothing if there is none.
+
+        What fails on the way may be called again.
 
         Raises:
             OSError: The file cannot be written.
         """
-        profiler, self._profiler = self._profiler, None
+        profiler = self._profiler
         self._leave_step()
         if self._unwrap is not None:
             self._unwrap()
             self._unwrap = None
         if profiler is None:
             return None
-        if not self._recording:
-            # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
-            profiler.start_trace()
-        recorded, self._recording = self._recording, False
-        if recorded and not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        enabled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+        if self._recording and not enabled():
             # Stopping a session that is no longer ours crashes the process.
+            self._profiler, self._starting, self._recording = None, False, False
             raise RuntimeError("another profiler took over in the middle of the window")
+        if not self._recording and not (self._starting and enabled()):
+            # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
+            self._starting = True
+            profiler.start_trace()
         profiler.stop_trace()
+        self._profiler, self._starting, self._recording = None, False, False
         if not keep:
             return None
         path = self._new_path()

@@ -26,8 +26,8 @@ def does_nothing(trainer: Any, state_key: str, hook: str) -> bool:
 
 
 def overridden_hooks(trainer: Any, module: object) -> frozenset[str]:
-    """Per-batch hooks of the LightningModule or its DataModule that the user wrote."""
-    found = set()
+    """Per-batch hooks in which something happens: the user wrote them, or asked for gradient clipping."""
+    found = {"configure_gradient_clipping"} if getattr(trainer, "gradient_clip_val", None) is not None else set()
     for owner in (module, getattr(trainer, "datamodule", None)):
         for hook in PER_BATCH_MODULE_HOOKS:
             function = getattr(owner, hook, None)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
+from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.step_clock import NEVER, StepClock
+from lightning_gpuprof.capture.slow_steps import Slowdown, SlowSteps
+from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
 from lightning_gpuprof.capture.trace_jobs import TraceJobs
-from lightning_gpuprof.capture.windows import WindowController
+from lightning_gpuprof.capture.triggers import SIGNAL_NAME, TRIGGER_FILE, RequestSignal, TriggerFile
+from lightning_gpuprof.capture.windows import Tracer, WindowController
 from lightning_gpuprof.model.config import Options, TraceConfig
-from lightning_gpuprof.model.journal import DISTURBED, PROFILED, WindowRecord
+from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, WindowRecord
 
 PART = "windows"
 """What the fence calls them."""
 
-MAX_SETTLING_NS = 5_000_000_000
-"""The analysis of a window yields to everything else; on a full machine it may wait for the end of the run."""
+ON_REQUEST = "windows on request"
+"""What the fence calls those that are not planned."""
 
 
 class WindowRecording:
@@ -31,10 +36,13 @@ class WindowRecording:
         options: What is asked for.
         folder: Where traces go.
         rank: Global rank.
+        world_size: How many ranks there are.
         clock: Its steps are marked.
         tap: Its actions are wrapped while a window is open.
         fence: Keeps failures in.
         post: Takes the record of each window.
+        environ: Environment variables of the process.
+        switch: Has the tool record that ``environ`` names, if it names one.
     """
 
     def __init__(
@@ -43,36 +51,75 @@ class WindowRecording:
         *,
         folder: Path,
         rank: int,
+        world_size: int,
         clock: StepClock,
         tap: ProfilerTap,
         fence: Fence,
-        post: Callable[[WindowRecord], None],
+        post: Callable[[WindowRecord | Notice], None],
+        environ: Mapping[str, str] = os.environ,
+        switch: ProfilerSwitch | None = None,
     ) -> None:
         self._options = options
         self._folder = folder
         self._rank = rank
+        self._world_size = world_size
         self._clock = clock
         self._tap = tap
         self._fence = fence
         self._post = post
+        self._environ = environ
+        self._switch = switch or CudaProfilerSwitch()
+        self._tool = active_tool(environ)
         self._jobs = TraceJobs()
         self._foreign = ForeignProfilers(self._make_room)
         self._controller: WindowController | None = None
         self._wake = NEVER
-        self._settling = False
-        """The analysis of a window runs beside the steps."""
-        self._settled_at_the_latest_ns = 0
+        self._tracing = False
+        self._disturbed = False
+        """Steps are marked because the analysis of a window runs beside them."""
+        traced = options.trace is not None and rank in options.trace.ranks
+        self._slow_steps = SlowSteps(clock.slots) if traced and options.trace and options.trace.on_slow_step else None
+        self._file = TriggerFile(folder / TRIGGER_FILE) if traced else None
+        # Also on ranks that open no windows: a signal to all processes of a job must not end them.
+        self._signal = RequestSignal(lambda: self._ask(f"requested by {SIGNAL_NAME}")) if options.trace else None
+        self._hearing = False
+        self._unheard: deque[str] = deque(maxlen=8)
+        """Requests while there was no controller to take them."""
+        self._ended = False
+        """There were windows, and there will be no more."""
+        self._why_none = ""
+        """Why there are no windows, for somebody who asks for one."""
 
-    def begin(self, global_step: int) -> int:
-        """Training starts at this optimizer step.
+    def hear_signals(self) -> None:
+        """Answer requests by signal from now on; before workers are forked, so that they inherit the handler."""
+        if self._signal is None or self._hearing:
+            return
+        self._hearing = True
+        with self._fence.around(ON_REQUEST):
+            if why_not := self._signal.install():
+                self._post(Notice(part=ON_REQUEST, message=why_not))
+
+    def begin(self, global_step: int, ends_at: Callable[[], tuple[int, str] | None] = lambda: None) -> int:
+        """Training starts.
+
+        Args:
+            global_step: At this optimizer step.
+            ends_at: Gives the optimizer steps that it cannot pass, and what sets them, if that is known.
 
         Returns:
             The ``global_step`` from which on :meth:`at_boundary` wants to be called.
         """
+        self.hear_signals()
         with self._fence.around(PART):
-            self._controller = self._plan()
-            if self._controller is not None:
-                self._wake = self._controller.begin(global_step)
+            self._check_ranks()
+            controller = self._plan()
+            if controller is not None:
+                with self._fence.around("windows: the end of training"):
+                    self._tell_unreachable(ends_at())
+                while self._unheard:
+                    controller.request(self._unheard.popleft(), by_person=True)
+                self._wake = controller.begin(global_step)
+                self._controller = controller
         return self._wake
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
@@ -81,33 +128,82 @@ class WindowRecording:
         Returns:
             The ``global_step`` from which on to be called again.
         """
-        if self._controller is not None and global_step >= self._wake:
+        controller = self._controller
+        if controller is not None and (global_step >= self._wake or controller.requested):
             with self._fence.around(PART):
-                self._wake = self._controller.at_boundary(batch, global_step, now_ns)
+                self._wake = controller.at_boundary(batch, global_step, now_ns)
             self._drop_if_failed()
-        if self._settling and (not self._jobs.running() or now_ns > self._settled_at_the_latest_ns):
-            self._settling = False
+        if self._disturbed and not self._tracing and not self._jobs.beside():
+            self._disturbed = False
             self._clock.set_standing_flags(0)
-        return 0 if self._settling else self._wake
+        return self._wake
+
+    def watch(self, steps: Sequence[ClosedStep]) -> None:
+        """Look for slow steps and for requests; called now and then from another thread than the training's.
+
+        Args:
+            steps: Those that ended since the last call.
+        """
+        if self._fence.failed(ON_REQUEST):
+            return
+        with self._fence.around(ON_REQUEST):
+            if self._slow_steps is not None:
+                self._watch_for_slow_ones(self._slow_steps, steps)
+            if self._file is not None and self._file.touched():
+                self._ask("requested by file")
+            controller = self._controller
+            if controller is not None and controller.requested:
+                self._clock.wake()  # again, if it was asked before the clock listened
+            elif controller is None and self._why_none and self._unheard:
+                self._fence.tell(ON_REQUEST, f"{self._unheard[0]}, but {self._why_none}")
+
+    def _watch_for_slow_ones(self, slow_steps: SlowSteps, steps: Sequence[ClosedStep]) -> None:
+        ended = self._ended
+        if (slowdown := slow_steps.look(steps)) is not None:
+            self._ask(_words(slowdown), by_person=False)
+        if ended:
+            self._slow_steps = None
+            if not slow_steps.had_band:
+                self._post(Notice(part="trace.on_slow_step", message="too few ordinary steps to tell slow ones"))
+
+    @property
+    def tracing(self) -> bool:
+        """Whether a window, or its warm-up, is open."""
+        return self._tracing
+
+    def validation_begins(self) -> None:
+        """Validation begins beside a training step."""
+        if (controller := self._controller) is not None:
+            with self._fence.around(PART):
+                controller.at_validation()
+            self._drop_if_failed()
 
     def epoch_ended(self) -> None:
         """The epoch's last step is over."""
-        if self._controller is not None:
+        if (controller := self._controller) is not None:
             with self._fence.around(PART):
-                self._controller.at_epoch_end()
+                controller.at_epoch_end()
             self._drop_if_failed()
 
     def end(self, reason: str) -> None:
-        """Training is over; a second call does nothing."""
+        """No more windows; a second call does nothing.
+
+        A signal is still taken, until :meth:`unwatch`: one that comes a moment too late must not end the process, which
+        may be writing its last checkpoint.
+        """
         controller, self._controller = self._controller, None
         self._wake = NEVER
         if controller is not None:
+            self._ended = True
             with self._fence.around(PART):
                 controller.end(reason, self._clock.counters()[1])
+            self._abandon_if_failed(controller)
 
     def unwatch(self) -> None:
-        """Torch is left as it was found."""
-        self._foreign.unwatch()
+        """Torch and the process's signals are left as they were found."""
+        for end in 2 * (self._foreign.unwatch, self._stop_hearing):  # what failed once is tried once more
+            with self._fence.around("torch.profiler"):
+                end()
 
     def wait(self, timeout_s: float) -> None:
         """Wait until all traces are compressed and analysed, at most so long."""
@@ -117,60 +213,120 @@ class WindowRecording:
                 PART, f"{running} trace(s) still being analysed; run `gpuprof report {self._folder}` later"
             )
 
+    def _stop_hearing(self) -> None:
+        if self._signal is not None:
+            with self._fence.around(ON_REQUEST):
+                self._signal.restore()
+
+    def _ask(self, reason: str, *, by_person: bool = True) -> None:
+        """From any thread, and from a signal handler."""
+        controller = self._controller
+        if controller is not None:
+            controller.request(reason, by_person=by_person)
+            self._clock.wake()
+        elif by_person:
+            self._unheard.append(reason)
+
     def _plan(self) -> WindowController | None:
         options = self._options
         config = options.trace
         if config is None or self._rank not in config.ranks:
             return None
-        if options.windows == () and config.every_n_steps is None:
-            return None
-        other = other_profiler(self._tap.inner, os.environ)
+        wanted = options.windows != () or config.every_n_steps is not None or config.on_slow_step
+        other = other_profiler(self._tap.inner, self._environ) if self._tool is None else ""
         if other:
-            self._fence.tell(PART, f"{other} is in use and a process has room for one tracer: no windows are opened")
+            self._why_none = f"{other} is in use and a process has room for one tracer: no windows are opened"
+            if wanted:
+                self._fence.tell(PART, self._why_none)
             return None
-        self._foreign.watch()
+        if self._tool is None:
+            self._foreign.watch()
+        else:
+            told = f"{self._tool} records them: their traces are in its report, not here"
+            self._post(Notice(part=PART, message=told))
         return WindowController(
             options.windows,
             active=config.active,
             every_n_steps=config.every_n_steps,
-            warmup=config.warmup,
+            warmup=config.warmup if self._tool is None else 0,
             max_windows=config.max_windows,
             max_bytes=config.max_mb * 1_000_000,
+            max_batches=config.max_steps,
+            max_ns=round(config.max_s * 1e9),
             tracer=self._tracer(config),
             on_window=self._window_closed,
             on_profiled=self._mark,
             now=time.perf_counter_ns,
         )
 
-    def _tracer(self, config: TraceConfig) -> TorchTracer:
+    def _tracer(self, config: TraceConfig) -> Tracer:
+        if self._tool is not None:
+            return CudaProfilerTracer(self._switch)
         return TorchTracer(
             config,
             new_path=lambda: self._folder / f"rank{self._rank}.{time.time_ns()}.plain.json",
-            wrap_actions=lambda wrap: self._tap.wrap_actions("train", wrap),
+            wrap_actions=lambda wrap: self._tap.wrap_actions("main", wrap),
             preparing=self._foreign.ours,
         )
 
+    def _check_ranks(self) -> None:
+        config = self._options.trace
+        outside = [r for r in config.ranks if r >= self._world_size] if config is not None and not self._rank else []
+        if outside:
+            self._fence.tell(
+                "trace.ranks",
+                f"rank {', '.join(map(str, outside))} is not in this run, whose ranks are 0 to {self._world_size - 1}"
+                if self._world_size > 1
+                else f"rank {', '.join(map(str, outside))} is not in this run, which has rank 0 only",
+            )
+
+    def _tell_unreachable(self, ends_at: tuple[int, str] | None) -> None:
+        """Warn at the start of what is known then, and not hours later."""
+        if ends_at is None:
+            return
+        steps, cause = ends_at
+        for window in self._options.windows or ():
+            if window.start >= steps:
+                self._fence.tell(
+                    f"window {window.start}", f"will not be reached: training ends at optimizer step {steps} ({cause})"
+                )
+
     def _mark(self, profiled: bool) -> None:
-        """Mark the steps under a window, and then those beside its analysis, which competes for the CPUs."""
-        self._settling = not profiled
-        self._settled_at_the_latest_ns = time.perf_counter_ns() + MAX_SETTLING_NS
-        self._clock.set_standing_flags(PROFILED if profiled else DISTURBED)
+        """Mark the steps under a window."""
+        self._tracing = profiled
+        self._disturbed = self._disturbed and self._jobs.beside()
+        self._clock.set_standing_flags(PROFILED if profiled else DISTURBED if self._disturbed else 0)
 
     def _window_closed(self, window: WindowRecord, plain: Path | None) -> None:
         if plain is not None:
             stem = plain.name.removesuffix(".plain.json")
             window.file = f"{stem}.pt.trace.json.gz"
-            facts = self._folder / f"{stem}.facts.json"
-            self._jobs.submit(plain, self._folder / window.file, facts, window.start_step, window.stop_step)
-        elif window.problem.startswith("not ") and self._options.windows is not None:
+            self._disturbed = True
+            self._clock.set_standing_flags(DISTURBED)  # the analysis competes with the training for the CPUs
+            self._jobs.submit(
+                plain,
+                self._folder / window.file,
+                self._folder / f"{stem}.facts.json",
+                window.start_step,
+                window.stop_step,
+                on_done=self._clock.wake,
+            )
+        elif window.problem.startswith("not ") and any(word in window.reason for word in ("planned", "requested")):
             self._fence.tell(f"window {window.start_step}", window.problem)
         self._post(window)
 
     def _make_room(self) -> None:
         """The training code is about to start torch.profiler itself: ours gives way, for the rest of the run."""
-        if self._controller is not None:
-            self._fence.tell(PART, "the training code starts torch.profiler itself: no (more) windows are opened")
+        controller = self._controller
+        if controller is None:
+            return
+        self._why_none = "the training code starts torch.profiler itself: no (more) windows are opened"
+        if controller.has_plans or self._slow_steps is not None:
+            self._fence.tell(PART, self._why_none)
             self._drop_if_failed()
+        else:
+            self._controller = None
+            self._wake = NEVER
 
     def _drop_if_failed(self) -> None:
         """After something was told about windows there are none any more."""
@@ -179,5 +335,14 @@ class WindowRecording:
         controller, self._controller = self._controller, None
         self._wake = NEVER
         if controller is not None:
-            with self._fence.around("windows: stopping"):
-                controller.abandon()
+            self._abandon_if_failed(controller)
+
+    def _abandon_if_failed(self, controller: WindowController) -> None:
+        if self._fence.failed(PART):
+            for _ in range(2):  # what failed once is tried once more: nothing may be traced any longer
+                with self._fence.around("windows: stopping"):
+                    controller.abandon()
+
+
+def _words(slowdown: Slowdown) -> str:
+    return f"slow step: period {slowdown.period_ns / 1e6:.3g} ms against {slowdown.usual_ns / 1e6:.3g} ms"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,16 +17,16 @@ from lightning_gpuprof.capture.step_clock import NEVER
 from lightning_gpuprof.model.config import PlannedWindow
 from lightning_gpuprof.model.journal import WindowRecord
 
-MAX_WINDOW_NS = 30_000_000_000
-"""A window is closed after 30 s, however many steps it still wants: nobody reads longer traces."""
-
 MAX_WARMUP_BATCHES = 50
-"""Batches after which a window in warm-up is given up, beside 30 s: ``global_step`` does not advance."""
+"""Batches for each optimizer step of a warm-up after which it is given up: ``global_step`` does not advance."""
 
 STEADY_LOOKBACK = 10
 """Steady: the median period of the last so many steps is within 15 % of that of as many before."""
 STEADY_TOLERANCE = 0.15
 STEADY_AT_THE_LATEST = 100
+"""Optimizer steps of this run after which it is called steady in any case."""
+
+NO_BUDGET = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
 
 
 class Tracer(Protocol):
@@ -43,17 +44,25 @@ class Tracer(Protocol):
         """A step of an open window has ended, the one of this batch begins."""
         ...
 
-    def end_step(self) -> None:
-        """A step of an open window has ended and none follows at once."""
-        ...
-
     def stop(self, keep: bool) -> Path | None:
         """End; returns the trace's file if it is kept, and raises if it cannot be written."""
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Window:
+    start: int
+    stop: int
+    kind: Literal["planned", "steady", "cyclic", "slow", "asked"]
+    reason: str
+
+
 class WindowController:
-    """Opens and closes windows at step boundaries.
+    """Opens and closes windows at step boundaries. All methods but :meth:`request` belong to the training thread.
+
+    Planned windows come first: others only open while enough of ``max_windows`` is left for all of them. Those that a
+    person asks for are counted apart, up to ``max_windows`` as well. No window goes on through validation or the end
+    of an epoch, which may be of any length and have no boundaries at which to look at the caps.
 
     Args:
         planned: The windows in order, or None for one as soon as the run is steady.
@@ -62,8 +71,10 @@ class WindowController:
         warmup: Steps before a window that are traced and discarded.
         max_windows: At most so many are recorded.
         max_bytes: After a trace larger than this no more are recorded.
+        max_batches: A window is closed after so many batches.
+        max_ns: A window is closed after so long.
         tracer: Records.
-        on_window: Takes the record of each finished window.
+        on_window: Takes the record of each finished window, and of each that was wanted and not opened.
         on_profiled: Told when steps begin and end to be traced.
         now: Monotonic clock in ns.
     """
@@ -77,19 +88,28 @@ class WindowController:
         warmup: int,
         max_windows: int,
         max_bytes: int,
+        max_batches: int,
+        max_ns: int,
         tracer: Tracer,
         on_window: Callable[[WindowRecord, Path | None], None],
         on_profiled: Callable[[bool], None],
         now: Callable[[], int],
     ) -> None:
-        self._pending: deque[PlannedWindow] = deque(planned or ())
+        self._pending: deque[_Window] = deque(
+            _Window(start=w.start, stop=w.stop, kind="planned", reason="planned") for w in planned or ()
+        )
+        """In order; the first is the one that is warming up or open."""
+        self._denied: list[_Window] = []
+        """Planned, but there is no budget left for them."""
         self._wait_until_steady = planned is None
         self._active = active
         self._every = every_n_steps
-        self._cyclic: PlannedWindow | None = None
         self._warmup = warmup
         self._left = max_windows
+        self._left_asked = max_windows
         self._max_bytes = max_bytes
+        self._max_batches = max_batches
+        self._max_ns = max_ns
         self._tracer = tracer
         self._on_window = on_window
         self._on_profiled = on_profiled
@@ -97,20 +117,50 @@ class WindowController:
         self._state: Literal["idle", "warming", "open"] = "idle"
         self._opened_ns = 0
         self._opened_batch = 0
+        self._warmup_batch: int | None = None
+        """At which the first warm-up for the next window began, if there was one."""
         self._first_step = 0
+        self._traced_step = 0
         self._last_boundary_ns = 0
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
         self._last_step = 0
+        self._began_at_step = 0
+        self._requests: deque[tuple[str, bool]] = deque()
+        self._refused_a_slow_one = False
+
+    def request(self, reason: str, *, by_person: bool) -> None:
+        """Ask for a window at the next boundaries; callable from any thread and from a signal handler.
+
+        The first window that starts after the request answers it: one of its own, or one that is due anyway before
+        that would be over. The caller sees to it that :meth:`at_boundary` is called.
+
+        Args:
+            reason: For the window's record.
+            by_person: Somebody asked, as opposed to something that was noticed.
+        """
+        self._requests.append((reason, by_person))
+
+    @property
+    def requested(self) -> bool:
+        """Whether a request waits for the next boundary."""
+        return bool(self._requests)
+
+    @property
+    def has_plans(self) -> bool:
+        """Whether a window is open or will open without being asked for."""
+        return bool(self._pending) or self._wait_until_steady
 
     def begin(self, global_step: int) -> int:
-        """Training starts at this optimizer step; windows that were passed before a resume are forgotten.
+        """Training starts at this optimizer step; windows that were passed before a resume are recorded as such.
 
         Returns:
             The ``global_step`` from which on :meth:`at_boundary` wants to be called.
         """
+        self._began_at_step = global_step
         while self._pending and self._pending[0].stop < global_step:
-            self._pending.popleft()
+            self._tell(self._pending.popleft(), f"passed before this run began, at optimizer step {global_step}")
         self._plan_cyclic(global_step)
+        self._keep_to_budget()
         return global_step if self._wait_until_steady else self._wake()
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
@@ -123,37 +173,51 @@ class WindowController:
         if self._wait_until_steady:
             self._look_for_steady(global_step, now_ns)
         if self._state == "open":
-            window = self._pending[0]
-            too_long = now_ns - self._opened_ns > MAX_WINDOW_NS
-            if global_step <= window.stop and not too_long:
+            problem = "" if global_step > self._pending[0].stop else self._too_much(batch, now_ns)
+            if global_step <= self._pending[0].stop and not problem:
+                self._traced_step = global_step
                 self._tracer.next_step(batch)
                 return global_step
-            self._close("closed after 30 s" if too_long and global_step <= window.stop else "")
-        if self._pending and self._left > 0:
+            self._close(problem)
+        if self._requests:
+            self._take_requests(global_step)
+        if self._pending:
             window = self._pending[0]
             if self._state == "idle" and global_step >= window.start - self._warmup:
                 self._on_profiled(True)
                 self._state = "warming"
-                self._opened_ns = now_ns
-                self._opened_batch = batch
+                if self._warmup_batch is None:
+                    self._warmup_batch = batch
                 self._tracer.prepare()
-            elif self._state == "warming" and global_step < window.start and self._takes_too_long(batch, now_ns):
+            elif self._state == "warming" and global_step < window.start and self._takes_too_long(batch):
                 self._give_up()
             if self._state == "warming" and global_step >= window.start:
                 self._tracer.start(batch)
                 self._state = "open"
+                self._warmup_batch = None
                 self._opened_ns = self._now()
-                self._first_step = global_step
+                self._opened_batch = batch
+                self._first_step = self._traced_step = global_step
         return self._wake()
+
+    def at_validation(self) -> None:
+        """Validation begins beside the step; what follows belongs to no step, and may take long."""
+        self._interrupt("closed: validation began")
 
     def at_epoch_end(self) -> None:
         """The epoch's last step is over: what follows belongs to no step, and may take long."""
-        if self._state != "open":
-            return
-        if self._last_step >= self._pending[0].stop:
-            self._close("")
-        else:
-            self._tracer.end_step()
+        self._interrupt("closed: the epoch ended")
+
+    def _interrupt(self, problem: str) -> None:
+        """Close an open window, and begin a warm-up again at the next boundary, so that the window is not lost."""
+        if self._state == "open":
+            self._close("" if self._last_step >= self._pending[0].stop else problem)
+        elif self._state == "warming":
+            self._state = "idle"
+            try:
+                self._tracer.stop(False)
+            finally:
+                self._on_profiled(False)
 
     def end(self, reason: str, global_step: int) -> None:
         """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are told.
@@ -169,69 +233,114 @@ class WindowController:
             self._on_profiled(False)
             self._tracer.stop(False)
         for window in self._pending:
-            if window is self._cyclic:  # nobody asked for this very one
-                continue
-            why = f"not reached: training ended after {global_step} optimizer steps ({reason})"
-            if self._left <= 0:
-                why = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
-            self._on_window(WindowRecord(start_step=window.start, stop_step=window.stop, problem=why), None)
-        self._pending.clear()
+            self._tell(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
+        for window in self._denied:
+            self._tell(window, NO_BUDGET)
+        for asked in self._take_asked(global_step):
+            self._tell(asked, f"not reached: training ended after {global_step} optimizer steps ({reason})")
+        self._forget()
 
     def abandon(self) -> None:
-        """After a failure: stop tracing without keeping anything."""
-        state, self._state = self._state, "idle"
+        """After a failure, wherever it was: stop tracing without keeping anything."""
+        self._state = "idle"
+        self._forget()
+        self._on_profiled(False)
+        self._tracer.stop(False)
+
+    def _forget(self) -> None:
         self._pending.clear()
+        self._denied.clear()
+        self._requests.clear()
         self._wait_until_steady = False
-        self._cyclic = None
-        if state != "idle":
-            self._on_profiled(False)
-            self._tracer.stop(False)
+        self._every = None
 
     def _close(self, problem: str) -> None:
         window = self._pending.popleft()
-        if window is self._cyclic:
+        if window.kind == "cyclic":
             self._plan_cyclic(self._last_step + 1)
         self._state = "idle"
-        self._left -= 1
+        if window.kind == "asked":
+            self._left_asked -= 1
+        else:
+            self._left -= 1
         begin = end = self._now()
         path: Path | None = None
         try:
             path = self._tracer.stop(True)
             end = self._now()
             if path is not None and path.stat().st_size > self._max_bytes:
-                self._left = 0
+                self._left = self._left_asked = 0
         except OSError as error:
             problem = f"the trace could not be written: {error}"
         finally:
             self._on_profiled(False)
+        self._keep_to_budget()
         self._on_window(
             WindowRecord(
                 start_step=self._first_step,
-                stop_step=max(self._first_step, min(window.stop, self._last_step)),
+                stop_step=self._traced_step,
                 start_ns=self._opened_ns,
                 stop_ns=begin,
                 stop_cost_ns=end - begin,
                 problem=problem,
+                reason=window.reason,
             ),
             path,
         )
 
-    def _takes_too_long(self, batch: int, now_ns: int) -> bool:
-        allowed = MAX_WARMUP_BATCHES * (self._warmup + 1)
-        return batch - self._opened_batch > allowed or now_ns - self._opened_ns > MAX_WINDOW_NS
+    def _too_much(self, batch: int, now_ns: int) -> str:
+        """Why the open window is closed before its stop; empty if it is not."""
+        if batch - self._opened_batch >= self._max_batches:
+            return f"closed after {self._max_batches} batches (trace.max_steps)"
+        if now_ns - self._opened_ns > self._max_ns:
+            return f"closed after {self._max_ns / 1e9:g} s (trace.max_s)"
+        return ""
+
+    def _takes_too_long(self, batch: int) -> bool:
+        return self._warmup_batch is not None and batch - self._warmup_batch > MAX_WARMUP_BATCHES * (self._warmup + 1)
 
     def _give_up(self) -> None:
         """Leave a warm-up that leads nowhere: steps that are traced for nothing are steps that do not count."""
         given_up, self._pending = self._pending, deque()
         self._state = "idle"
+        self._warmup_batch = None
         try:
             self._tracer.stop(False)
         finally:
             self._on_profiled(False)
         for window in given_up:
-            if window is not self._cyclic:
-                why = "not opened: in the warm-up of a window the optimizer step advanced too rarely"
-                self._on_window(WindowRecord(start_step=window.start, stop_step=window.stop, problem=why), None)
+            self._tell(window, "not opened: in the warm-up of a window the optimizer step advanced too rarely")
+
+    def _tell(self, window: _Window, problem: str) -> None:
+        if window.kind != "cyclic":  # nobody asked for this very one
+            record = WindowRecord(start_step=window.start, stop_step=window.stop, problem=problem, reason=window.reason)
+            self._on_window(record, None)
+
+    def _take_asked(self, global_step: int) -> list[_Window]:
+        """The requests so far as one window, as soon as it can be warmed up for."""
+        waiting = [self._requests.popleft() for _ in range(len(self._requests))]
+        if not waiting:
+            return []
+        start = global_step + self._warmup
+        return [
+            _Window(
+                start=start,
+                stop=start + self._active - 1,
+                kind="asked" if any(by_person for _, by_person in waiting) else "slow",
+                reason="; ".join(dict.fromkeys(reason for reason, _ in waiting)),
+            )
+        ]
+
+    def _take_requests(self, global_step: int) -> None:
+        for asked in self._take_asked(global_step):
+            first = self._pending[0] if self._pending else None
+            if first is not None and (self._state == "warming" or first.start - self._warmup <= asked.stop):
+                self._pending[0] = replace(first, reason=f"{first.reason}; {asked.reason}")
+            elif (self._left_asked if asked.kind == "asked" else self._spare()) > 0:
+                self._pending.appendleft(asked)
+            elif asked.kind == "asked" or not self._refused_a_slow_one:
+                self._refused_a_slow_one = self._refused_a_slow_one or asked.kind == "slow"
+                self._tell(asked, NO_BUDGET)
 
     def _plan_cyclic(self, global_step: int) -> None:
         """Plan the window at the next multiple that can be warmed up for and that no other window is at."""
@@ -240,17 +349,39 @@ class WindowController:
         start = -(-max(global_step + self._warmup, 1) // self._every) * self._every
         while any(w.start - self._warmup <= start + self._active - 1 and start <= w.stop for w in self._pending):
             start += self._every
-        self._cyclic = PlannedWindow(start=start, stop=start + self._active - 1)
-        self._pending = deque(sorted([*self._pending, self._cyclic], key=lambda w: w.start))
+        self._insert(_Window(start=start, stop=start + self._active - 1, kind="cyclic", reason="every_n_steps"))
+
+    def _insert(self, window: _Window) -> None:
+        self._pending = deque(sorted([*self._pending, window], key=lambda w: w.start))
+
+    def _spare(self) -> int:
+        """What is left for windows that are not planned."""
+        reserved = sum(w.kind in ("planned", "steady") for w in self._pending) + self._wait_until_steady
+        return self._left - reserved
+
+    def _keep_to_budget(self) -> None:
+        """Drop what cannot be opened any more, so that it does not stand before what can."""
+        if self._left <= 0:
+            self._wait_until_steady = False
+        planned = [w for w in self._pending if w.kind == "planned"]
+        self._denied += planned[max(0, self._left) :]
+        denied = set(map(id, self._denied))
+        self._pending = deque(w for w in self._pending if id(w) not in denied)
+        if self._spare() <= 0:
+            self._every = None
+            self._pending = deque(w for w in self._pending if w.kind != "cyclic")
 
     def _wake(self) -> int:
-        if self._state != "idle" or self._wait_until_steady:
+        if self._state != "idle" or self._wait_until_steady or self._requests:
             return 0
-        if not self._pending or self._left <= 0:
+        if not self._pending:
             return NEVER
         return max(0, self._pending[0].start - self._warmup)
 
     def _look_for_steady(self, global_step: int, now_ns: int) -> None:
+        if self._state != "idle":  # a window that was asked for; its steps say nothing
+            self._last_boundary_ns = 0
+            return
         if self._last_boundary_ns:
             self._periods.append(now_ns - self._last_boundary_ns)
         self._last_boundary_ns = now_ns
@@ -259,10 +390,12 @@ class WindowController:
         periods = list(self._periods)
         before = statistics.median(periods[:STEADY_LOOKBACK])
         after = statistics.median(periods[STEADY_LOOKBACK:])
-        if abs(after - before) <= STEADY_TOLERANCE * before or global_step >= STEADY_AT_THE_LATEST:
+        long_enough = global_step - self._began_at_step >= STEADY_AT_THE_LATEST
+        if long_enough or abs(after - before) <= STEADY_TOLERANCE * before:
             self._wait_until_steady = False
             start = global_step + self._warmup
-            self._pending.appendleft(PlannedWindow(start=start, stop=start + self._active - 1))
-            if self._cyclic is not None:
-                self._pending.remove(self._cyclic)
+            cyclic = any(w.kind == "cyclic" for w in self._pending)
+            self._pending = deque(w for w in self._pending if w.kind != "cyclic")
+            self._insert(_Window(start=start, stop=start + self._active - 1, kind="steady", reason="steady"))
+            if cyclic:
                 self._plan_cyclic(global_step)

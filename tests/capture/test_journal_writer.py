@@ -1,76 +1,76 @@
-"""The journal's file: written from a thread, readable at every byte, harmless when the disk is full."""
+"""The journal's writer: off the training thread, complete, and harmless when the disk hangs or is full."""
 
 from __future__ import annotations
 
-import io
-import random
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import pytest
 
-from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.capture import output_folder
-from lightning_gpuprof.capture.journal_writer import JournalWriter, open_journal
-from lightning_gpuprof.capture.step_clock import StepClock
-from lightning_gpuprof.errors import JournalError
-from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice
+from lightning_gpuprof.capture.journal_file import open_journal
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.journal import Notice, Sample
+from sample_journals import Ticking, run_steps, write_journal, writer_to
 
 
-def header(version: int = JOURNAL_VERSION) -> Header:
-    return Header(
-        version=version,
-        gpuprof="0",
-        run_id="r",
-        stage="fit",
-        rank=0,
-        world_size=1,
-        host="h",
-        pid=1,
-        start_ns=0,
-        epoch_ns=0,
-    )
+class Disk:
+    """A real file that can hang, and be full."""
+
+    def __init__(self, path: Path, room: int = 1 << 40) -> None:
+        self.file = open_journal(path)
+        self.room = room
+        self.answers = threading.Event()
+        self.answers.set()
+        self.in_write = threading.Event()
+        self.written_by: set[str] = set()
+
+    def write(self, data: memoryview) -> int:
+        self.written_by.add(threading.current_thread().name)
+        self.in_write.set()
+        self.answers.wait()
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        written = self.file.write(data[: self.room])
+        self.room -= written
+        return written
+
+    def close(self) -> None:
+        self.file.close()
 
 
-class Ticking:
-    """A clock that moves by a given amount at each look."""
-
-    def __init__(self, step: int = 10) -> None:
-        self.t = 0
-        self.step = step
-
-    def __call__(self) -> int:
-        self.t += self.step
-        return self.t
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rank0.jsonl"
 
 
-def run_steps(clock: StepClock, steps: int) -> None:
-    forward = clock.context(clock.slot("forward", "forward"))
-    clock.begin_training(clock.counters()[0], 0)
-    clock.begin_epoch(0, clock.counters()[0])
-    for _ in range(steps):
-        clock.begin_step()
-        with forward:
-            pass
-    clock.end_epoch()
+@pytest.fixture
+def hanging(path: Path) -> Iterator[Disk]:
+    disk = Disk(path)
+    yield disk
+    disk.answers.set()
 
 
-def written(path: Path, steps: int, thread: bool = False) -> Journal:
-    clock = StepClock(now=Ticking(), cpu_now=Ticking(), start_ns=0)
-    writer = JournalWriter(open_journal(path), clock, header=header(), on_failure=pytest.fail, flush_s=0.01)
-    if thread:
-        writer.start()
-    run_steps(clock, steps)
-    writer.post(Notice(part="p", message="m"))
-    clock.open_segment(None)
-    writer.close([Footer(end_ns=clock._now(), status="finished", overhead={})])
-    return read_journal(path)
+def wait_until(done: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
 
 
-@pytest.mark.parametrize("thread", [False, True])
-def test_what_is_written_is_read_back(tmp_path: Path, thread: bool) -> None:
-    journal = written(tmp_path / "rank0.jsonl", 2500, thread)
+@pytest.mark.parametrize("beforehand", [False, True])
+def test_what_is_written_is_read_back(path: Path, beforehand: bool) -> None:
+    write_journal(path, 2500, beforehand=beforehand)
+    journal = read_journal(path)
     steps = journal.steps
     assert list(steps.batch) == list(range(2500))
     assert journal.dropped_lines == 0
@@ -82,109 +82,155 @@ def test_what_is_written_is_read_back(tmp_path: Path, thread: bool) -> None:
     assert len(journal.cpu.batch) == 1
 
 
-def test_a_journal_cut_anywhere_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
-    written(path, 40)
-    data = path.read_bytes()
-    first_line = data.index(b"\n")
-    for cut in range(first_line, len(data), 37):
-        path.write_bytes(data[:cut])
-        journal = read_journal(path)
-        assert len(journal.steps) in (0, 40)
-        assert journal.dropped_lines <= 1
-    path.write_bytes(data[: first_line // 2])
-    with pytest.raises(JournalError, match="no journal"):
-        read_journal(path)
-
-
-def test_foreign_lines_are_counted_and_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
-    written(path, 10)
-    data = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([data[0], b'{"k":"future","x":1}', b"garbage \xff", *data[1:]]))
-    journal = read_journal(path)
-    assert len(journal.steps) == 10
-    assert journal.dropped_lines == 2
-
-
-def test_damaged_bytes_never_raise_and_lost_steps_are_told(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
-    whole = written(path, 300)
-    data = path.read_bytes()
-    body = data.index(b"\n") + 1
-    chance = random.Random(5)
-    for _ in range(400):
-        broken = bytearray(data)
-        for _ in range(chance.randint(1, 3)):
-            at = chance.randrange(body, len(broken))
-            if chance.random() < 0.5:
-                broken[at] = chance.randrange(256)
-            else:
-                del broken[at : at + chance.randint(1, 40)]
-        path.write_bytes(broken)
-        journal = read_journal(path)
-        metrics = analyze_metrics.build(journal, [])
-        assert sum(metrics.wall.parts.values()) == pytest.approx(metrics.wall.total_s)
-        if len(journal.steps) < len(whole.steps):
-            assert journal.dropped_lines > 0
-            assert not metrics.validity.ok
-
-
-def test_a_lost_slot_takes_its_blocks_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
-    written(path, 50)
-    lines = path.read_bytes().split(b"\n")
-    kept = [line for line in lines if b'"id":3,' not in line]
-    assert len(kept) == len(lines) - 1
-    path.write_bytes(b"\n".join(kept))
-    journal = read_journal(path)
-    assert len(journal.steps) == 0
-    assert journal.dropped_lines >= 1
-
-
-def test_a_newer_journal_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
+def test_the_training_thread_never_writes(path: Path) -> None:
+    disk = Disk(path)
     clock = StepClock(now=Ticking())
-    writer = JournalWriter(open_journal(path), clock, header=header(JOURNAL_VERSION + 1), on_failure=pytest.fail)
+    shown_by: set[str] = set()
+    writer = writer_to(disk, clock, on_steps=lambda steps: shown_by.add(threading.current_thread().name))
+    writer.start()
+    run_steps(clock, 10)
+    writer.sync()
+    run_steps(clock, 10)
     writer.close()
-    with pytest.raises(JournalError, match="Update lightning-gpuprof"):
-        read_journal(path)
+    assert disk.written_by == {"gpuprof-disk"}
+    assert shown_by == {"gpuprof-journal"}
 
 
-class FullDisk(io.RawIOBase):
-    """Takes so many bytes and then fails as a full disk does."""
+def test_all_that_was_queued_before_a_sync_is_in_the_file_after_it(path: Path) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    writer = writer_to(Disk(path), clock)
+    for epoch in range(1, 4):
+        run_steps(clock, 100)
+        writer.post(Notice(part="p", message="m"))
+        writer.sync()
+        journal = read_journal(path)
+        assert len(journal.steps) == 100 * epoch == writer.steps_written
+        assert len(journal.notices) == epoch
+    writer.close()
 
-    def __init__(self, room: int) -> None:
-        self.room = room
 
-    def write(self, data: object) -> int:
-        size = len(memoryview(cast(bytes, data)))
-        if self.room < size:
-            raise OSError(28, "No space left on device")
-        self.room -= size
-        return size
-
-
-def test_a_full_disk_is_told_once_and_memory_stays_bounded() -> None:
+def test_every_step_is_shown_once_and_in_order(path: Path) -> None:
     clock = StepClock(now=Ticking())
-    failures: list[OSError] = []
-    writer = JournalWriter(
-        cast(BinaryIO, FullDisk(5000)), clock, header=header(), on_failure=failures.append, flush_s=60
-    )
+    shown: list[int] = []
+    writer = writer_to(Disk(path), clock, on_steps=lambda steps: shown.extend(step.batch for step in steps))
+    writer.start()
     for _ in range(5):
-        run_steps(clock, 1000)
-        writer.flush()
+        run_steps(clock, 200)
+        time.sleep(0.01)
+    writer.close()
+    assert shown == list(range(1000))
+
+
+def test_who_fails_at_looking_at_steps_harms_only_himself(path: Path) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    calls: list[int] = []
+
+    def broken(steps: Sequence[ClosedStep]) -> None:
+        calls.append(len(steps))
+        raise RuntimeError("planted")
+
+    writer = writer_to(Disk(path), clock, on_steps=broken)
+    for _ in range(3):
+        run_steps(clock, 10)
+        writer.sync()
+    writer.close()
+    journal = read_journal(path)
+    assert len(calls) == 1
+    assert len(journal.steps) == 30
+    assert ["planted" in notice.message for notice in journal.notices] == [True]
+
+
+def test_a_full_disk_keeps_what_is_there_is_told_once_and_memory_stays_bounded(path: Path) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    failures: list[OSError] = []
+    shown: list[int] = []
+    disk = Disk(path, room=6000)
+    writer = writer_to(disk, clock, on_failure=failures.append, on_steps=lambda steps: shown.append(len(steps)))
+    for _ in range(50):
+        run_steps(clock, 100)
+        writer.sync()
         assert not clock.closed
     writer.close()
-    assert len(failures) == 1
+    assert [failure.strerror for failure in failures] == ["No space left on device"]
     assert writer.failed
-    assert writer.dropped_steps > 3000
+    journal = read_journal(path)
+    assert 500 < len(journal.steps) == writer.steps_written < 3000
+    assert journal.dropped_lines <= 1
+    assert len(journal.steps) + writer.dropped_steps == 5000 == sum(shown)
 
 
-def test_a_record_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.jsonl"
+def test_a_disk_that_hangs_for_long_costs_only_the_oldest_steps(path: Path, hanging: Disk) -> None:
     clock = StepClock(now=Ticking(), start_ns=0)
-    writer = JournalWriter(open_journal(path), clock, header=header(), on_failure=pytest.fail)
+    shown: list[int] = []
+    writer = writer_to(hanging, clock, max_waiting_bytes=20_000, on_steps=lambda steps: shown.append(len(steps)))
+    run_steps(clock, 100)
+    writer.sync()
+    hanging.answers.clear()
+    hanging.in_write.clear()
+    for epoch in range(100):
+        clock.slot(f"made while the disk hangs {epoch}", "callbacks")
+        run_steps(clock, 100)
+        wait_until(lambda: not clock.closed)
+    wait_until(lambda: writer.dropped_steps > 0 and sum(shown) == 10_100)
+    hanging.answers.set()
+    writer.sync()
+    writer.close()
+    journal = read_journal(path)
+    assert journal.dropped_lines == 0
+    assert list(journal.steps.batch[:100]) == list(range(100))
+    assert journal.steps.batch[-1] == 10_099
+    assert len(journal.steps) + writer.dropped_steps == 10_100
+    assert [f"{writer.dropped_steps} steps" in notice.message for notice in journal.notices] == [True]
+
+
+def test_a_disk_that_hangs_at_the_end_is_told_and_left_alone(path: Path, hanging: Disk) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    failures: list[OSError] = []
+    hanging.answers.clear()
+    writer = writer_to(hanging, clock, on_failure=failures.append)
+    writer.start()
+    run_steps(clock, 100)
+    writer.close(timeout_s=0.05)
+    assert [type(failure) for failure in failures] == [TimeoutError]
+    hanging.answers.set()
+    wait_until(lambda: hanging.file.closed)
+    assert len(read_journal(path).steps) == 100
+
+
+def test_a_file_that_somebody_closed_is_a_failure_like_others(path: Path) -> None:
+    clock = StepClock(now=Ticking())
+    failures: list[OSError] = []
+    disk = Disk(path)
+    disk.close()
+    writer = writer_to(disk, clock, on_failure=failures.append)
+    run_steps(clock, 10)
+    writer.close()
+    assert len(failures) == 1
+    assert writer.dropped_steps == 10
+
+
+def test_what_others_post_is_bounded_too(path: Path, hanging: Disk) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    writer = writer_to(hanging, clock, max_waiting_bytes=10_000)
+    writer.sync()
+    hanging.answers.clear()
+    for number in range(3000):
+        writer.post(Sample(source="host", subject="process", t_ns=number, values={"rss_bytes": 1.0}))
+        if number % 100 == 0:
+            time.sleep(0.002)
+    writer.post(Notice(part="p", message="m"))
+    wait_until(lambda: writer._file.dropped_lines > 0 and not writer._posted)
+    hanging.answers.set()
+    writer.close()
+    journal = read_journal(path)
+    assert journal.samples[-1].t_ns == 2999
+    assert len(journal.samples) < 2900
+    assert [notice.part for notice in journal.notices] == ["p", "journal"]
+
+
+def test_a_record_that_cannot_be_written_costs_only_itself(path: Path) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    writer = writer_to(Disk(path), clock)
     run_steps(clock, 3)
     writer.post(Notice(part="p", message="\udcff of a file name that is no text"))
     writer.post(Notice(part="p", message="fine"))
@@ -195,30 +241,117 @@ def test_a_record_that_cannot_be_written_costs_only_itself(tmp_path: Path) -> No
     assert "could not be written" in journal.notices[0].message
 
 
+def test_steps_that_cannot_be_are_told_and_cost_only_themselves(path: Path) -> None:
+    clock = StepClock(now=Ticking(), start_ns=0)
+    writer = writer_to(Disk(path), clock)
+    run_steps(clock, 30)
+    clock.closed.append(ClosedStep(30, 0, 3, 0, 0, 0, [-3, 6], None, -1))
+    clock.open_segment("teardown")
+    run_steps(clock, 20)
+    writer.close()
+    journal = read_journal(path)
+    assert len(journal.steps) == 50
+    assert writer.dropped_steps == 1
+    assert ["batch 30 the first" in notice.message for notice in journal.notices] == [True]
+
+
+WRITES_UNTIL_KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from sample_journals import fail_loudly, header
+from lightning_gpuprof.capture.journal_file import open_journal
+from lightning_gpuprof.capture.journal_writer import JournalWriter
+from lightning_gpuprof.capture.step_clock import StepClock
+
+clock = StepClock()
+JournalWriter(
+    open_journal(Path(sys.argv[1])), clock, header=header(), on_failure=fail_loudly, flush_s=float(sys.argv[3])
+).start()
+forward = clock.context(clock.slot("forward", "forward"))
+clock.begin_training(-1, 0)
+clock.begin_epoch(0, -1)
+while True:
+    clock.begin_step()
+    with forward:
+        time.sleep(0.001)
+    print(time.perf_counter_ns(), flush=True)
+"""
+
+
+def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: Path) -> None:
+    flush_s = 0.3
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITES_UNTIL_KILLED, str(path), str(Path(__file__).parents[1]), str(flush_s)],
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        first_ns = int(process.stdout.readline())
+        last_ns = first_ns
+        while last_ns - first_ns < 5 * flush_s * 1e9:
+            last_ns = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGKILL)
+        last_ns = int((process.stdout.read().split() or [last_ns])[-1])
+    journal = read_journal(path)
+    assert journal.footer is None
+    assert journal.dropped_lines <= 1
+    lost_s = (last_ns - journal.end_ns) / 1e9
+    assert -0.1 < lost_s < flush_s + 1.0  # the second is for a machine that is busy with other things
+    assert len(journal.steps) > 100
+
+
+def launched(rank: int, wanted: Path, key: str) -> str:
+    """Name of the folder that a rank of a run gets."""
+    folder, file, problem = output_folder.create(wanted, rank, key)
+    file.write(b"x")
+    file.close()
+    assert problem == ""
+    return folder.name
+
+
 def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:
     wanted = tmp_path / "gpuprof"
-    folders = []
-    for _ in range(3):
-        folder, file, problem = output_folder.create(wanted, rank=0)
-        file.write(b"x")
-        file.close()
-        folders.append(folder.name)
-        assert problem == ""
-    other_rank, file, _ = output_folder.create(wanted, rank=1)
-    file.close()
+    folders = [launched(0, wanted, output_folder.key_of_run({}, 1)) for _ in range(3)]
     assert folders == ["gpuprof", "gpuprof-2", "gpuprof-3"]
-    assert other_rank.name == "gpuprof"
     assert (wanted / "rank0.jsonl").read_bytes() == b"x"
+
+
+def test_ranks_of_a_run_share_a_folder_whatever_was_there_before(tmp_path: Path) -> None:
+    wanted = tmp_path / "gpuprof"
+    assert launched(0, wanted, "alone") == "gpuprof"
+    assert [launched(rank, wanted, "both") for rank in (1, 0)] == ["gpuprof-2", "gpuprof-2"]
+    assert [launched(rank, wanted, "next stage") for rank in (0, 1)] == ["gpuprof-3", "gpuprof-3"]
+
+
+def test_ranks_know_their_run_by_what_the_launcher_told_them() -> None:
+    told = {"MASTER_ADDR": "node1", "MASTER_PORT": "12910", "LOCAL_RANK": "0"}
+    program = (
+        "from lightning_gpuprof.capture.output_folder import key_of_run; import os;"
+        "print([key_of_run(os.environ, 2) for _ in range(2)])"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **told, "LOCAL_RANK": rank},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for rank in ("0", "1")
+    }
+    assert len(keys) == 1
+    first, second = ast.literal_eval(keys.pop())
+    assert first != second
+    assert output_folder.key_of_run({}, 1) != output_folder.key_of_run({}, 1)
 
 
 def test_a_folder_that_cannot_be_written_is_replaced_by_a_temporary_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    folder, file, problem = output_folder.create(tmp_path / "file" / "gpuprof", rank=0)
+    folder, file, problem = output_folder.create(tmp_path / "file" / "gpuprof", 0, "key")
     file.close()
     assert "cannot be written" in problem
     assert str(folder) in problem
-    (folder / "rank0.jsonl").unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
 
 
 def test_variables_and_home_in_a_path_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,11 +39,23 @@ def tap_on(inner: Any, clock: StepClock, on_failure: Any, overridden: Any = froz
         overridden=overridden,
         does_nothing=lambda key, hook: False,
         on_failure=on_failure,
+        on_end=lambda: None,
     )
 
 
 def edges_of(trainer: Any, clock: StepClock, tap: ProfilerTap, on_failure: Any) -> LoopEdges:
-    return LoopEdges(trainer, clock, tap, on_epoch_end=lambda: None, on_exception=lambda: None, on_failure=on_failure)
+    return LoopEdges(
+        trainer,
+        "fit",
+        clock,
+        tap,
+        on_run=lambda: None,
+        on_start=lambda: None,
+        on_validation=lambda: None,
+        on_epoch_end=lambda: None,
+        on_exception=lambda: None,
+        on_failure=on_failure,
+    )
 
 
 def attached(trainer: Any, clock: StepClock, failures: list[Exception]) -> LoopEdges:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-from lightning_gpuprof.capture.step_clock import NEVER, NULL_CONTEXT, ClosedSegment, ClosedStep, StepClock
+from lightning_gpuprof.capture.step_clock import (
+    CPU_SAMPLES_PER_AGE,
+    NEVER,
+    NULL_CONTEXT,
+    ClosedSegment,
+    ClosedStep,
+    StepClock,
+)
 from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 
 
@@ -188,6 +195,26 @@ def test_cpu_time_is_read_in_sampled_steps_only() -> None:
     clock.open_segment(None)
     assert modes[-1] is False
     assert [step.cpu_charged for step in steps] == rows
+
+
+def test_in_a_long_run_cpu_time_is_read_less_often() -> None:
+    time = FakeTime()
+    clock = time.clock(cpu_every_ns=100)
+    sampled_at = []
+    for _ in range(60):
+        clock.begin_step()
+        time.spend(100_000)
+    for step in drain(clock):
+        if isinstance(step, ClosedStep) and step.flags & CPU_SAMPLED:
+            sampled_at.append(step.start_ns)
+    early = sum(at < 1_000_000 for at in sampled_at)
+    time.wall += 100_000_000 * CPU_SAMPLES_PER_AGE
+    for _ in range(60):
+        clock.begin_step()
+        time.spend(100_000)
+    late = [step for step in drain(clock) if isinstance(step, ClosedStep) and step.flags & CPU_SAMPLED]
+    assert early == 10
+    assert len(late) <= 2 < early
 
 
 def test_a_step_that_an_exception_cut_off_is_no_step() -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.capture.step_clock import NEVER
-from lightning_gpuprof.capture.windows import MAX_WINDOW_NS, WindowController
+from lightning_gpuprof.capture.windows import STEADY_AT_THE_LATEST, WindowController
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.config import PlannedWindow, parse_windows
+from lightning_gpuprof.model.config import PlannedWindow, TraceConfig, parse_windows
 from lightning_gpuprof.model.journal import WindowRecord
 
 MS = 1_000_000
+MAX_NS = 30_000_000_000
 
 
 class NotingTracer:
@@ -31,9 +32,6 @@ class NotingTracer:
     def next_step(self, batch: int) -> None:
         self.calls.append(f"step {batch}")
 
-    def end_step(self) -> None:
-        self.calls.append("end step")
-
     def stop(self, keep: bool) -> Path | None:
         self.calls.append("stop" if keep else "discard")
         if self.fail_on_stop and keep:
@@ -51,6 +49,7 @@ class Run:
         warmup: int = 2,
         max_windows: int = 10,
         every_n_steps: int | None = None,
+        max_batches: int = 200,
         tracer: NotingTracer | None = None,
     ) -> None:
         self.tracer = tracer or NotingTracer()
@@ -66,6 +65,8 @@ class Run:
             warmup=warmup,
             max_windows=max_windows,
             max_bytes=1_000_000,
+            max_batches=max_batches,
+            max_ns=MAX_NS,
             tracer=self.tracer,
             on_window=lambda record, path: self.records.append(record),
             on_profiled=self._set_profiled,
@@ -75,17 +76,44 @@ class Run:
     def _set_profiled(self, on: bool) -> None:
         self.profiled = on
 
-    def train(self, batches: int, *, first_step: int = 0, batches_per_step: int = 1, period_ns: int = MS) -> None:
+    def train(
+        self,
+        batches: int,
+        *,
+        first_step: int = 0,
+        batches_per_step: int = 1,
+        steps_per_batch: int = 1,
+        period_ns: int = MS,
+        asked_at: dict[int, str] | None = None,
+        noticed_at: dict[int, str] | None = None,
+        validates_after: tuple[int, ...] = (),
+        epoch_batches: int = 0,
+    ) -> None:
         wake = self.controller.begin(first_step)
         for batch in range(batches):
-            step = first_step + batch // batches_per_step
+            step = first_step + batch * steps_per_batch // batches_per_step
             self.now += period_ns
-            if step >= wake:
+            if asked_at and batch in asked_at:
+                self.controller.request(asked_at[batch], by_person=True)
+            if noticed_at and batch in noticed_at:
+                self.controller.request(noticed_at[batch], by_person=False)
+            if step >= wake or self.controller.requested:
                 self.looked += 1
                 wake = self.controller.at_boundary(batch, step, self.now)
             if self.profiled:
                 self.traced_batches.append(batch)
-        self.controller.end("finished", first_step + batches // batches_per_step)
+            if batch in validates_after:
+                self.controller.at_validation()
+                assert not self.profiled
+            if epoch_batches and (batch + 1) % epoch_batches == 0:
+                self.controller.at_epoch_end()
+                assert not self.profiled
+        self.controller.end("finished", first_step + batches * steps_per_batch // batches_per_step)
+
+
+def reasons(run: Run) -> list[tuple[int, str]]:
+    """Start and reason of what was recorded."""
+    return [(r.start_step, r.reason) for r in run.records if not r.problem]
 
 
 def spans(run: Run) -> list[tuple[int, int, str]]:
@@ -143,10 +171,16 @@ def test_a_window_at_the_very_start_opens_without_warm_up() -> None:
     assert run.tracer.calls == ["prepare", "start 0", "step 1", "stop"]
 
 
-def test_resuming_forgets_windows_that_were_passed() -> None:
+def test_resuming_notes_windows_that_were_passed_and_records_the_others() -> None:
     run = Run(parse_windows([5, 100], 3))
     run.train(60, first_step=50)
-    assert spans(run) == [(100, 102, "")]
+    assert spans(run) == [(5, 7, "passed before this run began, at optimizer step 50"), (100, 102, "")]
+
+
+def test_resuming_inside_a_window_records_its_rest() -> None:
+    run = Run(parse_windows((48, 52), 3))
+    run.train(20, first_step=50)
+    assert spans(run) == [(50, 52, "")]
 
 
 def test_a_window_that_is_not_reached_is_told() -> None:
@@ -174,13 +208,50 @@ def test_a_window_that_ends_with_its_epoch_is_closed_there_and_not_after_what_fo
     run.controller.at_epoch_end()
     assert run.tracer.calls[-1] == "stop"
     assert run.records[0].stop_ns == 77
-    halfway = Run(parse_windows((4, 9), 3))
-    wake = halfway.controller.begin(0)
-    for step in range(6):
-        if step >= wake:
-            wake = halfway.controller.at_boundary(step, step, step + 1)
-    halfway.controller.at_epoch_end()
-    assert halfway.tracer.calls[-1] == "end step"
+    assert spans(run) == [(4, 5, "")]
+
+
+def test_a_window_goes_on_neither_through_validation_nor_into_the_next_epoch() -> None:
+    run = Run(parse_windows([(4, 9), (14, 21)], 3), every_n_steps=30)
+    run.train(50, validates_after=(6, 31), epoch_batches=20)
+    assert spans(run) == [
+        (4, 6, "closed: validation began"),
+        (14, 19, "closed: the epoch ended"),
+        (30, 31, "closed: validation began"),
+    ]
+
+
+def test_a_window_that_ends_where_validation_begins_is_whole() -> None:
+    run = Run(parse_windows((4, 6), 3))
+    run.train(20, validates_after=(6,), epoch_batches=7)
+    assert spans(run) == [(4, 6, "")]
+
+
+def test_a_warm_up_that_validation_falls_into_begins_again_and_the_window_is_not_lost() -> None:
+    run = Run(parse_windows([(10, 11), (20, 21), (30, 31)], 3), warmup=3)
+    run.train(40, validates_after=(8, 19), epoch_batches=28)
+    assert spans(run) == [(10, 11, ""), (20, 21, ""), (30, 31, "")]
+    again = ["prepare", "discard", "prepare"]
+    assert run.tracer.calls == [
+        *(*again, "start 10", "step 11", "stop"),
+        *(*again, "start 20", "step 21", "stop"),
+        *(*again, "start 30", "step 31", "stop"),
+    ]
+    assert run.traced_batches == [7, 8, 9, 10, 11, 17, 18, 19, 20, 21, 27, 28, 29, 30, 31]
+
+
+def test_a_run_that_validates_after_every_step_gets_all_its_windows() -> None:
+    run = Run(parse_windows([5, 15], 3), every_n_steps=10)
+    run.train(40, validates_after=tuple(range(40)), asked_at={22: "asked"})
+    assert [r.start_step for r in run.records] == [5, 10, 15, 20, 24, 30]
+    assert {r.problem for r in run.records} == {"closed: validation began"}
+
+
+def test_a_warm_up_that_leads_nowhere_is_given_up_also_beside_validations() -> None:
+    run = Run(parse_windows((3, 4), 3))
+    run.train(1000, first_step=1, batches_per_step=1000, validates_after=tuple(range(0, 1000, 10)))
+    assert len(run.traced_batches) < 200
+    assert ["advanced too rarely" in r.problem for r in run.records] == [True]
 
 
 def test_a_tracer_that_fails_otherwise_leaves_no_step_marked() -> None:
@@ -217,6 +288,17 @@ def test_a_steady_run_gets_one_window_of_its_own() -> None:
     assert stop - start == 2
     assert 20 <= start <= 40
     assert problem == ""
+
+
+@pytest.mark.parametrize("first_step", [0, 5000])
+def test_a_run_that_never_gets_steady_is_called_so_late_also_after_a_resume(first_step: int) -> None:
+    run = Run(None)
+    wake = run.controller.begin(first_step)
+    for step in range(first_step, first_step + 150):
+        run.now += MS << (step - first_step) // 10  # ever slower
+        if step >= wake:
+            wake = run.controller.at_boundary(step, step, run.now)
+    assert [r.start_step for r in run.records] == [first_step + STEADY_AT_THE_LATEST + 2]
 
 
 def test_a_run_too_short_to_be_steady_gets_none() -> None:
@@ -274,10 +356,133 @@ def test_resuming_goes_on_with_the_next_multiple() -> None:
     assert spans(run) == [(60, 62, "")]
 
 
+def test_two_optimizers_that_both_step_in_a_batch_do_not_lose_windows() -> None:
+    """With manual optimization ``global_step`` rises by two a batch, and passes every other number."""
+    run = Run(parse_windows([(20, 25), (41, 41)], 3))
+    run.train(40, steps_per_batch=2)
+    assert spans(run) == [(20, 24, ""), (42, 42, "")]
+    assert [c for c in run.tracer.calls if c.startswith("start")] == ["start 10", "start 21"]
+
+
+def test_multiples_survive_accumulation_and_two_optimizers() -> None:
+    accumulating = Run(parse_windows([], 3), every_n_steps=10)
+    accumulating.train(100, batches_per_step=4)
+    assert spans(accumulating) == [(10, 12, ""), (20, 22, "")]
+    manual = Run(parse_windows([], 3), every_n_steps=15)
+    manual.train(25, steps_per_batch=2)
+    assert spans(manual) == [(16, 16, ""), (30, 32, ""), (46, 46, "")]
+
+
+def test_the_reason_of_a_window_is_recorded() -> None:
+    run = Run(parse_windows([(41, 45)], 3), every_n_steps=20)
+    run.train(65)
+    assert reasons(run) == [(20, "every_n_steps"), (41, "planned"), (60, "every_n_steps")]
+    steady = Run(None)
+    steady.train(100)
+    assert [reason for _, reason in reasons(steady)] == ["steady"]
+
+
+def test_planned_windows_are_not_starved_by_multiples() -> None:
+    run = Run(parse_windows([(200, 202), (300, 302)], 3), every_n_steps=10, max_windows=5)
+    run.train(400)
+    assert reasons(run) == [
+        (10, "every_n_steps"),
+        (20, "every_n_steps"),
+        (30, "every_n_steps"),
+        (200, "planned"),
+        (300, "planned"),
+    ]
+
+
+def test_a_request_opens_a_window_at_once_and_steps_far_from_it_stay_untouched() -> None:
+    run = Run(parse_windows((500, 502), 3))
+    run.train(600, asked_at={100: "requested by file"})
+    assert reasons(run) == [(102, "requested by file"), (500, "planned")]
+    assert run.traced_batches == [*range(100, 105), *range(498, 503)]
+    assert run.looked <= 14
+
+
+def test_a_request_in_a_run_without_windows_is_answered() -> None:
+    run = Run(parse_windows([], 3))
+    run.train(50, asked_at={20: "requested by SIGUSR2"})
+    assert reasons(run) == [(22, "requested by SIGUSR2")]
+
+
+def test_a_window_that_is_due_answers_the_request_too() -> None:
+    run = Run(parse_windows((23, 25), 3))
+    run.train(50, asked_at={20: "requested by file"})
+    assert reasons(run) == [(23, "planned; requested by file")]
+
+
+def test_a_request_in_an_open_window_opens_the_next() -> None:
+    run = Run(parse_windows((20, 25), 3))
+    run.train(50, asked_at={22: "requested by file"})
+    assert reasons(run) == [(20, "planned"), (28, "requested by file")]
+
+
+def test_several_requests_at_once_are_one_window() -> None:
+    run = Run(parse_windows([], 3))
+    run.train(
+        50,
+        asked_at={20: "requested by file", 21: "requested by SIGUSR2"},
+        noticed_at={20: "slow step: period 9 ms against 1 ms"},
+    )
+    assert len(run.records) == 1
+    assert run.records[0].reason == ("requested by file; slow step: period 9 ms against 1 ms; requested by SIGUSR2")
+
+
+def test_a_request_before_the_run_is_steady_leaves_it_its_window() -> None:
+    run = Run(None)
+    run.train(100, asked_at={5: "requested by file"})
+    assert [reason for _, reason in reasons(run)] == ["requested by file", "steady"]
+
+
+def test_slow_steps_leave_the_budget_of_planned_windows_alone() -> None:
+    run = Run(parse_windows([(200, 202), (300, 302)], 3), max_windows=3)
+    run.train(400, noticed_at={20: "slow", 60: "slow", 90: "slow", 250: "slow"})
+    assert reasons(run) == [(22, "slow"), (200, "planned"), (300, "planned")]
+    assert [(r.start_step, "max_windows" in r.problem) for r in run.records if r.problem] == [(62, True)]
+
+
+def test_requests_by_a_person_have_a_budget_of_their_own() -> None:
+    run = Run(parse_windows([50], 3), every_n_steps=10, max_windows=2)
+    run.train(200, asked_at={61: "asked", 101: "asked", 141: "asked"})
+    assert reasons(run) == [(10, "every_n_steps"), (50, "planned"), (63, "asked"), (103, "asked")]
+    assert [(r.start_step, "max_windows" in r.problem) for r in run.records if r.problem] == [(143, True)]
+
+
+def test_no_windows_at_all_means_none_on_request_either() -> None:
+    run = Run(None, max_windows=0)
+    run.train(100, asked_at={50: "asked"})
+    assert run.tracer.calls == []
+    assert ["max_windows" in r.problem for r in run.records] == [True]
+
+
+def test_a_request_at_the_very_end_is_told() -> None:
+    run = Run(parse_windows([], 3))
+    run.train(20, asked_at={19: "asked"})
+    assert [(r.reason, r.problem) for r in run.records] == [
+        ("asked", "not reached: training ended after 20 optimizer steps (finished)")
+    ]
+
+
+def test_a_window_is_closed_after_its_most_batches() -> None:
+    run = Run(parse_windows((3, 9), 3), warmup=0, max_batches=10)
+    run.train(100, batches_per_step=8)
+    assert spans(run) == [(3, 4, "closed after 10 batches (trace.max_steps)")]
+    assert len(run.traced_batches) == 10
+
+
+def test_a_warm_up_of_long_steps_is_not_given_up() -> None:
+    run = Run(parse_windows((3, 3), 3))
+    run.train(10, period_ns=2 * MAX_NS)
+    assert spans(run) == [(3, 3, "")]
+
+
 def test_a_window_is_closed_after_its_longest_time() -> None:
     run = Run(parse_windows((1, 50), 3), warmup=0)
-    run.train(20, period_ns=MAX_WINDOW_NS // 4)
-    assert run.records[0].problem == "closed after 30 s"
+    run.train(20, period_ns=MAX_NS // 4)
+    assert run.records[0].problem == "closed after 30 s (trace.max_s)"
 
 
 def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on() -> None:
@@ -304,6 +509,7 @@ def test_abandoning_stops_an_open_trace() -> None:
         ((5, 3), "windows must have a stop not before its start"),
         ([5, (6, 9)], "windows must not overlap"),
         ((1, 2, 3), "windows must have a start and a stop"),
+        ((10, 300), r"windows must have at most trace.max_steps \(200\) steps .* TraceConfig\(max_steps=291\)"),
         (["x"], "windows must be optimizer steps"),
         (True, "windows must be optimizer steps"),
     ],
@@ -311,3 +517,20 @@ def test_abandoning_stops_an_open_trace() -> None:
 def test_windows_that_cannot_work_are_refused(windows: object, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         parse_windows(windows, 3)  # type: ignore[arg-type]
+
+
+def test_a_longer_window_may_be_allowed() -> None:
+    assert parse_windows((10, 300), 3, 291) == (PlannedWindow(start=10, stop=300),)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_steps": 0}, "trace.max_steps must be an integer of at least 1"),
+        ({"max_s": 0}, "trace.max_s must be a number of seconds from 0.1 to 3600"),
+        ({"active": 300}, r"trace.active must be at most trace.max_steps \(200\)"),
+    ],
+)
+def test_caps_that_cannot_work_are_refused(options: dict[str, int], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        TraceConfig(**options)  # type: ignore[arg-type]

@@ -1,0 +1,245 @@
+"""From the edges of a sampled step to the time between them on the device's own clock, without ever waiting for it.
+
+An event is recorded on the training thread's current stream at each edge. Sampled steps later, when all events of a
+step have been passed by the device, the times between neighbours are read. A span thus begins when the device has done
+what was queued before the edge, and contains the gaps in which the device waits for the host's next launch.
+
+Everything that touches the device happens on the training thread, which alone knows that it is not capturing a CUDA
+graph: to query an event in another thread breaks a capture that is going on (pytorch/pytorch#104555, #148594; with ROCm
+even one in thread-local mode, #176251). Other threads only fetch what was read, see :meth:`DeviceSpans.collect`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from lightning_gpuprof.model.journal import DeviceBlock
+
+EVERY_NS = 100_000_000
+"""At most one step in so long a time is measured: an event costs 2 to 5 us, a step has some thirty edges."""
+
+DENSE_STEPS = 1000
+"""After so many measured steps one in ten times as long a time has to do, so that long runs do not pile up numbers."""
+
+MAX_PENDING = 64
+"""Steps whose events the device has not passed yet; more are not begun, so that memory stays bounded."""
+
+MAX_EDGES = 256
+"""A step with more edges is given up: it holds a validation, and is no step that statistics rest on."""
+
+MAX_READS = 2
+"""Steps that are read in one go, so that a backlog is caught up with but no single step pays for it."""
+
+Event = TypeVar("Event")
+
+
+class EventBackend(Protocol[Event]):
+    """Timed events of one device. None of the methods may wait for the device."""
+
+    def new_event(self) -> Event:
+        """An event that was not recorded yet."""
+        ...
+
+    def record(self, event: Event) -> None:
+        """Put the event on the current stream; one that was recorded before is recorded anew."""
+        ...
+
+    def is_done(self, event: Event) -> bool:
+        """Whether the device has passed a recorded event."""
+        ...
+
+    def elapsed_ns(self, first: Event, second: Event) -> int:
+        """Time between two events that are done, in ns."""
+        ...
+
+    def is_capturing(self) -> bool:
+        """Whether the current stream is being captured into a graph, which an event would become part of."""
+        ...
+
+
+class DeviceSpans(Generic[Event]):
+    """Measures one step at a time; all methods but :meth:`collect` belong to the training thread, and none raises.
+
+    Args:
+        backend: Events of the device.
+        on_failure: Told once when the device fails; nothing is measured from then on.
+        every_ns: At most one step in so many ns is measured.
+        max_pending: Steps that may wait to be read.
+        now: Monotonic clock in ns.
+    """
+
+    def __init__(
+        self,
+        backend: EventBackend[Event],
+        *,
+        on_failure: Callable[[Exception], None],
+        every_ns: int = EVERY_NS,
+        max_pending: int = MAX_PENDING,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._backend = backend
+        self._on_failure = on_failure
+        self._every_ns = every_ns
+        self._max_pending = max_pending
+        self._now = now
+        self._due_ns = 0
+        self._begun = 0
+        self._off = False
+        self._open = False
+        self._batch = 0
+        self._slots: list[int] = []
+        self._events: list[Event] = []
+        """The i-th event of the open step begins the time of the i-th slot; all of them are recorded."""
+        self._free: list[Event] = []
+        self._pending: deque[tuple[int, list[int], list[Event]]] = deque()
+        """Batch, slots and events of steps that are over; one event more than slots."""
+        self._read: deque[tuple[int, dict[int, int]]] = deque()
+        self._dropped = [0, 0, 0]
+        self._told = [0, 0, 0]
+        """Of ``_dropped``, what :meth:`collect` has handed over."""
+
+    @property
+    def interval_ns(self) -> int:
+        """At most one step in so long a time is measured from now on."""
+        return self._every_ns if self._begun < DENSE_STEPS else 10 * self._every_ns
+
+    def begin_step(self, batch: int, slot: int) -> bool:
+        """A step begins, and its time belongs to ``slot`` at first; returns whether the step is measured."""
+        self.end_step()
+        now_ns = self._now()
+        if now_ns < self._due_ns:
+            return False
+        self._due_ns = now_ns + self.interval_ns
+        self.read(MAX_READS)
+        if self._off:
+            return False
+        if len(self._pending) >= self._max_pending:
+            self._dropped[_BACKLOG] += 1
+            return False
+        self._open = True
+        self._begun += 1
+        self._batch = batch
+        self._mark(slot)
+        return self._open
+
+    def edge(self, slot: int) -> None:
+        """From now on time belongs to ``slot``."""
+        try:
+            if self._open and slot != self._slots[-1]:
+                self._mark(slot)
+        except Exception as error:
+            self._switch_off(error)
+
+    def end_step(self) -> None:
+        """The step is over; without an open one nothing happens."""
+        if not self._open:
+            return
+        self._mark(-1)
+        if self._open:
+            self._open = False
+            self._slots.pop()
+            self._pending.append((self._batch, self._slots, self._events))
+            self._slots, self._events = [], []
+
+    def cancel_step(self) -> None:
+        """What was begun is no step."""
+        if self._open:
+            self._abandon()
+
+    def close(self) -> None:
+        """Training is over: read what is done; what is not is dropped."""
+        self.cancel_step()
+        self.read(len(self._pending))
+        self._dropped[_BACKLOG] += len(self._pending)
+        self._off = True
+        self._pending.clear()
+        self._free.clear()
+
+    def read(self, most: int) -> None:
+        """Read at most so many steps, of those that the device is done with."""
+        if not self._pending:
+            return
+        backend = self._backend
+        try:
+            if backend.is_capturing():
+                return
+            waiting: list[tuple[int, list[int], list[Event]]] = []
+            while self._pending and most > 0:
+                step = self._pending.popleft()
+                batch, slots, events = step
+                # The last is asked first. The others, too: on another stream an earlier one may be done later.
+                if not (backend.is_done(events[-1]) and all(map(backend.is_done, events))):
+                    waiting.append(step)
+                    continue
+                most -= 1
+                spans = [backend.elapsed_ns(first, second) for first, second in itertools.pairwise(events)]
+                self._free += events
+                if min(spans) < 0:
+                    self._dropped[_UNUSABLE] += 1
+                else:
+                    self._read.append((batch, _by_slot(slots, spans)))
+            self._pending.extendleft(reversed(waiting))
+        except Exception as error:
+            self._switch_off(error)
+
+    def collect(self) -> DeviceBlock | None:
+        """Take what was read since the call before; None if there is nothing. For one other thread."""
+        steps = [self._read.popleft() for _ in range(len(self._read))]
+        dropped = self._dropped.copy()
+        news = [count - told for count, told in zip(dropped, self._told, strict=True)]
+        self._told = dropped
+        if not steps and not any(news):
+            return None
+        used = sorted({slot for _, charged in steps for slot in charged})
+        return DeviceBlock(
+            batch=[batch for batch, _ in steps],
+            charged={slot: [charged.get(slot, 0) for _, charged in steps] for slot in used},
+            dropped_backlog=news[_BACKLOG],
+            dropped_capturing=news[_CAPTURING],
+            dropped_unusable=news[_UNUSABLE],
+        )
+
+    def _mark(self, slot: int) -> None:
+        try:
+            if self._backend.is_capturing():
+                self._abandon()
+                self._dropped[_CAPTURING] += 1
+                return
+            if len(self._events) >= MAX_EDGES:
+                self._abandon()
+                self._dropped[_UNUSABLE] += 1
+                return
+            event = self._free.pop() if self._free else self._backend.new_event()
+            self._backend.record(event)
+        except Exception as error:
+            self._switch_off(error)
+            return
+        self._slots.append(slot)
+        self._events.append(event)
+
+    def _abandon(self) -> None:
+        self._open = False
+        self._free += self._events
+        self._slots, self._events = [], []
+
+    def _switch_off(self, error: Exception) -> None:
+        self._off = True
+        self._open = False
+        self._slots, self._events = [], []
+        self._pending.clear()
+        self._free.clear()
+        self._on_failure(error)
+
+
+_BACKLOG, _CAPTURING, _UNUSABLE = range(3)
+
+
+def _by_slot(slots: list[int], spans: list[int]) -> dict[int, int]:
+    charged: dict[int, int] = {}
+    for slot, span in zip(slots, spans, strict=True):
+        charged[slot] = charged.get(slot, 0) + span
+    return charged

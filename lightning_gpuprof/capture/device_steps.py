@@ -1,0 +1,129 @@
+"""Now and then a step's actions get edges that tell the device spans what the time belongs to; in all others nothing.
+
+A sampler's thread gives the beat, so that steps in between cost nothing, and hands over what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+from lightning_gpuprof.capture.device_spans import DeviceSpans, Event
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
+from lightning_gpuprof.model.journal import DeviceBlock
+
+HAND_OVER_NS = 2_000_000_000
+"""What was read is handed over as one record in so long a time."""
+
+
+class _Edges:
+    """Tells of the slot that is current after an action's start and end."""
+
+    __slots__ = ("_context", "_current", "_edge")
+
+    def __init__(self, context: Context, current: Callable[[], int], edge: Callable[[int], None]) -> None:
+        self._context = context
+        self._current = current
+        self._edge = edge
+
+    def __enter__(self) -> object:
+        result = self._context.__enter__()
+        self._edge(self._current())
+        return result
+
+    def __exit__(self, *exc: object) -> bool | None:
+        result = self._context.__exit__(*exc)  # type: ignore[arg-type]
+        self._edge(self._current())
+        return result
+
+
+class DeviceSteps(Generic[Event]):
+    """Wraps the actions of the steps that are measured. No method raises; all belong to the training thread.
+
+    Args:
+        spans: Measures them.
+        clock: Knows the current slot.
+        wrap_actions: Puts a wrapper around the known actions' contexts and returns the way back.
+    """
+
+    def __init__(
+        self,
+        spans: DeviceSpans[Event],
+        clock: StepClock,
+        wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
+    ) -> None:
+        self.spans = spans
+        self._clock = clock
+        self._wrap_actions = wrap_actions
+        self._edges: dict[Context, Context] = {}
+        self._unwrap: Callable[[], None] | None = None
+        self._batch = 0
+
+    def begin_step(self, batch: int) -> bool:
+        """A step begins; returns whether it is measured, and :meth:`end_step` must be called at its end."""
+        if not self.spans.begin_step(batch, self._clock.loop_slot):
+            return False
+        self._batch = batch
+        self._unwrap = self._wrap_actions(self._wrap)
+        return True
+
+    def end_step(self) -> None:
+        """The step that was measured is over; before anybody else puts the actions' contexts back."""
+        unwrap, self._unwrap = self._unwrap, None
+        if unwrap is None:
+            return
+        unwrap()
+        self.spans.end_step()
+
+    def end_epoch(self) -> None:
+        """The epoch's last step is over; what was begun after it is no step."""
+        if self._unwrap is not None and self._clock.counters()[0] != self._batch:
+            self.spans.cancel_step()
+        self.end_step()
+
+    def close(self) -> None:
+        """Training is over; a second call does nothing."""
+        self.end_epoch()
+        self.spans.close()
+
+    def _wrap(self, action: str, context: Context) -> Context:
+        if context is NULL_CONTEXT:
+            return context
+        found = self._edges.get(context)
+        if found is None:
+            found = self._edges[context] = _Edges(context, self._clock.current_slot, self.spans.edge)
+        return found
+
+
+class DeviceSpanSampler(Generic[Event]):
+    """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread.
+
+    Args:
+        spans: Measures.
+        wake: Has the next step's beginning looked at.
+    """
+
+    name = "device spans"
+
+    def __init__(self, spans: DeviceSpans[Event], wake: Callable[[], None]) -> None:
+        self._spans = spans
+        self._wake = wake
+        self._due_ns = 0
+        self.interval_s = spans.interval_ns / 1e9
+
+    def open(self) -> None:
+        """Nothing to get ready."""
+
+    def sample(self, t_ns: int) -> Sequence[DeviceBlock]:
+        """Ask for a step, and now and then hand over."""
+        self._wake()
+        self.interval_s = self._spans.interval_ns / 1e9
+        if t_ns < self._due_ns:
+            return ()
+        self._due_ns = t_ns + HAND_OVER_NS
+        return self.close()
+
+    def close(self) -> Sequence[DeviceBlock]:
+        """Hand over what is left."""
+        block = self._spans.collect()
+        return () if block is None else (block,)

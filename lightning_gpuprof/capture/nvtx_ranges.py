@@ -1,0 +1,176 @@
+"""From Lightning's actions to NVTX ranges, which Nsight Systems and Nsight Compute show and filter by.
+
+A range is an action, not an exclusive share of time: Lightning runs forward and backward inside its optimizer step, so
+that ``optimizer`` encloses them there. Manual optimization has no action around its backward pass and thus no range.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Protocol, get_args
+
+import torch
+
+from lightning_gpuprof.capture.actions import ANNOTATED, RUN_EPOCH, classify
+from lightning_gpuprof.capture.nsight import active_tool
+from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.model.phases import Region
+
+_PLACES = {"evaluation loop": "validation", "broadcast_sigterm": "sync", "self.log": "logging"}
+"""Places that Lightning does not name, and which the tap times under a name of its own."""
+
+START_STOP = "timed "
+"""What the tap puts before the name of an action that is started and stopped beside the user's own profiler."""
+
+
+class RangeBackend(Protocol):
+    """Nested ranges of the calling thread."""
+
+    def push(self, name: str) -> object:
+        """Begin a range inside the one that is open."""
+        ...
+
+    def pop(self) -> object:
+        """End the innermost range."""
+        ...
+
+
+class TorchNvtx:
+    """NVTX through torch; a build without CUDA raises ``RuntimeError`` at the first range."""
+
+    push = staticmethod(torch.cuda.nvtx.range_push)
+    pop = staticmethod(torch.cuda.nvtx.range_pop)
+
+
+def wanted(option: bool | None, environ: Mapping[str, str]) -> bool:
+    """Whether ranges are made: as asked for, and if nothing was asked for, under one of the tools that show them.
+
+    Args:
+        option: What the user asked for; None leaves it to us.
+        environ: Environment variables of the process.
+    """
+    return active_tool(environ) is not None if option is None else option
+
+
+def range_name(action: str, region: Region, *, manual: bool, overridden: frozenset[str]) -> str | None:
+    """Name of the range around an action, None for an action that gets none.
+
+    A phase is named like in the reports, a callback's hook by both names. The phases of a validation lie inside a range
+    of their own. Arguments as for :func:`~lightning_gpuprof.capture.actions.classify`.
+    """
+    if action == RUN_EPOCH:
+        return action
+    if action.startswith(ANNOTATED):
+        return action.removeprefix(ANNOTATED)
+    if action in _PLACES:
+        return _PLACES[action]
+    how = classify(action, region, manual=manual, overridden=overridden)
+    if how.phase is None:
+        return None
+    if how.callback:
+        return f"{how.callback.split('{', 1)[0]}.{how.hook}"
+    return how.phase
+
+
+class NvtxRange:
+    """A context inside a range.
+
+    Args:
+        context: What is wrapped; entered after the range has begun, left before it ends.
+        name: Name of the range.
+        backend: Makes it. Must not raise.
+    """
+
+    def __init__(self, context: Context, name: str, backend: RangeBackend) -> None:
+        self._context = context
+        self._name = name
+        self._push = backend.push
+        self._pop = backend.pop
+
+    def __enter__(self) -> object:
+        self._push(self._name)
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> bool | None:
+        try:
+            return self._context.__exit__(*exc)  # type: ignore[arg-type]
+        finally:
+            self._pop()
+
+
+class NvtxRanges:
+    """Ranges around steps and their actions. No method raises; all belong to the training thread.
+
+    Args:
+        backend: Makes them.
+        manual: Manual optimization is in use.
+        overridden: Per-batch hooks that the LightningModule or DataModule overrides.
+        wrap_actions: Puts a wrapper around the contexts of a region's actions that are known by now.
+        on_failure: Told once when the backend fails; no ranges are made from then on.
+    """
+
+    def __init__(
+        self,
+        backend: RangeBackend,
+        *,
+        manual: bool,
+        overridden: frozenset[str],
+        wrap_actions: Callable[[Region, Callable[[str, Context], Context]], object],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._backend = backend
+        self._manual = manual
+        self._overridden = overridden
+        self._wrap_actions = wrap_actions
+        self._on_failure = on_failure
+        self._off = False
+        self._in_step = False
+        self._steps = 0
+
+    def wrap(self, action: str, region: Region, context: Context) -> Context:
+        """The context to use for an action of a region: a range around it, or the same if the action gets none."""
+        if self._off or isinstance(context, NvtxRange):
+            return context
+        name = range_name(action.removeprefix(START_STOP), region, manual=self._manual, overridden=self._overridden)
+        return context if name is None else NvtxRange(context, name, self)
+
+    def begin_step(self, batch: int) -> None:
+        """The range of the step before ends and that of this batch begins."""
+        self.end_step()
+        # Actions become known as they happen; looking for new ones in each step would cost more than the ranges.
+        if self._steps & (self._steps - 1) == 0:
+            for region in get_args(Region):
+                self._wrap_actions(region, functools.partial(self._wrap_in, region))
+        self._steps += 1
+        self.push(f"step {batch}")
+        self._in_step = True
+
+    def end_step(self) -> None:
+        """The range of a step that no other follows at once ends."""
+        if self._in_step:
+            self._in_step = False
+            self.pop()
+
+    def _wrap_in(self, region: Region, action: str, context: Context) -> Context:
+        return self.wrap(action, region, context)
+
+    def push(self, name: str) -> None:
+        """Begin a range."""
+        try:
+            if not self._off:
+                self._backend.push(name)
+        except Exception as error:
+            self._switch_off(error)
+
+    def pop(self) -> None:
+        """End the innermost range."""
+        try:
+            if not self._off:
+                self._backend.pop()
+        except Exception as error:
+            self._switch_off(error)
+
+    def _switch_off(self, error: Exception) -> None:
+        self._off = True
+        self._on_failure(error)

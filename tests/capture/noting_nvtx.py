@@ -1,0 +1,23 @@
+"""Ranges for tests: writes down what is open inside what."""
+
+from __future__ import annotations
+
+
+class NotingNvtx:
+    """Can be told to fail like a torch without NVTX."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.open: list[str] = []
+        self.paths: list[str] = []
+        self.broken = broken
+
+    def push(self, name: str) -> None:
+        if self.broken:
+            raise RuntimeError("NVTX functions not installed")
+        self.open.append(name)
+        self.paths.append("/".join(self.open))
+
+    def pop(self) -> None:
+        if self.broken:
+            raise RuntimeError("NVTX functions not installed")
+        self.open.pop()

@@ -1,0 +1,169 @@
+"""Regions of the user's own: where their time goes, and that they never cost the user's code anything."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from lightning_gpuprof import annotate
+from lightning_gpuprof.capture.annotated_regions import Recording
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, ClosedStep, Context, StepClock
+
+
+class FakeTime:
+    """A clock that moves only when told."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class Run:
+    """A clock in its first step, with a recording that goes to it."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.clock = StepClock(now=self.time, cpu_now=lambda: 0)
+        self.recording = Recording(lambda name: self.clock.context(self.clock.annotated(name)))
+        self.clock.begin_training(-1, 0)
+        self.clock.begin_epoch(0, -1)
+        self.clock.begin_step()
+
+    def charged(self) -> dict[tuple[str, str, str], int]:
+        """(phase, hook, annotation) → ns of the step, which ends here."""
+        self.clock.begin_step()
+        step = next(item for item in self.clock.closed if isinstance(item, ClosedStep))
+        slots = self.clock.slots
+        named = {(s.phase, s.hook, s.annotation): ns for s, ns in zip(slots, step.charged, strict=False) if ns}
+        assert sum(named.values()) == step.end_ns - step.start_ns
+        return named
+
+
+def test_a_region_is_a_part_of_what_it_runs_in() -> None:
+    run = Run()
+    hook = run.clock.context(run.clock.slot("a", "callbacks", callback="EMA", hook="on_train_batch_end"))
+    run.recording.begin()
+    with hook:
+        run.time.ns += 5
+        with annotate("average"):
+            run.time.ns += 30
+            with annotate("copy"):
+                run.time.ns += 200
+    with annotate("average"):
+        run.time.ns += 1000
+    run.recording.end()
+    assert run.charged() == {
+        ("callbacks", "on_train_batch_end", ""): 5,
+        ("callbacks", "on_train_batch_end", "average"): 30,
+        ("callbacks", "on_train_batch_end", "average > copy"): 200,
+        ("loop", "", "average"): 1000,
+    }
+
+
+def test_a_decorated_function_keeps_its_name_its_result_and_its_exceptions() -> None:
+    run = Run()
+
+    @annotate("half")
+    def half(n: int) -> int:
+        """Of a number."""
+        run.time.ns += 7
+        if n % 2:
+            raise ValueError("odd")
+        return n // 2 if n < 4 else half(n - 2) + 1
+
+    run.recording.begin()
+    assert half(6) == 3
+    with pytest.raises(ValueError, match="odd"):
+        half(5)
+    run.recording.end()
+    assert (half.__name__, half.__doc__) == ("half", "Of a number.")
+    assert sum(ns for (_, _, name), ns in run.charged().items() if name.startswith("half")) == 4 * 7
+
+
+def test_without_a_run_it_does_nothing() -> None:
+    with annotate("alone"):
+        pass
+    assert annotate("alone")(len)("abc") == 3
+
+
+def test_another_thread_does_not_count() -> None:
+    run = Run()
+    run.recording.begin()
+
+    def work() -> None:
+        with annotate("beside"):
+            run.time.ns += 9
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    run.recording.end()
+    assert run.charged() == {("loop", "", ""): 9}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_worker_does_not_count() -> None:
+    asked: list[str] = []
+    recording = Recording(lambda name: asked.append(name) or NULL_CONTEXT)
+    recording.begin()
+    child = os.fork()
+    if child == 0:
+        with annotate("in the worker"):
+            pass
+        os._exit(len(asked))
+    _, status = os.waitpid(child, 0)
+    with annotate("in the parent"):
+        pass
+    recording.end()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert asked == ["in the parent"]
+
+
+def test_a_region_that_cannot_be_timed_costs_the_user_nothing() -> None:
+    def broken(name: str) -> Context:
+        raise RuntimeError(name)
+
+    recording = Recording(broken)
+    recording.begin()
+    with annotate("x"):
+        done = True
+    recording.end()
+    assert done
+
+
+def test_a_run_inside_a_run_gives_the_outer_one_back() -> None:
+    asked: list[str] = []
+    outer = Recording(lambda name: asked.append(f"outer {name}") or NULL_CONTEXT)
+    inner = Recording(lambda name: asked.append(f"inner {name}") or NULL_CONTEXT)
+    outer.begin()
+    inner.begin()
+    with annotate("a"):
+        pass
+    inner.end()
+    inner.end()
+    with annotate("b"):
+        pass
+    outer.end()
+    with annotate("c"):
+        pass
+    assert asked == ["inner a", "outer b"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", "unnamed"), (" ", "unnamed"), (None, "None"), (3, "3"), (" a ", "a")])
+def test_a_name_that_is_made_up_in_a_run_never_ends_it(name: str, shown: str) -> None:
+    asked: list[str] = []
+
+    def timed(name: str) -> Context:
+        asked.append(name)
+        return NULL_CONTEXT
+
+    recording = Recording(timed)
+    recording.begin()
+    with annotate(name):
+        pass
+    recording.end()
+    assert asked == [shown]

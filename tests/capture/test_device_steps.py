@@ -1,0 +1,177 @@
+"""Device spans in real fits, on a device that stays a little behind the host."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import msgspec
+import pytest
+import torch
+from fake_device import FakeDevice, LaggingDevice
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+import lightning_gpuprof
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.capture.session import Session
+from lightning_gpuprof.model.journal import DeviceBlock, Slot
+from lightning_gpuprof.model.journal import Record as JournalRecord
+
+MS = 1_000_000
+
+
+class ProfilerWithDevice(GpuProfiler):
+    """The callback on a machine with another device."""
+
+    def __init__(self, device: FakeDevice | None, **options: Any) -> None:
+        super().__init__(**options)
+        self.device = device
+
+    def _begin(self, trainer: Any, module: Any, stage: Any, entry: Any) -> None:
+        self._session = Session(
+            trainer,
+            module,
+            stage,
+            self.options,
+            entry,
+            lightning_gpuprof.__version__,
+            on_end=lambda: self._end(trainer, "finished"),
+            events=lambda root_device: self.device,
+        )
+
+
+class Sleeping(BoringModel):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        time.sleep(0.004)
+        return super().training_step(batch, batch_idx)
+
+    def on_after_backward(self) -> None:
+        time.sleep(0.002)
+
+    def val_dataloader(self) -> Any:
+        return []
+
+
+def fit(callback: GpuProfiler, folder: Path, *, epochs: int = 2, **options: Any) -> None:
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=folder,
+        max_epochs=epochs,
+        callbacks=[callback],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    torch.manual_seed(0)
+    trainer.fit(Sleeping())
+
+
+def device_records(callback: GpuProfiler) -> tuple[list[Slot], list[DeviceBlock]]:
+    assert callback.folder is not None
+    decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
+    records = [decoder.decode(line) for line in (callback.folder / "rank0.jsonl").read_bytes().splitlines()]
+    return [r for r in records if isinstance(r, Slot)], [r for r in records if isinstance(r, DeviceBlock)]
+
+
+@pytest.mark.parametrize("profiler", [None, "simple"])
+def test_sampled_steps_have_their_time_in_the_right_phases(tmp_path: Path, profiler: str | None) -> None:
+    device = LaggingDevice(lag_ns=20 * MS)
+    callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
+    fit(callback, tmp_path, profiler=profiler)
+    slots, blocks = device_records(callback)
+    assert callback.folder is not None
+    journal = read_journal(callback.folder / "rank0.jsonl")
+    period = dict(zip(journal.steps.batch.tolist(), journal.steps.period_ns.tolist(), strict=True))
+    measured = [
+        (batch, {slots[slot].phase: 0 for slot in block.charged}, {s: c[i] for s, c in block.charged.items()})
+        for block in blocks
+        for i, batch in enumerate(block.batch)
+    ]
+    assert len(measured) >= 3
+    ratios = []
+    for batch, by_phase, by_slot in measured:
+        for slot, ns in by_slot.items():
+            by_phase[slots[slot].phase] += ns
+        assert by_phase["forward"] >= 4 * MS
+        assert by_phase["callbacks"] >= 2 * MS
+        ratios.append(sum(by_phase.values()) / period[batch])
+    assert statistics.median(ratios) == pytest.approx(1, rel=0.25)
+    assert device.threads == {threading.get_ident()}
+    assert device.calls["new_event"] <= 100
+
+
+def test_the_report_has_the_device_span_of_each_phase_beside_its_host_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = LaggingDevice(lag_ns=20 * MS)
+    callback = ProfilerWithDevice(device, windows=[], reports=["terminal"], dirpath=str(tmp_path / "out"))
+    fit(callback, tmp_path, epochs=5)
+    assert callback.report is not None
+    rows = {row.phase: row for row in callback.report.phases}
+    forward = rows["forward"]
+    assert forward.device_ms is not None
+    assert forward.median_ms is not None
+    assert forward.device_ms == pytest.approx(forward.median_ms, rel=0.25)
+    assert rows["backward"].device_ms is not None
+    assert rows["validation"].device_ms == 0.0
+    assert "device span" in capsys.readouterr().out
+
+
+def test_steps_in_between_are_left_alone(tmp_path: Path) -> None:
+    device = LaggingDevice(lag_ns=0)
+    callback = ProfilerWithDevice(device, windows=[], reports=[], dirpath=str(tmp_path / "out"))
+    fit(callback, tmp_path)
+    _, blocks = device_records(callback)
+    batches = [batch for block in blocks for batch in block.batch]
+    assert batches == sorted(set(batches))
+    assert 3 <= len(batches) <= 128 * 7 / 100 * 4  # of 128 steps of 7 ms or more, one each 100 ms
+    assert set(batches) <= set(range(128))
+
+
+def test_no_step_is_measured_while_a_window_is_open(tmp_path: Path) -> None:
+    device = LaggingDevice(lag_ns=0)
+    callback = ProfilerWithDevice(device, windows=(0, 63), reports=[], dirpath=str(tmp_path / "out"))
+    fit(callback, tmp_path, epochs=1)
+    assert device.calls["record"] == 0
+
+
+def test_a_device_that_fails_costs_the_spans_and_nothing_else(tmp_path: Path) -> None:
+    device = LaggingDevice(lag_ns=0)
+    device.broken = "record"
+    callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
+    with pytest.warns(RuntimeWarning, match="device spans: switched off after RuntimeError: device lost in record"):
+        fit(callback, tmp_path, epochs=1)
+    assert callback.report is not None
+    assert callback.report.steps.count == 64
+    assert device.calls["record"] == 1
+
+
+def test_without_a_device_there_is_neither_a_thread_nor_a_record(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            seen.update(thread.name for thread in threading.enumerate())
+
+    callback = GpuProfiler(windows=[], reports=[], dirpath=str(tmp_path / "out"))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        max_steps=5,
+        callbacks=[callback, Watch()],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(BoringModel())
+    assert any(name.startswith("gpuprof") for name in seen)
+    assert not any("device" in name for name in seen)
+    assert device_records(callback)[1] == []
