@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze import cpu_time, statistics
+from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Blocked
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 
-MIN_SAMPLES = 10
 MAX_SITES = 5
 
 
@@ -25,11 +25,14 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     Returns:
         None if fewer than ten steady steps were sampled.
     """
-    rows, indices = _sampled(journal, steady)
+    rows, indices = cpu_time.sampled(journal, steady)
     if len(rows) < MIN_SAMPLES:
         return None
     period = journal.steps.period_ns[indices]
-    idle = {phase: np.maximum(phases[phase][indices] - _cpu(journal, phase)[rows], 0) for phase in COMPUTE_PHASES}
+    idle = {
+        phase: np.maximum(phases[phase][indices] - cpu_time.of_phase(journal, phase)[rows], 0)
+        for phase in COMPUTE_PHASES
+    }
     delay = journal.cpu.run_delay_ns
     if delay is not None:
         all_idle = np.maximum(sum(idle.values(), np.zeros(len(rows), np.int64)), 1)
@@ -54,33 +57,17 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
     """Median share of the period in which the training thread was ready to run but had no CPU; None if not known."""
-    rows, indices = _sampled(journal, steady)
+    rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:
         return None
     return float(np.median(delay[rows] / np.maximum(journal.steps.period_ns[indices], 1)))
 
 
-def _sampled(journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
-    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps."""
-    order = {int(batch): index for index, batch in enumerate(journal.steps.batch)}
-    pairs = [(row, order[int(b)]) for row, b in enumerate(journal.cpu.batch) if int(b) in order]
-    pairs = [(row, index) for row, index in pairs if steady[index]]
-    return np.array([row for row, _ in pairs], np.int64), np.array([index for _, index in pairs], np.int64)
-
-
-def _cpu(journal: Journal, phase: Phase) -> Ints:
-    total = np.zeros(len(journal.cpu.batch), np.int64)
-    for slot, column in journal.cpu.charged.items():
-        if journal.slots[slot].phase == phase:
-            total += column
-    return total
-
-
 def _sites(journal: Journal, phase: Phase) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int] = {}
     for slot, looks in journal.sites.items():
-        if slot < len(journal.slots) and journal.slots[slot].phase == phase:
+        if slot < len(journal.slots) and journal.slots[slot].step_phase == phase:
             for site, n in looks.items():
                 counts[site] = counts.get(site, 0) + n
     return tuple(sorted(counts.items(), key=lambda item: -item[1])[:MAX_SITES])

@@ -3,64 +3,79 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
+from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import Slot
-from lightning_gpuprof.model.phases import PARTS, PHASES, Part, Phase, SegmentKind
+from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase, SegmentKind, Stage, parts_of
 from lightning_gpuprof.model.report import CallbackRow, PhaseRow, Wall
 
 _PART_OF_SEGMENT: dict[SegmentKind, Part] = {
     "setup": "setup",
-    "step": "train",
     "epoch_gap": "epoch_gap",
     "teardown": "teardown",
     "unmeasured": "unexplained",
 }
 
 
-def _part(slot: Slot, kind: SegmentKind) -> Part:
+def part(slot: Slot, kind: SegmentKind, stage: Stage) -> Part:
+    """The part of the wall time that a slot's time in a segment or step belongs to."""
     if kind == "unmeasured":
         return "unexplained"
     if slot.phase == "checkpoint":
         return "checkpoint"
     if slot.region == "sanity":
         return "sanity"
-    if slot.region == "validation" or slot.phase == "validation":
+    if slot.region == "validation":
         return "validation"
-    return _PART_OF_SEGMENT[kind]
+    return STEP_PARTS[stage] if kind == "step" else _PART_OF_SEGMENT[kind]
 
 
 def wall(journal: Journal) -> Wall:
-    """Wall time of the fit in parts; what no record accounts for is ``unexplained``."""
-    ns: dict[Part, int] = dict.fromkeys(PARTS, 0)
+    """Wall time of the stage in parts; what no record accounts for is ``unexplained``."""
+    stage = journal.header.stage
+    ns: dict[Part, int] = defaultdict(int, dict.fromkeys(parts_of(stage), 0))
     for slot, column in journal.steps.charged.items():
-        ns[_part(journal.slots[slot], "step")] += int(column.sum())
+        ns[part(journal.slots[slot], "step", stage)] += int(column.sum())
     for segment in journal.segments:
         for slot, spent in segment.charged.items():
             if slot < len(journal.slots):
-                ns[_part(journal.slots[slot], segment.kind)] += spent
+                ns[part(journal.slots[slot], segment.kind, stage)] += spent
     total = journal.end_ns - journal.header.start_ns
     ns["unexplained"] += total - sum(ns.values())
-    return Wall(total_s=total / 1e9, parts={part: ns[part] / 1e9 for part in PARTS})
+    return Wall(total_s=total / 1e9, parts={name: spent / 1e9 for name, spent in ns.items()})
 
 
-def phase_rows(phases: dict[Phase, Ints], steady: Mask) -> tuple[PhaseRow, ...]:
-    """One row per phase; shares are of the time of all steps and sum to 1."""
+def phase_rows(
+    phases: dict[Phase, Ints], steady: Mask, cpu_ms: Mapping[Phase, float], device_ms: Mapping[Phase, float]
+) -> tuple[PhaseRow, ...]:
+    """One row per phase; shares are of the time of all steps and sum to 1.
+
+    Args:
+        phases: Exclusive time in ns, arrays of shape (n,).
+        steady: Steps for the medians.
+        cpu_ms: Median main-thread CPU time; empty if it was not measured.
+        device_ms: Median device span; empty if it was not measured.
+    """
     totals = {phase: int(phases[phase].sum()) for phase in PHASES}
     whole = sum(totals.values())
     rows = []
     for phase in PHASES:
         chosen = phases[phase][steady] / 1e6
+        median, p95 = np.quantile(chosen, [0.5, 0.95]) if len(chosen) else (None, None)
         rows.append(
             PhaseRow(
                 phase=phase,
-                median_ms=float(np.median(chosen)) if len(chosen) else None,
-                p95_ms=float(np.quantile(chosen, 0.95)) if len(chosen) else None,
+                median_ms=None if median is None else float(median),
+                p95_ms=None if p95 is None else float(p95),
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
+                cpu_ms=cpu_ms.get(phase),
+                device_ms=device_ms.get(phase),
             )
         )
     return tuple(rows)
@@ -69,11 +84,12 @@ def phase_rows(phases: dict[Phase, Ints], steady: Mask) -> tuple[PhaseRow, ...]:
 def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
     """Exclusive time of each hook of each callback over the whole run, largest first."""
     ns: dict[tuple[str, str], int] = defaultdict(int)
+    names = callback_names(journal.slots)
 
     def add(slot_id: int, spent: int) -> None:
         slot = journal.slots[slot_id]
         if slot.callback and spent:
-            ns[display_name(slot.callback), slot.hook] += spent
+            ns[names[slot.callback], slot.hook] += spent
 
     for slot_id, column in journal.steps.charged.items():
         add(slot_id, int(column.sum()))
@@ -86,8 +102,3 @@ def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
         for (name, hook), spent in ns.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.total_s))
-
-
-def display_name(state_key: str) -> str:
-    """A callback's class out of its state key, which may carry its arguments: ``ModelCheckpoint{'monitor': …}``."""
-    return state_key.split("{", 1)[0]

@@ -145,11 +145,23 @@ def _wall(before: Report, after: Report) -> Judgement:
     reason = _wall_obstacle(before, after)
     if reason:
         return Judgement(measure=measure, outcome="not comparable", why=reason)
-    shorter = min(before.wall.total_s, after.wall.total_s)
+    own_s = _own_s(before, after)
+    net_s = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
     half_width = NORMAL_95 * math.hypot(_wall_relative_error(before), _wall_relative_error(after))
-    floor = max(math.log1p(NOISE_FLOOR_RATIO), math.log1p(WALL_NOISE_FLOOR_S / shorter))
+    floor = max(math.log1p(NOISE_FLOOR_RATIO), math.log1p(WALL_NOISE_FLOOR_S / min(net_s)))
     why = "one measurement per run: repeat both to be sure of a small difference"
-    return _judge(measure, before.wall.total_s / after.wall.total_s, half_width, floor=floor, why=why)
+    if any(own_s):
+        why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
+    return _judge(measure, net_s[0] / net_s[1], half_width, floor=floor, why=why)
+
+
+def _own_s(before: Report, after: Report) -> tuple[float, float]:
+    """What the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible."""
+    first, second = (report.overhead.get("hooks_s") for report in (before, after))
+    if first is None or second is None:
+        return 0.0, 0.0
+    possible = 0 <= first < before.wall.total_s and 0 <= second < after.wall.total_s
+    return (first, second) if possible else (0.0, 0.0)
 
 
 def _wall_relative_error(report: Report) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.analyze.budget import display_name
+from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Recurring
 from lightning_gpuprof.model.phases import Phase
 
-_ITERATOR_ACTIONS = ("run_training_epoch", "setup_data")
+_ITERATOR_ACTIONS = ("run_training_epoch", "setup_data", "iter(dataloader)")
 
 
 def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStart, ...]:
@@ -37,7 +37,7 @@ def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStar
 
 def recurring(journal: Journal, phase: Phase) -> Recurring:
     """How often and how long validation or checkpoints ran, in steps and between them; sanity is not counted."""
-    chosen = {s.id for s in journal.slots if s.phase == phase and s.region != "sanity"}
+    chosen = {s.id for s in journal.slots if s.step_phase == phase and s.region != "sanity"}
     spent = np.zeros(len(journal.steps), np.int64)
     for slot, column in journal.steps.charged.items():
         if slot in chosen:
@@ -47,7 +47,8 @@ def recurring(journal: Journal, phase: Phase) -> Recurring:
         ns = sum(ns for slot, ns in segment.charged.items() if slot in chosen)
         if ns:
             durations.append(ns)
-    owners = sorted({display_name(journal.slots[i].callback) for i in chosen if journal.slots[i].callback})
+    names = callback_names(journal.slots)
+    owners = sorted({names[journal.slots[i].callback] for i in chosen if journal.slots[i].callback})
     return Recurring(
         count=len(durations),
         total_s=sum(durations) / 1e9,
@@ -60,14 +61,11 @@ def _gap_ns(journal: Journal, segment: Segment) -> int:
     outside = sum(
         ns
         for slot, ns in segment.charged.items()
-        if slot < len(journal.slots) and journal.slots[slot].phase in ("validation", "checkpoint")
+        if slot < len(journal.slots) and journal.slots[slot].step_phase in ("validation", "checkpoint")
     )
     return segment.end_ns - segment.start_ns - outside
 
 
 def _iterator_ns(journal: Journal, segment: Segment) -> int:
-    return sum(
-        ns
-        for slot, ns in segment.charged.items()
-        if slot < len(journal.slots) and journal.slots[slot].action in _ITERATOR_ACTIONS
-    )
+    makes_one = {s.id for s in journal.slots if s.region == "main" and s.action in _ITERATOR_ACTIONS}
+    return sum(ns for slot, ns in segment.charged.items() if slot in makes_one)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from lightning_gpuprof.analyze.column_store import ColumnStore
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import (
+    CPU_COLUMNS,
+    CPU_UNIT_NS,
     JOURNAL_VERSION,
+    STEP_COLUMNS,
     CallSites,
     Conditions,
     CpuBlock,
+    DeviceBlock,
     Footer,
     Header,
     Notice,
@@ -27,9 +31,9 @@ from lightning_gpuprof.model.journal import (
     Value,
     WindowRecord,
 )
+from lightning_gpuprof.model.packing import Group, unpack
+from lightning_gpuprof.model.packing import Ints as Ints
 from lightning_gpuprof.model.phases import PHASES, Phase
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +46,8 @@ class StepColumns:
     global_step: Ints
     epoch: Ints
     flags: Ints
-    charged: dict[int, Ints]
-    """Slot id → exclusive ns."""
+    charged: Mapping[int, Ints]
+    """Slot id → exclusive ns. What :func:`read_journal` makes unpacks a column at each look."""
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -52,7 +56,7 @@ class StepColumns:
         """Exclusive time in ns by phase, arrays of shape (n,); phases without time are zeros."""
         by_phase = {phase: np.zeros(len(self), np.int64) for phase in PHASES}
         for slot, column in self.charged.items():
-            by_phase[slots[slot].phase] += column
+            by_phase[slots[slot].step_phase] += column
         return by_phase
 
 
@@ -61,9 +65,28 @@ class CpuColumns:
     """Main-thread CPU time of sampled steps; arrays of shape (m,)."""
 
     batch: Ints
-    charged: dict[int, Ints]
+    charged: Mapping[int, Ints]
     run_delay_ns: Ints | None = None
     """How long the thread was ready to run but had no CPU; None if not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceColumns:
+    """Device spans of sampled steps; arrays of shape (m,)."""
+
+    batch: Ints
+    charged: Mapping[int, Ints]
+    """Slot id → exclusive ns on the device's clock."""
+    dropped_backlog: int = 0
+    """Steps that were not measured because the device was too far behind."""
+    dropped_capturing: int = 0
+    """Likewise, because a graph was captured in them."""
+    dropped_unusable: int = 0
+    """Likewise, because they had too many edges, or edges on streams that do not follow each other."""
+
+
+def _no_device_spans() -> DeviceColumns:
+    return DeviceColumns(batch=np.zeros(0, np.int64), charged={})
 
 
 @dataclass(kw_only=True)
@@ -74,6 +97,7 @@ class Journal:
     slots: list[Slot]
     steps: StepColumns
     cpu: CpuColumns
+    device: DeviceColumns = field(default_factory=_no_device_spans)
     segments: list[Segment] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sites: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -83,6 +107,8 @@ class Journal:
     footer: Footer | None = None
     dropped_lines: int = 0
     """Lines that could not be read: torn by a kill, or of a kind that this version does not know."""
+    lost_slots: int = 0
+    """Slots that time was charged to, but whose name could not be read: they are called ``lost``, phase ``loop``."""
 
     @property
     def end_ns(self) -> int:
@@ -103,14 +129,20 @@ MAX_SLOTS = 100_000
 """A run has hundreds; a larger number is damage."""
 
 
+MAX_BLOCK_ROWS = 1 << 16
+"""A block has 1,024 steps at most; a larger number is damage."""
+
+MAX_NUMBER = 1 << 62
+
+
 def read_journal(path: Path) -> Journal:
     """Read a journal, also one of a run that is still going or was killed.
 
-    Every block must add up: columns of equal length, known slots, nothing negative, slots that sum to the period. What
-    does not is left out and counted.
+    A block of steps must be as it was written (its checksum tells), a segment's slots must sum to its length. What does
+    not is left out and counted. A slot whose own line is damaged keeps its time, without its name.
 
     Raises:
-        JournalError: The file is missing, holds no header, or was written by a newer version.
+        JournalError: The file is missing, holds no header, or was written by a newer version or one too old.
     """
     try:
         with open(path, "rb") as lines:
@@ -121,10 +153,11 @@ def read_journal(path: Path) -> Journal:
 
 
 def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
-    blocks: list[StepColumns] = []
-    cpu_blocks: list[CpuColumns] = []
-    slots: dict[int, Slot] = {}
-    journal = Journal(header=header, slots=[], steps=_join_steps([]), cpu=_join_cpu([]))
+    steps = _StepTable()
+    cpu = _CpuTable()
+    device: list[DeviceBlock] = []
+    slots = _Slots()
+    journal = Journal(header=header, slots=[], steps=_StepTable().columns(), cpu=_CpuTable().columns())
     decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
     for line in lines:
         if not line.strip():
@@ -133,11 +166,13 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
             record = decoder.decode(line)
             match record:
                 case StepBlock():
-                    blocks.append(_step_columns(record))
+                    steps.add(record, slots)
                 case CpuBlock():
-                    cpu_blocks.append(_cpu_columns(record))
+                    cpu.add(record, slots)
+                case DeviceBlock():
+                    device.append(_checked_device_block(record))
                 case Slot():
-                    _add_slot(slots, record)
+                    slots.add(record)
                 case Segment():
                     journal.segments.append(record)
                 case Sample():
@@ -157,68 +192,184 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
         except UNREADABLE:
             journal.dropped_lines += 1
 
-    journal.slots = [
-        slots.get(number) or Slot(id=number, action="lost", phase="loop")
-        for number in range(max(slots, default=-1) + 1)
-    ]
-    whole = [b for b in blocks if slots.keys() >= b.charged.keys()]
-    segments = [s for s in journal.segments if _adds_up(s) and slots.keys() >= s.charged.keys()]
-    journal.dropped_lines += len(blocks) - len(whole) + len(journal.segments) - len(segments)
+    slots.end(journal.dropped_lines)
+    segments = [s for s in journal.segments if _adds_up(s) and slots.possible(s.charged)]
+    spans = [block for block in device if slots.possible(block.charged)]
+    journal.dropped_lines += len(journal.segments) - len(segments) + len(device) - len(spans)
     journal.segments = segments
-    journal.steps = _join_steps(whole)
-    journal.cpu = _join_cpu([b for b in cpu_blocks if slots.keys() >= b.charged.keys()])
+    journal.steps = steps.columns()
+    journal.cpu = cpu.columns()
+    journal.device = _device_columns(spans)
+    used = {*journal.steps.charged, *journal.cpu.charged, *journal.device.charged}
+    used.update(slot for segment in segments for slot in segment.charged)
+    journal.slots = slots.listed(used)
+    journal.lost_slots = sum(slot not in slots.known for slot in used)
+    journal.dropped_lines = max(journal.dropped_lines, journal.lost_slots)  # a line may be missing without a trace
     return journal
+
+
+class _Origin(msgspec.Struct, tag="header", tag_field="k"):
+    """What every version's header holds."""
+
+    version: int
+    gpuprof: str
 
 
 def _header(path: Path, line: bytes) -> Header:
     try:
-        header = msgspec.json.decode(line, type=Header)
+        origin = msgspec.json.decode(line, type=_Origin)
+        if origin.version != JOURNAL_VERSION:
+            raise JournalError(_way_out(path, origin))
+        return msgspec.json.decode(line, type=Header)
     except UNREADABLE as error:
         raise JournalError(f"{path}: no journal of gpuprof (its first line is not a header)") from error
-    if header.version > JOURNAL_VERSION:
-        raise JournalError(
-            f"{path}: written by gpuprof {header.gpuprof} in journal version {header.version}, this one reads up to "
-            f"{JOURNAL_VERSION}. Update lightning-gpuprof."
+
+
+def _way_out(path: Path, origin: _Origin) -> str:
+    written = f"{path}: written by gpuprof {origin.gpuprof} in journal version {origin.version}"
+    if origin.version > JOURNAL_VERSION:
+        return f"{written}, this one reads up to {JOURNAL_VERSION}. Update lightning-gpuprof."
+    return f"{written}, which is no longer read. Make its report with lightning-gpuprof {origin.gpuprof}."
+
+
+class _Slots:
+    """Collects the names of the slots, and which others there must have been."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Slot] = {}
+        self._disputed: set[int] = set()
+        self._count = 0
+
+    def add(self, record: Slot) -> None:
+        """Raises ValueError for a slot out of range, and for one named twice: neither name can be trusted then."""
+        number = record.id
+        if not 0 <= number < MAX_SLOTS:
+            raise ValueError(f"slot {number} is out of range")
+        self._count = max(self._count, number + 1)
+        if number in self._disputed or self.known.setdefault(number, record) != record:
+            self._disputed.add(number)
+            self.known.pop(number, None)
+            raise ValueError(f"slot {number} is named twice")
+
+    def use(self, number: int) -> None:
+        """A block whose checksum is right uses the slot; raises ValueError if there can be none of this number."""
+        if number >= MAX_SLOTS:
+            raise ValueError(f"slot {number} is out of range")
+        self._count = max(self._count, number + 1)
+
+    def end(self, dropped_lines: int) -> None:
+        """All lines are there: numbers are dense, so that each line that was dropped may have been one slot more."""
+        self._count = max(self._count, min(MAX_SLOTS, len(self.known) + dropped_lines))
+
+    def possible(self, numbers: Iterable[int]) -> bool:
+        """Whether there can be these slots, in a line without a checksum."""
+        return all(0 <= number < self._count for number in numbers)
+
+    def listed(self, used: Collection[int]) -> list[Slot]:
+        """The slots by number up to the last one known or used; those without a name are called ``lost``."""
+        count = max((*self.known, *used), default=-1) + 1
+        return [self.known.get(number) or Slot(id=number, action="lost", phase="loop") for number in range(count)]
+
+
+def _groups(block: StepBlock | CpuBlock, leading: int, slots: _Slots) -> list[Group]:
+    """The columns of a block; raises ValueError if it is damaged."""
+    if block.crc32 != block.checksum() or not 0 < block.count <= MAX_BLOCK_ROWS:
+        raise ValueError("a damaged block")
+    groups = list(unpack(block.widths, block.count, block.data))
+    for group in groups:
+        for number in group.columns.tolist():
+            if number >= leading:
+                slots.use(number - leading)
+    return groups
+
+
+def _since_first(running: Ints, first: Ints, counts: Ints) -> Ints:
+    """Let a quantity that runs through all rows begin in each block with that block's ``first``."""
+    offsets: Ints = np.repeat(first - running[np.cumsum(counts) - counts], counts)
+    return running + offsets
+
+
+class _StepTable:
+    """Collects the blocks of steps."""
+
+    def __init__(self) -> None:
+        self._store = ColumnStore(STEP_COLUMNS)
+        self._blocks: list[tuple[int, int, int, int, int]] = []
+
+    def add(self, block: StepBlock, slots: _Slots) -> None:
+        head = (block.first_batch, block.start_ns, block.global_step, block.epoch, block.count)
+        if min(head) < 0 or max(head) >= MAX_NUMBER:
+            raise ValueError("numbers out of range")
+        self._store.add(_groups(block, STEP_COLUMNS, slots), block.count)
+        self._blocks.append(head)
+
+    def columns(self) -> StepColumns:
+        self._store.close()
+        batch, start_ns, global_step, epoch, counts = np.array(self._blocks, np.int64).reshape(-1, 5).T
+        period_ns = self._store.slot_sums()
+        return StepColumns(
+            batch=_since_first(np.arange(len(period_ns)), batch, counts),
+            start_ns=_since_first(np.cumsum(period_ns) - period_ns, start_ns, counts),
+            period_ns=period_ns,
+            global_step=_since_first(np.cumsum(self._store.column(0)), global_step, counts),
+            epoch=np.repeat(epoch, counts),
+            flags=self._store.column(1),
+            charged=self._store.slots(),
         )
-    return header
 
 
-def _add_slot(slots: dict[int, Slot], record: Slot) -> None:
-    if not 0 <= record.id < MAX_SLOTS or slots.setdefault(record.id, record) != record:
-        raise ValueError(f"slot {record.id} is out of range or named twice")
+class _CpuTable:
+    """Collects the blocks of CPU times."""
+
+    def __init__(self) -> None:
+        self._store = ColumnStore(CPU_COLUMNS)
+        self._blocks: list[tuple[int, int]] = []
+        self._delay_known = True
+
+    def add(self, block: CpuBlock, slots: _Slots) -> None:
+        if not 0 <= block.first_batch < MAX_NUMBER:
+            raise ValueError("numbers out of range")
+        self._store.add(_groups(block, CPU_COLUMNS, slots), block.count)
+        self._blocks.append((block.first_batch, block.count))
+        self._delay_known &= block.delay_known
+
+    def columns(self) -> CpuColumns:
+        self._store.close()
+        first_batch, counts = np.array(self._blocks, np.int64).reshape(-1, 2).T
+        return CpuColumns(
+            batch=_since_first(np.cumsum(self._store.column(0)), first_batch, counts),
+            charged=self._store.slots(CPU_UNIT_NS),
+            run_delay_ns=self._store.column(1) * CPU_UNIT_NS if self._blocks and self._delay_known else None,
+        )
 
 
-def _step_columns(block: StepBlock) -> StepColumns:
-    """A block as arrays; raises ValueError if it does not add up."""
-    n = len(block.period_ns)
-    columns = StepColumns(
-        batch=np.arange(block.first_batch, block.first_batch + n, dtype=np.int64),
-        start_ns=_ints(block.start_ns),
-        period_ns=_ints(block.period_ns),
-        global_step=_ints(block.global_step),
-        epoch=_ints(block.epoch),
-        flags=_ints(block.flags),
-        charged={slot: _ints(values) for slot, values in block.charged.items()},
-    )
-    arrays = [columns.start_ns, columns.global_step, columns.epoch, columns.flags, *columns.charged.values()]
-    if any(len(a) != n or a.min(initial=0) < 0 for a in arrays):
-        raise ValueError("columns of different length, or with negative numbers")
-    if (sum(columns.charged.values(), np.zeros(n, np.int64)) != columns.period_ns).any():
-        raise ValueError("slots that do not sum to the period")
-    return columns
-
-
-def _cpu_columns(block: CpuBlock) -> CpuColumns:
-    n = len(block.batch)
-    delay = None if block.run_delay_ns is None else _ints(block.run_delay_ns)
-    columns = CpuColumns(
-        batch=_ints(block.batch),
-        charged={slot: _ints(values) for slot, values in block.charged.items()},
-        run_delay_ns=delay,
-    )
-    if any(len(a) != n for a in (*columns.charged.values(), *([] if delay is None else [delay]))):
+def _checked_device_block(block: DeviceBlock) -> DeviceBlock:
+    """Raises ValueError for columns of different length, and for negative or impossible numbers."""
+    columns = (block.batch, *block.charged.values())
+    if {len(column) for column in columns} != {len(block.batch)}:
         raise ValueError("columns of different length")
-    return columns
+    numbers = [*block.batch, block.dropped_backlog, block.dropped_capturing, block.dropped_unusable]
+    for column in (*block.charged.values(), numbers):
+        if not all(0 <= number < MAX_NUMBER for number in column):
+            raise ValueError("numbers out of range")
+    return block
+
+
+def _device_columns(blocks: list[DeviceBlock]) -> DeviceColumns:
+    counts = [len(block.batch) for block in blocks]
+    charged: dict[int, Ints] = {}
+    begin = 0
+    for block, count in zip(blocks, counts, strict=True):
+        for slot, column in block.charged.items():
+            charged.setdefault(slot, np.zeros(sum(counts), np.int64))[begin : begin + count] = column
+        begin += count
+    return DeviceColumns(
+        batch=np.array([batch for block in blocks for batch in block.batch], np.int64),
+        charged=charged,
+        dropped_backlog=sum(block.dropped_backlog for block in blocks),
+        dropped_capturing=sum(block.dropped_capturing for block in blocks),
+        dropped_unusable=sum(block.dropped_unusable for block in blocks),
+    )
 
 
 def _adds_up(segment: Segment) -> bool:
@@ -231,43 +382,3 @@ def _add_sites(into: dict[int, dict[str, int]], record: CallSites) -> None:
         known = into.setdefault(slot, {})
         for site, looks in counts.items():
             known[site] = known.get(site, 0) + looks
-
-
-def _ints(values: list[int]) -> Ints:
-    return np.array(values, np.int64)
-
-
-def _join(parts: list[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-def _join_columns(charged: list[dict[int, Ints]], sizes: list[int]) -> dict[int, Ints]:
-    total = sum(sizes)
-    columns: dict[int, Ints] = {}
-    offset = 0
-    for block, size in zip(charged, sizes, strict=True):
-        for slot, values in block.items():
-            columns.setdefault(slot, np.zeros(total, np.int64))[offset : offset + size] = values
-        offset += size
-    return columns
-
-
-def _join_steps(blocks: list[StepColumns]) -> StepColumns:
-    return StepColumns(
-        batch=_join([b.batch for b in blocks]),
-        start_ns=_join([b.start_ns for b in blocks]),
-        period_ns=_join([b.period_ns for b in blocks]),
-        global_step=_join([b.global_step for b in blocks]),
-        epoch=_join([b.epoch for b in blocks]),
-        flags=_join([b.flags for b in blocks]),
-        charged=_join_columns([b.charged for b in blocks], [len(b) for b in blocks]),
-    )
-
-
-def _join_cpu(blocks: list[CpuColumns]) -> CpuColumns:
-    delays = [b.run_delay_ns for b in blocks if b.run_delay_ns is not None]
-    return CpuColumns(
-        batch=_join([b.batch for b in blocks]),
-        charged=_join_columns([b.charged for b in blocks], [len(b.batch) for b in blocks]),
-        run_delay_ns=_join(delays) if delays and len(delays) == len(blocks) else None,
-    )

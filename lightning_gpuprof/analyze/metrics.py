@@ -10,8 +10,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze import blocked, budget, epochs, outliers, signals, statistics, steady
+from lightning_gpuprof.analyze import (
+    blocked,
+    budget,
+    cpu_time,
+    device_time,
+    epochs,
+    outliers,
+    signals,
+    statistics,
+    steady,
+)
+from lightning_gpuprof.analyze.callback_names import callback_names
+from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.ledger import ledger
+from lightning_gpuprof.analyze.steady import MIN_STEADY_STEPS, Selection
+from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
+from lightning_gpuprof.analyze.step_facts import step_facts
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -21,8 +37,6 @@ from lightning_gpuprof.model.window import WindowFacts
 OWN_NAME = "GpuProfiler"
 WAIT_MIN_NS = 200_000
 WAIT_MIN_RATIO = 0.02
-MIN_STEADY_STEPS = 20
-"""Fewer steady steps than this make every statistic a rough one (TraceML uses the same number)."""
 MAX_UNEXPLAINED_RATIO = 0.01
 """Of the wall time; what is recorded whole leaves nothing."""
 VITAL_PARTS = ("steps", "journal")
@@ -49,26 +63,20 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         if (found := statistics.share(phases[phase][chosen.steady], period)) is not None
     }
     loader = _loader(journal.conditions)
-    period_ms = statistics.distribution(period / 1e6)
-    world = journal.header.world_size
+    batch = loader.batch_size if loader else None
+    summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
     return Metrics(
         run=_run(journal),
-        validity=_validity(journal, wall, int(chosen.steady.sum()), [*journal.notices, *notices]),
+        validity=_validity(journal, wall, summary, chosen, [*journal.notices, *notices]),
         status=journal.footer.status if journal.footer else "unfinished",
         wall=wall,
-        steps=Steps(
-            count=len(steps),
-            optimizer_steps=_optimizer_steps(journal),
-            steady_from=None if chosen.first_steady is None else int(steps.batch[chosen.first_steady]),
-            steady_count=int(chosen.steady.sum()),
-            period_ms=period_ms,
-            samples_per_s=(
-                loader.batch_size * world / (period_ms.mean / 1e3)
-                if loader and loader.batch_size and period_ms and period_ms.mean
-                else None
-            ),
+        steps=summary,
+        phases=budget.phase_rows(
+            phases,
+            chosen.steady,
+            cpu_time.medians_ms(journal, chosen.steady),
+            device_time.medians_ms(journal, chosen.steady),
         ),
-        phases=budget.phase_rows(phases, chosen.steady),
         shares=shares,
         callbacks=budget.callback_rows(journal, wall.total_s),
         callback_shares=_callback_shares(journal, chosen.steady, period),
@@ -79,23 +87,15 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
         blocked=blocked.blocked(journal, phases, chosen.steady),
-        outliers=outliers.outliers(steps, phases, chosen.steady),
+        outliers=outliers.outliers(steps, phases, chosen.steady & ((steps.flags & DISTURBED) == 0)),
         devices=signals.devices(journal),
         host=signals.host(journal),
         memory={"process_rss_peak_bytes": signals.host(journal).get("process.rss_bytes_peak")},
-        windows=tuple(windows),
+        windows=with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
         overhead=_overhead(journal, period),
+        ledger=ledger(journal),
         series=_series(journal, phases),
     )
-
-
-def _optimizer_steps(journal: Journal) -> int:
-    """By the trainer's own count where the run came to its end; else from the steps that are there."""
-    done = journal.footer.global_step if journal.footer is not None else None
-    steps = journal.steps.global_step
-    if done is not None and len(steps):
-        return done - int(steps[0])
-    return len(np.unique(steps))
 
 
 def _run(journal: Journal) -> dict[str, Value]:
@@ -103,6 +103,7 @@ def _run(journal: Journal) -> dict[str, Value]:
     started = datetime.datetime.fromtimestamp(header.epoch_ns / 1e9, tz=datetime.timezone.utc)
     return {
         "run_id": header.run_id,
+        "stage": header.stage,
         "started": started.isoformat(timespec="seconds"),
         "status": journal.footer.status if journal.footer else "unfinished",
         "gpuprof": header.gpuprof,
@@ -113,16 +114,21 @@ def _run(journal: Journal) -> dict[str, Value]:
     }
 
 
-def _validity(journal: Journal, wall: Wall, steady_steps: int, notices: Sequence[Notice]) -> Validity:
+def _validity(journal: Journal, wall: Wall, facts: Steps, chosen: Selection, notices: Sequence[Notice]) -> Validity:
     caveats: list[str] = []
+    steady_steps = facts.steady_count
     if journal.footer is None:
         caveats.append("the run has not ended, or was killed: the numbers hold up to the last flush of the journal")
     elif journal.footer.status != "finished":
         caveats.append(f"the run was {journal.footer.status}")
     if steady_steps < MIN_STEADY_STEPS:
         caveats.append(f"only {steady_steps} steady steps: {MIN_STEADY_STEPS} are wanted before a number is relied on")
+    caveats += step_caveats(journal, facts, chosen)
     if journal.dropped_lines:
         caveats.append(f"{journal.dropped_lines} line(s) of the journal could not be read and were left out")
+    if journal.lost_slots:
+        plural = "s" if journal.lost_slots > 1 else ""
+        caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")
     unexplained_s = wall.parts["unexplained"]
     complete = abs(unexplained_s) <= MAX_UNEXPLAINED_RATIO * wall.total_s
     if not complete:
@@ -130,6 +136,7 @@ def _validity(journal: Journal, wall: Wall, steady_steps: int, notices: Sequence
     on_cpu = journal.conditions.get("device.type") == "cpu"
     told = [n for n in notices if not (on_cpu and n.part == "nvml")]  # no GPU is missed on a CPU
     caveats += dict.fromkeys(f"{notice.part}: {notice.message}" for notice in told)
+    caveats += device_time.caveats(journal)
     measured = complete and not any(notice.part in VITAL_PARTS for notice in notices)
     return Validity(ok=steady_steps >= MIN_STEADY_STEPS and measured, caveats=tuple(caveats))
 
@@ -159,11 +166,12 @@ def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
 
 
 def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:
+    names = callback_names(journal.slots)
     by_hook: dict[str, dict[str, Ints]] = defaultdict(dict)
     for slot_id, column in journal.steps.charged.items():
         slot = journal.slots[slot_id]
-        if slot.callback and slot.phase == "callbacks":
-            hooks = by_hook[budget.display_name(slot.callback)]
+        if slot.callback and slot.step_phase == "callbacks":
+            hooks = by_hook[names[slot.callback]]
             hooks[slot.hook] = hooks.get(slot.hook, np.zeros(len(period), np.int64)) + column[chosen]
     found: list[tuple[CallbackShare, float]] = []
     for name, hooks in by_hook.items():
@@ -193,8 +201,7 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
     n = len(steps)
     total_s = (journal.end_ns - journal.header.start_ns) / 1e9
     plain = (steps.flags & (PROFILED | DISTURBED)) == 0
-    own = next((s.id for s in journal.slots if s.callback == OWN_NAME), -1)
-    own_ns = steps.charged.get(own, np.zeros(n, np.int64))
+    own_ns = _own_ns(journal)
     boundary_ns = int(own_ns[plain].sum())
     edge_ns = measured.get("edge_ns")
     edges = 2.0 * sum(int((column > 0).sum()) for column in steps.charged.values()) / n if n else None
@@ -215,7 +222,20 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
             else None
         ),
         "windows_s": _excess_s(steps.period_ns[~plain], period),
+        "hooks_s": _own_between_ns(journal) / 1e9,
     }
+
+
+def _own_ns(journal: Journal) -> Ints:
+    """What the profiler itself took at each step's boundary."""
+    own = next((s.id for s in journal.slots if s.callback == OWN_NAME), -1)
+    return journal.steps.charged.get(own, np.zeros(len(journal.steps), np.int64))
+
+
+def _own_between_ns(journal: Journal) -> int:
+    """What the profiler's own hooks took outside the steps: at the start, between epochs and at the end."""
+    own = {s.id for s in journal.slots if s.callback == OWN_NAME}
+    return sum(ns for segment in journal.segments for slot, ns in segment.charged.items() if slot in own)
 
 
 def _excess_s(traced_ns: Ints, steady_ns: Ints) -> float | None:

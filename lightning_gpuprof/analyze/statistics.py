@@ -14,6 +14,11 @@ BOOTSTRAP_ROUNDS = 200
 BOOTSTRAP_MAX_STEPS = 2000
 """A bootstrap over more steps than this uses that many, taken evenly: the bound no longer moves."""
 LOWER_QUANTILE = 0.05
+INTERVAL_ROUNDS = 1000
+INTERVAL_CELLS = 2000
+INTERVAL_QUANTILES = (0.025, 0.975)
+MIN_INTERVAL_STEPS = 20
+"""Of fewer steps a block bootstrap makes too few different samples."""
 _SEED = 20_240_229
 
 
@@ -54,6 +59,51 @@ def lower_bound_of_median(values: Floats) -> float:
     starts = np.random.default_rng(_SEED).integers(0, n - length + 1, (BOOTSTRAP_ROUNDS, blocks))
     indices = (starts[:, :, None] + np.arange(length)).reshape(BOOTSTRAP_ROUNDS, -1)[:, :n]
     return float(np.quantile(np.median(values[indices], axis=1), LOWER_QUANTILE))
+
+
+def median_interval(values: Floats) -> tuple[float, float] | None:
+    """95 % interval of the median: the bootstrap interval of the share of values up to it, read off the quantiles.
+
+    The second step is Woodruff's (1952) for a quantile of dependent draws.
+
+    Args:
+        values: Shape (n,), in order of time.
+
+    Returns:
+        Lower and upper end; None if there are fewer than 20 values.
+    """
+    if len(values) < MIN_INTERVAL_STEPS:
+        return None
+    middle = np.median(values)
+    low, high = _interval_of_mean((values < middle) + 0.5 * (values == middle))
+    ends = np.quantile(values, [min(max(1 - high, 0.0), 0.5), max(min(1 - low, 1.0), 0.5)])
+    return float(ends[0]), float(ends[1])
+
+
+def mean_interval(values: Floats) -> tuple[float, float] | None:
+    """95 % interval of the mean; None if there are fewer than 20 values.
+
+    Args:
+        values: Shape (n,), in order of time.
+    """
+    return _interval_of_mean(values) if len(values) >= MIN_INTERVAL_STEPS else None
+
+
+def _interval_of_mean(values: Floats) -> tuple[float, float]:
+    """Percentile interval by a moving-block bootstrap (Kuensch 1989), blocks of n^(1/3) steps, fixed seed.
+
+    Many steps are first summed in cells of consecutive ones, at most 2000, so that a million cost no more than these.
+    """
+    n = len(values)
+    size = -(-n // INTERVAL_CELLS)
+    cells = np.add.reduceat(values, np.arange(0, n, size))[: n // size]  # without a last one that is not full
+    m = len(cells)
+    length = max(1, round(n ** (1 / 3) / size))
+    starts = np.random.default_rng(_SEED).integers(0, m - length + 1, (INTERVAL_ROUNDS, -(-m // length)))
+    sums = np.concatenate([[0.0], np.cumsum(cells)])
+    means = (sums[starts + length] - sums[starts]).mean(axis=1) / (length * size)
+    low, high = np.quantile(means - means.mean(), INTERVAL_QUANTILES) + float(values.mean())
+    return float(low), float(high)
 
 
 def share(part_ns: npt.NDArray[np.int64], period_ns: npt.NDArray[np.int64]) -> Share | None:

@@ -1,65 +1,152 @@
-"""Finds the steps that stand for the run: after warm-up, not traced, not beside an epoch edge or a validation."""
+"""Labels every step and finds those that stand for the run: after warm-up, untraced, beside no edge and no stall."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze.journal import Ints, StepColumns
-from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED
+from lightning_gpuprof.analyze.regimes import change_points
+from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import STEP_LABELS, StepLabel
 
 MIN_WARMUP_STEPS = 5
-LOOK_AHEAD = 10
-REFERENCE = 50
-TOLERANCE = 1.25
+MAX_WARMUP_STEPS = 2000
 MAX_WARMUP_RATIO = 0.2
 """Warm-up is at most this part of the run: what is longer is a change of regime, not warm-up."""
+LOOK_AHEAD = 10
+TOLERANCE_RATIO = 0.1
+"""A median of ten steps that is no further above the level to come has arrived there."""
+TOLERANCE_MADS = 1.5 * 1.4826
+"""The same for steps that scatter: about four standard errors of such a median."""
+SPIKE_MADS = 5 * 1.4826
+SPIKE_RATIO = 0.5
+"""A step further above the level than either is a spike: recompilation, a growing allocator."""
+MIN_STEADY_STEPS = 20
+"""Fewer steady steps than this make every statistic a rough one (TraceML uses the same number)."""
+MIN_LEFT_RATIO = 0.5
+"""The neighbours of stalls and edges are left out if at least this part of the others remains."""
 
 Mask = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.int8]
+"""Indices into STEP_LABELS, shape (n,)."""
+
+_CODE: dict[StepLabel, int] = {label: code for code, label in enumerate(STEP_LABELS)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which steps count for what; masks of shape (n,)."""
+    """Which steps count for what; arrays of shape (n,)."""
 
-    ordinary: Mask
-    """Not traced nor beside the analysis of a trace, not first of an epoch, without validation or checkpoint."""
+    labels: Labels
     steady: Mask
-    """Ordinary and after warm-up."""
+    """Those labelled ``steady``."""
     first_steady: int | None
     """Index of the first steady step."""
+    regimes: tuple[int, ...]
+    """Indices of the steps at which regimes begin, the first steady one among them; empty if there is none."""
+
+    def counts(self) -> dict[StepLabel, int]:
+        """How many steps have each label."""
+        found = np.bincount(self.labels, minlength=len(STEP_LABELS))
+        return {label: int(found[code]) for label, code in _CODE.items()}
 
 
 def select(steps: StepColumns, phases: dict[Phase, Ints]) -> Selection:
-    """Choose the steps that statistics rest on.
+    """Label the steps, and so choose those that statistics rest on.
 
-    Warm-up ends at the first step, not before the fifth, whose period and the median of the ten from it on are at most
-    1.25 times the median of the fifty after them; it is looked for in the first fifth of the run.
+    A step is left out if it was traced or ran beside the analysis of a trace, if it holds a checkpoint or validation or
+    follows on one, and if it is the first or last of an epoch. The step after a stall is slower while caches fill and
+    workers, which went on meanwhile, compete with the training thread (measured: 29 % after a checkpoint, 32 % after
+    validation, the next one 4 to 5 %). Where so little is left that this would cost more than half of the steps
+    (validation every other step, epochs of two), these neighbours and the last steps of epochs count. Outliers stay
+    in: they are a part of the run. In a run so short that fewer than 20 steady steps would be left, steps beside the
+    analysis of a trace count: it runs in the kernel's idle class, and the report says so.
     """
-    special = (steps.flags & (PROFILED | DISTURBED | FIRST_OF_EPOCH)) != 0
-    ordinary = ~special & (phases["validation"] == 0) & (phases["checkpoint"] == 0)
-    chosen = np.flatnonzero(ordinary)
-    start = _end_of_warmup(steps.period_ns[chosen].astype(np.float64))
-    steady = np.zeros(len(steps), bool)
-    if start is None:
-        return Selection(ordinary=ordinary, steady=steady, first_steady=None)
-    steady[chosen[start:]] = True
-    return Selection(ordinary=ordinary, steady=steady, first_steady=int(chosen[start]))
+    chosen = _select(steps, phases, DISTURBED)
+    if chosen.steady.sum() < MIN_STEADY_STEPS and (steps.flags & DISTURBED).any():
+        return _select(steps, phases, 0)
+    return chosen
 
 
-def _end_of_warmup(period: npt.NDArray[np.float64]) -> int | None:
+def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int) -> Selection:
+    """Label the steps; those with the flag ``disturbed`` are left out."""
+    labels = np.full(len(steps), _CODE["steady"], np.int8)
+    checkpoint, validation = phases["checkpoint"] > 0, phases["validation"] > 0
+    first, last = (steps.flags & FIRST_OF_EPOCH) != 0, (steps.flags & LAST_OF_EPOCH) != 0
+    excluded: dict[StepLabel, Mask] = {
+        "first-of-epoch": first,
+        "validation-adjacent": validation,
+        "checkpoint": checkpoint,
+        "disturbed": (steps.flags & disturbed) != 0,
+        "profiled": (steps.flags & PROFILED) != 0,
+    }
+    neighbours: dict[StepLabel, Mask] = {
+        "last-of-epoch": last,
+        "validation-adjacent": _with_next(validation),
+        "checkpoint": _with_next(checkpoint),
+    }
+    plain = ~np.logical_or.reduce(list(excluded.values()))
+    strict = plain & ~np.logical_or.reduce(list(neighbours.values()))
+    if strict.sum() >= MIN_LEFT_RATIO * plain.sum():
+        excluded = {"last-of-epoch": last, **excluded, **neighbours}
+        plain = strict
+    chosen = np.flatnonzero(plain)
+    period = steps.period_ns[chosen].astype(np.float64)
+    changes = change_points(period)
+    start = _end_of_warmup(period, changes)
+    first_steady = None if start is None else int(chosen[start])
+    for label in reversed(STEP_LABELS):  # the first that holds counts: it is written last
+        if label == "warm-up":
+            labels[:first_steady] = _CODE[label]
+        elif label in excluded:
+            labels[excluded[label]] = _CODE[label]
+    return Selection(
+        labels=labels,
+        steady=labels == _CODE["steady"],
+        first_steady=first_steady,
+        regimes=() if start is None else tuple(int(chosen[c]) for c in (start, *(c for c in changes if c > start))),
+    )
+
+
+def _with_next(mask: Mask) -> Mask:
+    wider = mask.copy()
+    wider[1:] |= mask[:-1]
+    return wider
+
+
+def _end_of_warmup(period: npt.NDArray[np.float64], changes: Sequence[int]) -> int | None:
+    """Index of the first steady one of the ordinary steps.
+
+    Warm-up ends where the period first is at the level of the regime to come and quiet: the median of ten steps is at
+    most a tenth (or 1.5 robust standard deviations) above it, and among them are no more spikes than later. Regimes
+    that begin within the first fifth of the run are warm-up too, as long as each is faster than the one before. A run
+    that gets slower, or that changes later, has several regimes and no long warm-up.
+    """
     n = len(period)
     if n <= MIN_WARMUP_STEPS:
         return None
-    last = max(MIN_WARMUP_STEPS, int(n * MAX_WARMUP_RATIO))
-    for start in range(MIN_WARMUP_STEPS, last + 1):
-        reference = period[start + LOOK_AHEAD : start + LOOK_AHEAD + REFERENCE]
-        if len(reference) < LOOK_AHEAD:
+    cap = max(MIN_WARMUP_STEPS, min(int(n * MAX_WARMUP_RATIO), MAX_WARMUP_STEPS))
+    bounds = [0, *changes, n]
+    begin, end = bounds[0], bounds[1]
+    for following, stop in itertools.pairwise(bounds[1:]):
+        if following > cap or np.median(period[following:stop]) >= np.median(period[begin:end]):
+            break
+        begin, end = following, stop
+    settled = period[(begin + end) // 2 : end]
+    level = float(np.median(settled))
+    mad = float(np.median(np.abs(settled - level)))
+    spike = period[: cap + LOOK_AHEAD] > level + max(SPIKE_MADS * mad, SPIKE_RATIO * level)
+    usual = float(np.mean(settled > level + max(SPIKE_MADS * mad, SPIKE_RATIO * level)))
+    limit = level + max(TOLERANCE_MADS * mad, TOLERANCE_RATIO * level)
+    for start in range(max(MIN_WARMUP_STEPS, begin), cap + 1):
+        ahead = slice(start, start + LOOK_AHEAD)
+        quiet = spike[ahead].sum() <= np.ceil(3 * LOOK_AHEAD * usual) and (usual >= 0.5 or not spike[start])
+        if quiet and np.median(period[ahead]) <= limit:
             return start
-        limit = TOLERANCE * np.median(reference)
-        if period[start] <= limit and np.median(period[start : start + LOOK_AHEAD]) <= limit:
-            return start
-    return last
+    return cap

@@ -28,6 +28,7 @@ def run(
     not_evaluated: tuple[NotEvaluated, ...] = (),
     valid: bool = True,
     conditions: dict[str, Value] | None = None,
+    own_s: float | None = None,
 ) -> Report:
     period = Distribution(
         mean=period_ms,
@@ -68,7 +69,7 @@ def run(
         verdict=Verdict(kind="mixed", summary=""),
         findings=findings,
         not_evaluated=not_evaluated,
-        overhead={},
+        overhead={} if own_s is None else {"hooks_s": own_s},
     )
 
 
@@ -187,6 +188,22 @@ def test_wall_time_of_an_interrupted_run_is_not_compared() -> None:
 def test_a_fraction_of_a_second_is_noise_in_a_run_of_a_second() -> None:
     result = compare(run(wall_s=1.0, count=10), run(wall_s=1.15, count=10))
     assert result.wall.outcome == "within noise"
+
+
+def test_what_the_profiler_itself_takes_at_start_and_end_is_no_regression() -> None:
+    before, after = run(wall_s=1.0, count=10, own_s=0.1), run(wall_s=1.6, count=10, own_s=0.7)
+    result = compare(before, after)
+    assert result.wall.outcome == "within noise"
+    assert result.wall.speedup == pytest.approx(1.0)
+    assert "without the profiler's own 0.1 s and 0.7 s" in result.wall.why
+    wall = next(change for change in result.changes if change.name == "wall time")
+    assert (wall.before, wall.after) == (1.0, 1.6)
+
+
+def test_the_profilers_own_time_is_left_out_on_both_sides_or_on_none() -> None:
+    result = compare(run(wall_s=1.0, count=10), run(wall_s=1.6, count=10, own_s=0.7))
+    assert result.wall.speedup == pytest.approx(1 / 1.6)
+    assert "profiler" not in result.wall.why
 
 
 def test_findings_are_gone_new_or_kept() -> None:

@@ -4,94 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
-from lightning_gpuprof.model.journal import (
-    FIRST_OF_EPOCH,
-    JOURNAL_VERSION,
-    PROFILED,
-    Footer,
-    Header,
-    Notice,
-    Sample,
-    Segment,
-    Slot,
-)
-from lightning_gpuprof.model.metrics import Metrics
-
-MS = 1_000_000
-SLOTS = [
-    Slot(id=0, action="other", phase="loop"),
-    Slot(id=1, action="fetch", phase="data_wait"),
-    Slot(id=2, action="step", phase="forward"),
-    Slot(id=3, action="hook", phase="callbacks", callback="Slow{'every': 3}", hook="on_train_batch_end"),
-    Slot(id=4, action="own", phase="callbacks", callback="GpuProfiler", hook="step boundary"),
-    Slot(id=5, action="val", phase="validation", region="validation"),
-    Slot(id=6, action="save", phase="checkpoint"),
-    Slot(id=7, action="run_training_epoch", phase="loop"),
-    Slot(id=8, action="sanity", phase="validation", region="sanity"),
-]
-
-
-def ints(values: object) -> np.ndarray:
-    return np.asarray(values, np.int64)
-
-
-def journal(n: int = 100, *, warmup: int = 0, epochs: int = 1, finished: bool = True) -> Journal:
-    """Steps of 10 ms: 4 fetch, 5 forward, 1 callback; warm-up steps take three times as long in forward."""
-    forward = np.full(n, 5 * MS)
-    forward[:warmup] = 25 * MS
-    charged = {1: ints(np.full(n, 4 * MS)), 2: ints(forward), 3: ints(np.full(n, 1 * MS))}
-    period = ints(sum(charged.values()))
-    setup_ns = 100 * MS
-    start = ints(setup_ns + np.r_[0, np.cumsum(period)[:-1]])
-    flags = np.zeros(n, np.int64)
-    flags[:: max(1, n // epochs)] = FIRST_OF_EPOCH
-    end = int(start[-1] + period[-1]) if n else setup_ns
-    return Journal(
-        header=Header(
-            version=JOURNAL_VERSION,
-            gpuprof="0",
-            run_id="r",
-            stage="fit",
-            rank=0,
-            world_size=1,
-            host="h",
-            pid=1,
-            start_ns=0,
-            epoch_ns=0,
-        ),
-        slots=SLOTS,
-        steps=StepColumns(
-            batch=ints(range(n)),
-            start_ns=start,
-            period_ns=period,
-            global_step=ints(range(n)),
-            epoch=ints(np.arange(n) // max(1, n // epochs)),
-            flags=ints(flags),
-            charged=charged,
-        ),
-        cpu=CpuColumns(batch=ints([]), charged={}),
-        segments=[Segment(kind="setup", start_ns=0, end_ns=setup_ns, charged={0: 80 * MS, 8: 20 * MS})],
-        conditions={"loader.kind": "DataLoader", "loader.batch_size": 32, "loader.num_workers": 0},
-        footer=Footer(end_ns=end, status="finished", overhead={"edge_ns": 200.0}) if finished else None,
-    )
-
-
-def charge(of: Journal, slot: int, index: int, ns: int) -> None:
-    """Make one step longer by some time in a slot."""
-    column = of.steps.charged.setdefault(slot, np.zeros(len(of.steps), np.int64))
-    column[index] += ns
-    of.steps.period_ns[index] += ns
-    of.steps.start_ns[index + 1 :] += ns
-    if of.footer is not None:
-        of.footer.end_ns += ns
-
-
-def build(of: Journal) -> Metrics:
-    return analyze_metrics.build(of, [])
+from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.model.journal import PROFILED, Notice, Sample, Segment, Slot
 
 
 def test_parts_and_shares_are_those_that_were_built() -> None:
@@ -137,7 +55,7 @@ def test_warm_up_profiled_and_validating_steps_do_not_enter_the_statistics() -> 
     assert m.steps.steady_from >= 12
     assert m.steps.period_ms is not None
     assert m.steps.period_ms.max == pytest.approx(10)
-    assert m.steps.steady_count == 100 - m.steps.steady_from - 5 - 1
+    assert m.steps.steady_count == 100 - m.steps.steady_from - 5 - 2  # the step after validation, too
 
 
 def test_a_slow_first_half_is_no_warm_up() -> None:
@@ -155,6 +73,18 @@ def test_callbacks_are_named_without_their_arguments_and_without_ourselves() -> 
     assert m.callback_shares[0].share.median_ratio == pytest.approx(0.1)
     assert {row.name for row in m.callbacks} == {"Slow", "GpuProfiler"}
     assert m.overhead["boundary_us_per_step"] == pytest.approx(70)
+
+
+def test_what_our_own_hooks_take_outside_the_steps_is_in_our_cost() -> None:
+    of = journal()
+    of.slots = [*of.slots, Slot(id=9, action="a", phase="callbacks", callback="GpuProfiler", hook="on_train_start")]
+    end = int(of.steps.start_ns[-1] + of.steps.period_ns[-1])
+    of.segments = [
+        Segment(kind="setup", start_ns=0, end_ns=100 * MS, charged={0: 40 * MS, 9: 60 * MS}),
+        Segment(kind="teardown", start_ns=end, end_ns=end + 9 * MS, charged={0: 2 * MS, 4: 7 * MS}),
+    ]
+    charge(of, 4, 3, 7 * MS)
+    assert build(of).overhead["hooks_s"] == pytest.approx(0.067)
 
 
 def test_stalls_are_outliers_of_the_phase_that_holds_them() -> None:

@@ -1,0 +1,53 @@
+"""Sampled CPU time of the training thread flows in, CPU time by phase of the steady steps flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.steady import Mask
+from lightning_gpuprof.model.phases import PHASES, Phase
+
+MIN_SAMPLES = 10
+"""Fewer sampled steps say nothing about the others."""
+
+
+def sampled(journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
+    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps."""
+    return rows_of(journal.cpu.batch, journal, steady)
+
+
+def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
+    """Sampled steps that are steady: their rows among the sampled, and among all steps.
+
+    Args:
+        sampled_batch: Batches of the sampled steps.
+        journal: Has all steps.
+        steady: Which of all steps are steady.
+    """
+    batch = journal.steps.batch
+    if not len(batch) or not len(sampled_batch):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(batch, kind="stable")  # in order but for a damaged journal, where a stable sort is quick
+    place = order[np.minimum(np.searchsorted(batch[order], sampled_batch), len(batch) - 1)]
+    rows = np.flatnonzero((batch[place] == sampled_batch) & steady[place])
+    return rows, place[rows]
+
+
+def of_phase(journal: Journal, phase: Phase) -> Ints:
+    """CPU time in ns of one phase in each sampled step, shape (m,)."""
+    total = np.zeros(len(journal.cpu.batch), np.int64)
+    for slot, column in journal.cpu.charged.items():
+        if journal.slots[slot].step_phase == phase:
+            total += column
+    return total
+
+
+def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
+    """Median CPU time of each phase over the sampled steady steps; empty if there are fewer than ten."""
+    rows, _ = sampled(journal, steady)
+    if len(rows) < MIN_SAMPLES:
+        return {}
+    return {phase: float(np.median(of_phase(journal, phase)[rows])) / 1e6 for phase in PHASES}

@@ -1,0 +1,147 @@
+"""The chosen steps flow in, the report's summary of all steps flows out: counts, period, intervals, regimes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.steady import Selection
+from lightning_gpuprof.model.journal import DISTURBED
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Regime, Steps
+
+SHOWN_REGIMES = 4
+"""Of more regimes the caveat gives the range."""
+DRIFT_RATIO = 1.2
+"""Between the first and the last fifth, as for a change of regime; the fifths between must lie in order."""
+MIN_DRIFT_STEPS = 100
+
+_WORDS = ("no", "one", "two", "three", "four")
+
+
+def step_facts(journal: Journal, phases: dict[Phase, Ints], chosen: Selection, samples_per_step: int | None) -> Steps:
+    """Sum the steps up.
+
+    Args:
+        journal: One rank's journal.
+        phases: Exclusive time in ns, arrays of shape (n,).
+        chosen: Which steps count.
+        samples_per_step: Of all ranks; None if not known.
+    """
+    steps = journal.steps
+    period = steps.period_ns[chosen.steady] / 1e6
+    period_ms = statistics.distribution(period)
+    mean_interval = statistics.mean_interval(period)
+    known = samples_per_step and period_ms is not None and period_ms.mean > 0
+    rate = samples_per_step * 1e3 if samples_per_step and known else None
+    return Steps(
+        count=len(steps),
+        optimizer_steps=_optimizer_steps(journal),
+        steady_from=None if chosen.first_steady is None else int(steps.batch[chosen.first_steady]),
+        steady_count=len(period),
+        period_ms=period_ms,
+        samples_per_s=rate / period_ms.mean if rate and period_ms else None,
+        period_median_interval_ms=statistics.median_interval(period),
+        period_mean_interval_ms=mean_interval,
+        samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
+        labels=chosen.counts(),
+        regimes=_regimes(journal, phases, chosen),
+    )
+
+
+def caveats(journal: Journal, facts: Steps, chosen: Selection) -> list[str]:
+    """What a reader must know before a median is taken for the whole run.
+
+    Args:
+        journal: One rank's journal.
+        facts: The summary.
+        chosen: Which steps count.
+    """
+    return [
+        *_level_caveats(facts, journal.steps.period_ns[chosen.steady]),
+        *_disturbed_caveats(journal.steps.flags[chosen.steady]),
+    ]
+
+
+def _disturbed_caveats(flags: Ints) -> list[str]:
+    disturbed = int(np.count_nonzero(flags & DISTURBED))
+    if not disturbed:
+        return []
+    return [f"{disturbed} of {len(flags)} steady steps ran beside the analysis of a trace: the run is short"]
+
+
+def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
+    regimes = facts.regimes
+    if len(regimes) > 1:
+        return [f"{_told(regimes)}; {_moved(regimes)}"]
+    if len(period_ns) < MIN_DRIFT_STEPS:
+        return []
+    levels = [float(np.median(fifth)) / 1e6 for fifth in np.array_split(period_ns, 5)]
+    grew, fell = levels == sorted(levels), levels == sorted(levels, reverse=True)
+    if not (grew or fell) or max(levels) < DRIFT_RATIO * min(levels):
+        return []
+    return [
+        f"the period {'grew' if grew else 'fell'} little by little: {levels[0]:.3g} ms in the first fifth of the "
+        f"steady steps, {levels[-1]:.3g} ms in the last"
+    ]
+
+
+def _told(regimes: tuple[Regime, ...]) -> str:
+    levels = [r.period_ms.median for r in regimes]
+    if len(regimes) > SHOWN_REGIMES:
+        return (
+            f"{len(regimes)} regimes of {min(levels):.3g} to {max(levels):.3g} ms, the first until batch "
+            f"{regimes[0].to_batch}"
+        )
+    pieces = [f"{r.period_ms.median:.3g} ms until batch {r.to_batch}" for r in regimes[:-1]]
+    return f"{_WORDS[len(regimes)]} regimes: {', '.join(pieces)}, then {levels[-1]:.3g} ms"
+
+
+def _moved(regimes: tuple[Regime, ...]) -> str:
+    """The phase that explains most of the largest change."""
+    before, after = max(
+        itertools.pairwise(regimes), key=lambda pair: abs(pair[1].period_ms.median - pair[0].period_ms.median)
+    )
+    sign = 1 if after.period_ms.median > before.period_ms.median else -1
+    names = before.phases_ms.keys() | after.phases_ms.keys()
+    change = {name: after.phases_ms.get(name, 0.0) - before.phases_ms.get(name, 0.0) for name in sorted(names)}
+    phase = max(change, key=lambda name: sign * change[name])
+    return f"{phase} moved by {change[phase]:+.3g} ms"
+
+
+def _regimes(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> tuple[Regime, ...]:
+    steps = journal.steps
+    found = []
+    for start, stop in itertools.pairwise((*chosen.regimes, len(steps))):
+        steady = chosen.steady[start:stop]
+        period_ms = statistics.distribution(steps.period_ns[start:stop][steady] / 1e6)
+        if period_ms is None:
+            continue
+        found.append(
+            Regime(
+                from_batch=int(steps.batch[start]),
+                to_batch=int(steps.batch[stop - 1]),
+                count=int(steady.sum()),
+                period_ms=period_ms,
+                phases_ms={
+                    phase: float(np.median(column[start:stop][steady])) / 1e6
+                    for phase, column in phases.items()
+                    if column.any()
+                },
+            )
+        )
+    return tuple(found)
+
+
+def _optimizer_steps(journal: Journal) -> int:
+    """By the trainer's own count where the run came to its end; else from the steps that are there."""
+    if journal.header.stage != "fit":
+        return 0
+    done = journal.footer.global_step if journal.footer is not None else None
+    steps = journal.steps.global_step
+    if done is not None and len(steps):
+        return done - int(steps[0])
+    return int(np.count_nonzero(np.diff(steps))) + 1 if len(steps) else 0

@@ -1,0 +1,66 @@
+"""Intervals: how often they hold the truth, and what they do with few, equal and many values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lightning_gpuprof.analyze.statistics import mean_interval, median_interval
+
+ROUNDS = 200
+
+
+def correlated(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Log-normal values whose neighbours are correlated by a half; their median is 1, their mean exp(0.02)."""
+    x = np.empty(n)
+    value = rng.normal()
+    for i, shock in enumerate(rng.normal(0, np.sqrt(0.75), n)):
+        value = 0.5 * value + shock
+        x[i] = value
+    return np.exp(0.2 * x)
+
+
+def test_intervals_of_dependent_steps_hold_the_truth_in_nine_of_ten_runs() -> None:
+    held_median = held_mean = 0
+    for seed in range(ROUNDS):
+        values = correlated(np.random.default_rng(seed), 400)
+        median, mean = median_interval(values), mean_interval(values)
+        assert median is not None
+        assert mean is not None
+        held_median += median[0] <= 1 <= median[1]
+        held_mean += mean[0] <= np.exp(0.02) <= mean[1]
+    assert 0.89 * ROUNDS <= held_median <= 0.99 * ROUNDS
+    assert 0.87 * ROUNDS <= held_mean <= 0.99 * ROUNDS
+
+
+def test_intervals_are_around_their_value_and_repeat() -> None:
+    values = np.random.default_rng(1).lognormal(0, 0.4, 500)
+    median, mean = median_interval(values), mean_interval(values)
+    assert median is not None
+    assert mean is not None
+    assert median[0] < np.median(values) < median[1]
+    assert mean[0] < values.mean() < mean[1]
+    assert (median, mean) == (median_interval(values), mean_interval(values))
+
+
+def test_four_times_the_steps_halve_an_interval_also_beyond_the_cells() -> None:
+    widths = []
+    for n in (10_000, 160_000):
+        interval = median_interval(np.random.default_rng(2).lognormal(0, 0.4, n))
+        assert interval is not None
+        widths.append(interval[1] - interval[0])
+    assert widths[0] / widths[1] == pytest.approx(4, rel=0.25)
+
+
+def test_an_interval_scales_with_its_values() -> None:
+    values = np.random.default_rng(3).lognormal(0, 0.4, 100)
+    assert median_interval(values * 7) == pytest.approx(np.multiply(median_interval(values), 7))
+    assert mean_interval(values * 7) == pytest.approx(np.multiply(mean_interval(values), 7))
+
+
+def test_equal_values_have_an_interval_without_width_and_few_have_none() -> None:
+    assert median_interval(np.full(50, 3.0)) == (3.0, 3.0)
+    assert mean_interval(np.full(50, 3.0)) == pytest.approx((3.0, 3.0))
+    assert median_interval(np.ones(19)) is None
+    assert mean_interval(np.ones(19)) is None
+    assert median_interval(np.array([])) is None
