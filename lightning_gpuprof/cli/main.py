@@ -9,11 +9,19 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli import compare, doctor, explain, report, trace
+from lightning_gpuprof.cli import compare, doctor, explain, nsys_cmd, report, trace, trigger
 from lightning_gpuprof.cli.command import Command, HelpFormatter
 from lightning_gpuprof.errors import GpuProfError
 
-COMMANDS: tuple[Command, ...] = (report.COMMAND, compare.COMMAND, explain.COMMAND, doctor.COMMAND, trace.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    report.COMMAND,
+    compare.COMMAND,
+    explain.COMMAND,
+    doctor.COMMAND,
+    trace.COMMAND,
+    nsys_cmd.COMMAND,
+    trigger.COMMAND,
+)
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -24,6 +32,7 @@ examples:
   gpuprof report runs/digits/version_0      the report of a run, made again from its journal
   gpuprof compare runs/before runs/after    what a change gained
   gpuprof explain input-bound               what a finding means
+  gpuprof trigger runs/after                a trace of the next steps of a run that goes on
   gpuprof doctor                            what can be measured on this machine
 
 exit codes:

@@ -32,7 +32,11 @@ _REMEDIES: dict[str, str] = {
 }
 """Callbacks of Lightning that have a setting of their own for this."""
 
-_HOOKS_WITH_BATCH_IDX = ("on_train_batch_start", "on_train_batch_end")
+_HOOKS_WITH_BATCH_IDX = frozenset(
+    f"on_{loop}_batch_{edge}" for loop in ("train", "validation", "test", "predict") for edge in ("start", "end")
+)
+_LOOPS = {"fit": "train", "validate": "validation", "test": "test", "predict": "predict"}
+"""What the names of a stage's hooks call its loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,11 @@ class CallbackSlow:
                 f"{slowest.what} {percent(shown_ratio)} of every step ({millis(recoverable_ms)} of "
                 f"{millis(period_ms)}){where}.{also}"
             ),
-            advice=_advice(slowest, every=max(2, math.ceil(slowest.ratio / self.wanted_ratio))),
+            advice=_advice(
+                slowest,
+                every=max(2, math.ceil(slowest.ratio / self.wanted_ratio)),
+                stage=condition(metrics, "stage"),
+            ),
             evidence=(
                 share_evidence(
                     f"{slowest.owner} share of the step",
@@ -163,22 +171,23 @@ def _module_hooks(metrics: Metrics, period_ms: float) -> list[_Cost]:
 
 
 def class_name(callback: CallbackShare) -> str:
-    """The class of a callback; Lightning's state key may have its arguments behind it, in braces."""
+    """The class of a callback, and what tells it from another of its class; the state key may go on in braces."""
     return callback.name.split("{", 1)[0]
 
 
-def _advice(slowest: _Cost, *, every: int) -> str:
-    remedy = _REMEDIES.get(slowest.owner)
+def _advice(slowest: _Cost, *, every: int, stage: object) -> str:
+    remedy = _REMEDIES.get(slowest.owner.partition(" ")[0])  # what tells two of a class apart follows a space
     if remedy is not None:
         text = remedy.format(every=every)
         return f"{text[0].upper()}{text[1:]}. Its hook {slowest.hook} runs in every step."
+    loop = _LOOPS.get(str(stage), "train")
     if slowest.hook:
         what = slowest.subject
         count = "batch_idx" if slowest.hook in _HOOKS_WITH_BATCH_IDX else "trainer.global_step"
     else:
-        what = f"what {slowest.owner} does in on_train_batch_start, on_train_batch_end and the hooks between"
-        count = "self.global_step"
+        what = f"what {slowest.owner} does in on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
+        count = "self.global_step" if loop == "train" else "batch_idx"
     return (
         f"Run {what} every {every} batches: begin it with `if {count} % {every}: return`; or move its work to "
-        "on_train_epoch_end, or to a thread."
+        f"on_{loop}_epoch_end, or to a thread."
     )

@@ -116,7 +116,7 @@ class InputBound:
         return Finding(
             rule=self.id,
             severity=severity(certain, metrics.steps.steady_count),
-            subject="training DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
+            subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
             summary=(
                 f"{at_least(wait)} of the step is spent waiting for the next batch: {millis(wait.median_ms)} of "
                 f"{millis(period_ms)}."

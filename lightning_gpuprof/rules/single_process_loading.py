@@ -95,7 +95,7 @@ class SingleProcessLoading:
         return Finding(
             rule=self.id,
             severity=severity(certain_ratio(state), metrics.steps.steady_count),
-            subject=state.dataset or "training DataLoader",
+            subject=state.dataset or "DataLoader",
             summary=(
                 f"Batches are made on the training thread (num_workers is 0): {at_least(state.wait)} of the step, "
                 f"{millis(state.batch_ms)} of {millis(state.period_ms)}."

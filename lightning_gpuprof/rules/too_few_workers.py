@@ -113,7 +113,7 @@ class TooFewWorkers:
         return Finding(
             rule=self.id,
             severity=severity(certain, metrics.steps.steady_count),
-            subject=state.dataset or "training DataLoader",
+            subject=state.dataset or "DataLoader",
             summary=(
                 f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps found no batch "
                 f"ready, and {at_least(state.wait)} of the step ({millis(state.wait.median_ms)} of "

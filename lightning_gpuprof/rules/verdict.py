@@ -199,7 +199,7 @@ def _outside_steps(metrics: Metrics) -> _Cause:
         kind="outside-steps",
         ratio=ratio,
         passes=ratio > OUTSIDE_RATIO,
-        words=f"{percent(ratio)} of the run lies outside the training steps: {listed(shown or ['little'])} of "
+        words=f"{percent(ratio)} of the run lies outside the steps: {listed(shown or ['little'])} of "
         f"{seconds(total_s)}",
     )
 

@@ -106,7 +106,7 @@ class WorkerStartup:
         return Finding(
             rule=self.id,
             severity=severity(lower_run_ratio, metrics.steps.steady_count),
-            subject=facts.dataset or "training DataLoader",
+            subject=facts.dataset or "DataLoader",
             summary=(
                 f"Each epoch starts {counted(workers, 'worker')} anew and waits {seconds(cost_s)} for them: "
                 f"{percent(cost_s / epoch_s)} of an epoch of {seconds(epoch_s)}, {counted(len(starts), 'time')}."

@@ -13,6 +13,7 @@ from rich.style import Style
 
 MAX_WIDTH = 100
 MIN_WIDTH = 60
+MIN_BAR = 4
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -22,7 +23,7 @@ class Bar:
 
     Args:
         ratio: 0 to 1; values outside are cut.
-        width: Cells of a full bar.
+        width: Cells of a full bar; a table that is too narrow takes some of them.
         style: Its colour.
     """
 
@@ -33,17 +34,21 @@ class Bar:
 
     def text(self, ascii_only: bool) -> str:
         """The bar without padding; a share above zero is always seen."""
+        return self._text(ascii_only, self.width)
+
+    def _text(self, ascii_only: bool, width: int) -> str:
         if ascii_only:
-            return "#" * max(round(self.ratio * self.width), 1 if self.ratio > 0 else 0)
-        eighths = max(round(self.ratio * self.width * 8), 1 if self.ratio > 0 else 0)
+            return "#" * max(round(self.ratio * width), 1 if self.ratio > 0 else 0)
+        eighths = max(round(self.ratio * width * 8), 1 if self.ratio > 0 else 0)
         whole, rest = divmod(eighths, 8)
         return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Segment(self.text(options.ascii_only).ljust(self.width), Style.parse(self.style))
+        width = min(self.width, options.max_width)
+        yield Segment(self._text(options.ascii_only, width).ljust(width), Style.parse(self.style))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(self.width, self.width)
+        return Measurement(min(MIN_BAR, self.width), self.width)
 
 
 def make_console(file: IO[str] | None, width: int | None = None) -> Console:

@@ -12,12 +12,13 @@ import msgspec
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain, tables, wording
+from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
 from lightning_gpuprof.sinks.figures import StepFigure, step_figure
 from lightning_gpuprof.sinks.files import write_whole
 
 FILE_NAME = "report.html"
 CALLBACK_ROWS = 50
+LEDGER_ROWS = 12
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -26,10 +27,15 @@ _POLICY = (
 """The browser itself refuses every request of the page to any host."""
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
-    ("step", "one training batch, from the start of its fetch to the start of the next fetch"),
+    (
+        "step",
+        "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch",
+    ),
     ("optimizer step", "one update of the weights; the axis of loggers and of windows="),
     ("period", "time from step start to next step start: throughput; the phases sum to it"),
-    ("steady", "after warm-up: from here on the period no longer drifts"),
+    ("steady", "after warm-up: from here on the period is at its level and quiet"),
+    ("regime", "a stretch of steps that keeps one level; the next one differs by more than a fifth"),
+    ("95 % interval", "where the value would lie in 95 of 100 such runs; from a block bootstrap of the steady steps"),
     ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
     ("busy", "union of the device's work, kernels and copies, over all streams; idle is the rest"),
     ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
@@ -43,6 +49,7 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ("verdict", "Verdict"),
     ("findings", "Findings"),
     ("wall", "Wall time"),
+    ("ledger", "Every second"),
     ("steps", "Step time"),
     ("phases", "Phases"),
     ("callbacks", "Callbacks"),
@@ -84,6 +91,7 @@ def render_html(report: Report) -> str:
         _tiles(report),
         _findings(report),
         _wall(report),
+        _ledger(report),
         _figure(figure),
         _phases(report),
         _section("callbacks", tables.callback_table(report, CALLBACK_ROWS)),
@@ -155,7 +163,7 @@ def _term(text: str, term: str) -> str:
 def _header(report: Report) -> str:
     state = "ok" if report.validity.ok else "bad"
     lines = [
-        "<header>\n<h1>Where the training time went</h1>\n",
+        f"<header>\n<h1>{wording.title(report).capitalize()}</h1>\n",
         f"<p>{_text(wording.headline(report))}</p>\n" if wording.headline(report) else "",
         f"<p>{_text(wording.steadiness(report))}</p>\n",
         f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
@@ -186,30 +194,50 @@ def _verdict(report: Report) -> str:
 def _tiles(report: Report) -> str:
     steps, period = report.steps, report.steps.period_ms
     gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
-    tiles: list[tuple[str, str, str]] = [
-        ("steps", numbers.count(steps.count), "training batches that were measured"),
-        ("wall time", numbers.seconds(report.wall.total_s), "from entering fit to leaving it"),
+    tiles: list[tuple[str, str, str, str]] = [
+        (
+            "steps",
+            numbers.count(steps.count),
+            f"{numbers.count(steps.steady_count)} steady",
+            "batches that were measured",
+        ),
+        (
+            "wall time",
+            numbers.seconds(report.wall.total_s),
+            "",
+            f"of {wording.stage(report)}, from its call to its end",
+        ),
         (
             "median period",
             numbers.quantity("period_ms", period.median if period else None),
-            "time from step start to next step start; half of the steady steps are below",
+            _sure(steps.period_median_interval_ms),
+            "time from step start to next step start; half of the steady steps are below; below it the 95 % interval",
         ),
         (
             "throughput",
             numbers.with_unit(steps.samples_per_s, "samples/s"),
-            "samples of a batch, of all ranks, over the mean period of steady steps",
+            _sure(steps.samples_per_s_interval),
+            "samples of a batch, of all ranks, over the mean period of steady steps; below it the 95 % interval",
         ),
         (
             "largest gain",
             f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT,
+            "",
             "upper bound of the speed-up that one finding's cure can bring",
         ),
     ]
     cells = "".join(
-        f'<div class="tile"><dt>{_term(name, term)}</dt><dd>{_amount(value)}</dd></div>\n'
-        for name, value, term in tiles
+        f'<div class="tile"><dt>{_term(name, term)}</dt><dd>{_amount(value)}</dd>'
+        + (f'<dd class="note">{escape(note)}</dd>' if note else "")
+        + "</div>\n"
+        for name, value, note, term in tiles
     )
     return f'<dl class="tiles">\n{cells}</dl>\n'
+
+
+def _sure(ends: tuple[float, float] | None) -> str:
+    shown = numbers.interval(ends)
+    return f"95 %: {shown}" if shown else ""
 
 
 def _amount(shown: str) -> str:
@@ -263,9 +291,21 @@ def _wall(report: Report) -> str:
     return _section("wall", tables.wall_table(report), _stack("Wall time by part", shares))
 
 
+def _ledger(report: Report) -> str:
+    shown = time_tables.ledger_table(report, LEDGER_ROWS)
+    whole = time_tables.ledger_table(report, len(report.ledger))
+    more = ""
+    if len(whole.rows) > len(shown.rows):
+        more = f"<details>\n<summary>All {len(report.ledger)} rows</summary>\n{_table(whole)}</details>\n"
+    return _section("ledger", shown, "", more)
+
+
 def _phases(report: Report) -> str:
     stack = _stack("Time of all steps by phase", [(row.phase, row.share) for row in report.phases])
     period = f"<h3>Period of a step</h3>\n{_table(tables.period_table(report))}"
+    for table in (time_tables.regime_table(report), time_tables.label_table(report)):
+        if table.rows:
+            period += f"<h3>{escape(table.title)}</h3>\n{_table(table)}"
     return _section("phases", tables.phase_table(report), stack, period)
 
 

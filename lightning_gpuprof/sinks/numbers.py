@@ -32,6 +32,10 @@ _STATISTICS = ("_mean", "_median", "_peak", "_min", "_max")
 """What may follow the unit."""
 
 
+_LABELS = {"hooks_s": "start and end"}
+"""What people call a field whose name alone does not say it."""
+
+
 def significant(value: float | None) -> str:
     """Three significant digits without an exponent: ``0.00123``, ``12.3``, ``1,230``; "-" for None."""
     if value is None or not math.isfinite(value):
@@ -50,6 +54,26 @@ def significant(value: float | None) -> str:
 def fixed(value: float | None) -> str:
     """As :func:`significant` in a column with one unit: what is below a thousandth of it is ``<0.001``."""
     return "<0.001" if value is not None and 0 < value < 0.001 else significant(value)
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """Both ends of an interval, with as many digits as tell them apart: ``12.0 to 12.3``; empty for None."""
+    if ends is None or not all(math.isfinite(end) for end in ends):
+        return ""
+    low, high = ends
+    for digits in (3, 4, 5):
+        shown = tuple(_digits(end, digits) for end in ends)
+        if shown[0] != shown[1] or low == high:
+            break
+    return f"{shown[0]} to {shown[1]}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """So many significant digits, also if the last is 0."""
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, decimals):,.{max(0, min(decimals, 8))}f}"
 
 
 def count(value: int) -> str:
@@ -100,7 +124,7 @@ def unit_of(field: str) -> str:
 
 def label(field: str) -> str:
     """A field's name for people: without its unit, with spaces."""
-    return _split(field)[0].replace(".", " ").replace("_", " ")
+    return _LABELS.get(field) or _split(field)[0].replace(".", " ").replace("_", " ")
 
 
 def _split(field: str) -> tuple[str, str]:

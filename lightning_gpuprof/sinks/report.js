@@ -46,7 +46,7 @@
       height: 440, margin: { l: 60, r: 15, t: 32, b: 45 }, hovermode: "x unified",
       hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("ink") } },
       legend: { orientation: "h", y: -0.2, traceorder: "normal" },
-      xaxis: { ...axis, range: [data.batch[0], data.batch[data.batch.length - 1]], title: { text: "training batch" }, hoverformat: ",d", tickformat: ",d" },
+      xaxis: { ...axis, range: [data.batch[0], data.batch[data.batch.length - 1]], title: { text: "batch" }, hoverformat: ",d", tickformat: ",d" },
       yaxis: { ...axis, title: { text: "time per step, ms" }, range: [0, clipped ? typical : 1.05 * longest] },
     };
   }

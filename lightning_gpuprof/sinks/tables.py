@@ -7,21 +7,24 @@ format: that is the drawing sink's part.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
 from lightning_gpuprof.model.report import Device, Distribution, Report
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import numbers, plain, wording
 
 PART_TERMS: dict[Part, str] = {
-    "setup": "from the start of fit to the first step: loaders, model transfer, callbacks' set-up",
+    "setup": "from the call to the first step: loaders, model transfer, callbacks' set-up",
     "sanity": "sanity validation before training",
     "train": "training steps",
     "validation": "validation runs, with their hooks",
+    "validate": "steps of trainer.validate",
+    "test": "steps of trainer.test",
+    "predict": "steps of trainer.predict",
     "checkpoint": "checkpoints are written",
     "epoch_gap": "between the last step of an epoch and the first of the next, without validation and checkpoints",
-    "teardown": "from the last step to the end of fit",
+    "teardown": "from the last step to the end of the call",
     "unexplained": "wall time that no named part accounts for",
 }
 """One sentence per part of the wall time, as reports explain it."""
@@ -65,6 +68,15 @@ class Table:
     absent: str
     """Stands in place of the table if it has no rows."""
 
+    def without(self, title: str) -> Table:
+        """The table without a column, for sinks that are too narrow for it."""
+        kept = [index for index, column in enumerate(self.columns) if column.title != title]
+        return replace(
+            self,
+            columns=tuple(self.columns[index] for index in kept),
+            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
+        )
+
 
 def wall_table(report: Report) -> Table:
     """Parts of the wall time in their order; they sum to the total."""
@@ -89,7 +101,11 @@ def wall_table(report: Report) -> Table:
             Column(title="part"),
             Column(title="", bar=True),
             Column(title="time", unit="s", numeric=True),
-            Column(title="share", term="of the wall time of fit; the shares sum to 100 %", numeric=True),
+            Column(
+                title="share",
+                term=f"of the wall time of {wording.stage(report)}; the shares sum to 100 %",
+                numeric=True,
+            ),
         ),
         rows=tuple(rows),
         absent="The wall time was not measured.",
@@ -98,37 +114,43 @@ def wall_table(report: Report) -> Table:
 
 def phase_table(report: Report) -> Table:
     """Phases of a step, in the report's order; their shares sum to 1."""
-    with_device = any(row.device_ms is not None for row in report.phases)
     columns = [
         Column(title="phase", term="disjoint slice of host time in a step; the phases sum to the period"),
         Column(title="", bar=True),
-        Column(title="median", unit="ms", term=MEDIAN, numeric=True),
-        Column(title="p95", unit="ms", term=P95, numeric=True),
-        Column(title="share", term="of the time of all steps; the shares sum to 100 %", numeric=True),
-        Column(title="total", unit="s", term="over all steps, warm-up and profiled ones too", numeric=True),
+        Column(title="wall", unit="ms", term=f"median: {MEDIAN}", numeric=True),
     ]
+    with_cpu = any(row.cpu_ms is not None for row in report.phases)
+    with_device = any(row.device_ms is not None for row in report.phases)
+    if with_cpu:
+        busy = "median CPU time of the training thread in sampled steps; wall time without it was spent waiting"
+        columns.append(Column(title="CPU", unit="ms", term=busy, numeric=True))
     if with_device:
         columns.append(
             Column(title="device span", unit="ms", term="on the device's clock; contains launch gaps", numeric=True)
         )
+    columns += [
+        Column(title="p95", unit="ms", term=f"wall: {P95}", numeric=True),
+        Column(title="share", term="of the time of all steps; the shares sum to 100 %", numeric=True),
+        Column(title="total", unit="s", term="over all steps, warm-up and profiled ones too", numeric=True),
+    ]
     rows = []
     for row in report.phases:
         cells = [
             Cell(text=row.phase, term=PHASE_TERMS[row.phase]),
             Cell(text="", ratio=row.share, key=row.phase),
             Cell(text=numbers.fixed(row.median_ms)),
+            *([Cell(text=numbers.fixed(row.cpu_ms))] if with_cpu else []),
+            *([Cell(text=numbers.fixed(row.device_ms))] if with_device else []),
             Cell(text=numbers.fixed(row.p95_ms)),
             Cell(text=numbers.percent(row.share)),
             Cell(text=numbers.fixed(row.total_s)),
         ]
-        if with_device:
-            cells.append(Cell(text=numbers.fixed(row.device_ms)))
         rows.append(tuple(cells))
     return Table(
         title="Phases of a step",
         columns=tuple(columns),
         rows=tuple(rows),
-        absent="No training step was measured.",
+        absent="No step was measured.",
     )
 
 
@@ -157,7 +179,7 @@ def callback_table(report: Report, limit: int) -> Table:
             Column(title="hook", term="the method of the callback that the time was spent in"),
             Column(title="", bar=True),
             Column(title="total", unit="s", term="exclusive time over the whole run", numeric=True),
-            Column(title="share", term="of the wall time of fit", numeric=True),
+            Column(title="share", term=f"of the wall time of {wording.stage(report)}", numeric=True),
         ),
         rows=rows,
         absent="No callback took measurable time.",
@@ -178,12 +200,20 @@ def period_table(report: Report) -> Table:
             ("p99", "99 % of the steady, unprofiled steps are below this value"),
             ("min", "shortest step"),
             ("max", "longest step"),
+            ("median, 95 %", "interval by a block bootstrap (Kuensch 1989)"),
+            ("mean, 95 %", "interval by a block bootstrap (Kuensch 1989)"),
         )
     )
     rows: tuple[tuple[Cell, ...], ...] = ()
     if period is not None:
         values = (period.median, period.mean, period.std, period.p05, period.p95, period.p99, period.min, period.max)
-        rows = (tuple(Cell(text=numbers.significant(value)) for value in values),)
+        intervals = (report.steps.period_median_interval_ms, report.steps.period_mean_interval_ms)
+        rows = (
+            (
+                *(Cell(text=numbers.significant(value)) for value in values),
+                *(Cell(text=numbers.interval(ends) or numbers.ABSENT) for ends in intervals),
+            ),
+        )
     return Table(
         title="Period of a step",
         columns=columns,
@@ -282,6 +312,8 @@ def window_table(report: Report) -> Table:
             Cell(text=numbers.count(window.kernels) if window.events else numbers.ABSENT),
             *_busy_cells(window.devices),
             Cell(text=numbers.significant(window.stop_cost_ms)),
+            Cell(text=window_inflation(window) or numbers.ABSENT),
+            Cell(text=plain.sentence(window.reason) or numbers.ABSENT),
             Cell(text=plain.sentence(window.problem)),
         )
         for window in report.windows
@@ -296,11 +328,18 @@ def window_table(report: Report) -> Table:
             Column(title="busy", term="union of kernels and copies over all streams, per device", numeric=True),
             Column(title="idle", term="the rest of the window, per device", numeric=True),
             Column(title="closing", unit="ms", term="what closing the window cost the training thread", numeric=True),
+            Column(title="times", term="median period inside the window, against that of untraced steps", numeric=True),
+            Column(title="opened", term="why the window was opened"),
             Column(title="problem", term="why there is no trace, or what is missing in it"),
         ),
         rows=rows,
         absent="No trace window was recorded.",
     )
+
+
+def window_inflation(window: WindowFacts) -> str:
+    """By how much times inside the window are inflated: ``x1.8``; empty if that is not known."""
+    return "" if window.inflation_ratio is None else f"x{window.inflation_ratio:.1f}"
 
 
 def window_steps(window: WindowFacts) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain, tables, wording
+from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
 
-TOP_CALLBACKS = 10
+TOP_ROWS = 12
 
 _BAR_CELLS = 12
 
@@ -42,7 +42,7 @@ def markdown(report: Report) -> str:
         f"## Next step\n\n{escape(wording.next_step(report))}",
         _section(tables.wall_table(report)),
         _section(tables.phase_table(report)),
-        _section(tables.callback_table(report, TOP_CALLBACKS)),
+        _section(time_tables.ledger_table(report, TOP_ROWS)),
         _section(tables.device_table(report)),
         _section(tables.window_table(report)),
         f"## Not evaluated\n\n{escape(wording.not_evaluated(report.not_evaluated))}",

@@ -13,13 +13,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lightning_gpuprof.model.finding import Finding, Severity
-from lightning_gpuprof.model.phases import PARTS
+from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage
 from lightning_gpuprof.model.report import Device, Report
-from lightning_gpuprof.sinks import numbers, plain, tables, wording
+from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 
-TOP_CALLBACKS = 5
+TOP_ROWS = 8
+LEAST_ROW_RATIO = 0.01
+"""Rows of the ledger below this share of the wall time stand together."""
 SMALL_PART_RATIO = 0.005
 """Parts of the wall time below this share stand together."""
 
@@ -39,7 +41,6 @@ def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] |
         *_verdict(report),
         *_wall(report),
         *_phases(report),
-        *_callbacks(report),
         *_devices(report),
         *_windows(report),
         *_findings(report),
@@ -78,7 +79,7 @@ def _labelled(label: str, text: str, style: str = "") -> RenderableType:
 
 
 def _header(report: Report) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text("gpuprof: where the training time went", style="bold")]
+    lines: list[RenderableType] = [Text(f"gpuprof: {wording.title(report)}", style="bold")]
     headline = wording.headline(report)
     lines += [_indented(Text(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text]
     lines.append(_indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
@@ -97,15 +98,19 @@ def _verdict(report: Report) -> list[RenderableType]:
 class _WallLine:
     """The parts of the wall time, largest first, each with its bar and percent; a part is never broken in two."""
 
-    def __init__(self, shares: Sequence[tuple[str, float, float]]) -> None:
+    def __init__(self, shares: Sequence[tuple[str, float, float]], stage: Stage) -> None:
         self.shares = shares
+        self.stage = stage
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         line = Text(no_wrap=True)
         for part, seconds, share in self.shares:
             piece = Text.assemble(
                 f"{part} ",
-                (Bar(share, BAR_CELLS, "").text(options.ascii_only), "blue" if part == "train" else "yellow"),
+                (
+                    Bar(share, BAR_CELLS, "").text(options.ascii_only),
+                    "blue" if part == STEP_PARTS[self.stage] else "yellow",
+                ),
                 f" {numbers.percent(share)} ({numbers.seconds(seconds)})",
             )
             if line and line.cell_len + 2 + piece.cell_len > options.max_width:
@@ -117,7 +122,7 @@ class _WallLine:
 
 def _wall(report: Report) -> list[RenderableType]:
     total = report.wall.total_s
-    title = _title(f"Wall time {numbers.seconds(total)}")
+    title = _title(f"Where every second went: wall time {numbers.seconds(total)}")
     shares: list[tuple[str, float, float]] = [
         (part, report.wall.parts[part], report.wall.parts[part] / total)
         for part in PARTS
@@ -130,22 +135,22 @@ def _wall(report: Report) -> list[RenderableType]:
     if len(small) > 1:
         shares = [entry for entry in shares if entry[2] >= SMALL_PART_RATIO]
         shares.append(("others", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
-    return [title, _indented(_WallLine(shares))]
+    lines = [title, _indented(_WallLine(shares, wording.stage(report)))]
+    if report.ledger:
+        ledger = time_tables.ledger_table(report, TOP_ROWS, LEAST_ROW_RATIO)
+        lines += [Text(""), _indented(draw(ledger.without("").without("times")))]
+    return lines
 
 
 def _phases(report: Report) -> list[RenderableType]:
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
-    lines = [_title("Phases of a step (host time)"), _indented(draw(tables.phase_table(seen)))]
-    empty = [row.phase for row in report.phases if row.total_s <= 0]
-    if empty and seen.phases:
-        lines.append(_indented(Text(f"no time in: {', '.join(empty)}", style="dim")))
+    lines = [
+        _title("Phases of a step (host time, medians of steady steps)"),
+        _indented(draw(tables.phase_table(seen).without("total"))),
+    ]
+    if seen.phases:
+        lines += [_indented(Text(line, style="dim")) for line in wording.empty_phases(report)]
     return lines
-
-
-def _callbacks(report: Report) -> list[RenderableType]:
-    left_out = len(report.callbacks) - TOP_CALLBACKS
-    title = "Top callbacks" if left_out <= 0 else f"Top callbacks ({left_out} more in the HTML report)"
-    return [_title(title), _indented(draw(tables.callback_table(report, TOP_CALLBACKS)))]
 
 
 def _devices(report: Report) -> list[RenderableType]:
@@ -191,6 +196,8 @@ def _windows(report: Report) -> list[RenderableType]:
         lines.append(_indented(Text(tables.window_table(report).absent, style="dim")))
     for window in report.windows:
         facts = []
+        if window.reason:
+            facts.append(plain.sentence(window.reason))
         if window.file:
             facts.append(plain.name(window.file, 70))
         if window.events:
@@ -202,6 +209,8 @@ def _windows(report: Report) -> list[RenderableType]:
                     f"{tables.traced_device(device)} busy {numbers.percent(device.busy_us / device.window_us)}, "
                     f"idle {numbers.percent(device.idle_us / device.window_us)}"
                 )
+        if inflation := tables.window_inflation(window):
+            facts.append(f"times inside are {inflation} of untraced ones")
         if window.problem:
             facts.append(plain.sentence(window.problem))
         steps = tables.window_steps(window)

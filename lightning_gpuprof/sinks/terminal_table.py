@@ -7,17 +7,17 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.console import Bar
 
 BAR_CELLS = 20
 
-_COMPUTE = frozenset((*COMPUTE_PHASES, "train"))
+_COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
 
 def draw(table: tables.Table) -> RenderableType:
-    """Draw a table; columns of numbers keep their width, names give way.
+    """Draw a table; columns of numbers keep their width, bars and names give way.
 
     Args:
         table: The table; one without rows becomes its sentence.
@@ -26,12 +26,11 @@ def draw(table: tables.Table) -> RenderableType:
         return Text(table.absent, style="dim")
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for column in table.columns:
-        narrow = column.numeric or column.bar
         drawn.add_column(
             f"{column.title} {column.unit}".strip(),
             justify="right" if column.numeric else "left",
-            no_wrap=narrow,
-            overflow="ellipsis" if narrow else "fold",
+            no_wrap=column.numeric,
+            overflow="ellipsis" if column.numeric else "fold",
         )
     for row in table.rows:
         drawn.add_row(*(_drawn(column, cell) for column, cell in zip(table.columns, row, strict=True)))

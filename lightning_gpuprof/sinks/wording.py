@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lightning_gpuprof.model.finding import Evidence, Gain, NotEvaluated
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.phases import STAGES, Phase, Stage
+from lightning_gpuprof.model.report import STEP_LABELS, Report
 from lightning_gpuprof.sinks import numbers, plain
 
 HEADLINE_CONDITIONS: dict[str, str] = {
@@ -23,6 +24,16 @@ HEADLINE_CONDITIONS: dict[str, str] = {
     "version.lightning": "lightning",
 }
 """Conditions that the first lines of a report show, where they are known, and what people call them."""
+
+_TITLES: dict[Stage, str] = {
+    "fit": "where the training time went",
+    "validate": "where the validation time went",
+    "test": "where the test time went",
+    "predict": "where the prediction time went",
+}
+
+_HIDDEN_IF_MANUAL: dict[Phase, str] = {"zero_grad": "zero_grad", "clip": "clipping"}
+"""What the user's own ``training_step`` does in manual optimization, and what people call it."""
 
 _QUIET_FINDING = "No rule found anything to change."
 
@@ -74,26 +85,61 @@ def headline(report: Report) -> str:
     return " · ".join(known)
 
 
+def stage(report: Report) -> Stage:
+    """What of the trainer the report is about."""
+    return next((known for known in STAGES if known == report.run.get("stage")), "fit")
+
+
+def title(report: Report) -> str:
+    """What a report of this stage answers."""
+    return _TITLES[stage(report)]
+
+
 def steps(report: Report) -> str:
     """How many steps, how fast, in one line."""
     facts = report.steps
-    parts = [f"{numbers.count(facts.count)} steps ({numbers.count(facts.optimizer_steps)} optimizer steps)"]
+    trained = f" ({numbers.count(facts.optimizer_steps)} optimizer steps)" if stage(report) == "fit" else ""
+    parts = [f"{numbers.count(facts.count)} steps{trained}"]
     parts.append(f"wall time {numbers.seconds(report.wall.total_s)}")
     if facts.period_ms is not None:
-        tail = numbers.significant(facts.period_ms.p95)
-        parts.append(f"median period {numbers.significant(facts.period_ms.median)} ms (p95 {tail} ms)")
+        interval = numbers.interval(facts.period_median_interval_ms)
+        sure = f"95 % interval {interval}, " if interval else ""
+        median, tail = numbers.significant(facts.period_ms.median), numbers.significant(facts.period_ms.p95)
+        parts.append(f"median period {median} ms ({sure}p95 {tail} ms)")
     if facts.samples_per_s is not None:
-        parts.append(f"{numbers.significant(facts.samples_per_s)} samples/s")
+        interval = numbers.interval(facts.samples_per_s_interval)
+        parts.append(
+            f"{numbers.significant(facts.samples_per_s)} samples/s"
+            + (f" (95 % interval {interval})" if interval else "")
+        )
     return " · ".join(parts)
 
 
+def empty_phases(report: Report) -> list[str]:
+    """Which phases took no time, and which cannot be told apart from another."""
+    empty = [row.phase for row in report.phases if row.total_s <= 0]
+    lines = []
+    if report.run.get("model.automatic_optimization") is False and stage(report) == "fit":
+        hidden = [_HIDDEN_IF_MANUAL[phase] for phase in empty if phase in _HIDDEN_IF_MANUAL]
+        empty = [phase for phase in empty if phase not in _HIDDEN_IF_MANUAL]
+        if hidden:
+            verb = "are" if len(hidden) > 1 else "is"
+            lines.append(f"in manual optimization {' and '.join(hidden)} {verb} part of forward")
+    return [f"no time in: {', '.join(empty)}", *lines] if empty else lines
+
+
 def steadiness(report: Report) -> str:
-    """From where on the run is steady and how many steps the statistics rest on."""
+    """From where on the run is steady, how many steps the statistics rest on, and why the others are left out."""
     if report.steps.steady_from is None:
         return "The run never became steady."
+    left_out = ", ".join(
+        f"{numbers.count(number)} {label}"
+        for label in STEP_LABELS
+        if label != "steady" and (number := report.steps.labels.get(label, 0))
+    )
     return (
         f"Steady from batch {numbers.count(report.steps.steady_from)} on; the statistics rest on "
-        f"{numbers.count(report.steps.steady_count)} unprofiled steps."
+        f"{numbers.count(report.steps.steady_count)} steps" + (f" (left out: {left_out})." if left_out else ".")
     )
 
 
@@ -124,9 +170,9 @@ def next_step(report: Report) -> str:
         return plain.sentence(report.findings[0].advice)
     if not report.validity.ok:
         return (
-            f"Measure again: train for more steps or trace fewer of them ({report.steps.steady_count} were steady and "
+            f"Measure again: run more steps or trace fewer of them ({report.steps.steady_count} were steady and "
             "untraced), and see the caveats at the top."
         )
     if report.verdict.kind == "not-enough-data":
-        return "Train for more steps: there are too few to judge."
+        return "Run more steps: there are too few to judge."
     return "Nothing to change was found."

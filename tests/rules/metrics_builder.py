@@ -19,7 +19,7 @@ from lightning_gpuprof.model.metrics import (
     Recurring,
     Share,
 )
-from lightning_gpuprof.model.phases import PARTS, Phase
+from lightning_gpuprof.model.phases import Phase, parts_of
 from lightning_gpuprof.model.report import Distribution, PhaseRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
 
@@ -153,7 +153,7 @@ def build(
     excess_s = stalls.excess_ms / 1e3 if stalls is not None else 0.0
     train_s = steps * period_ms / 1e3 + excess_s
     gap_s = 0.01 + iterator_s
-    parts = dict.fromkeys(PARTS, 0.0) | {
+    parts = dict.fromkeys(parts_of("fit"), 0.0) | {
         "setup": 0.5,
         "teardown": 0.1,
         "train": train_s,

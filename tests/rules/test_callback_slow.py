@@ -32,6 +32,14 @@ def test_it_names_class_and_hook_and_how_often_to_run_it() -> None:
     assert finding.gain.saved_ms_per_step == pytest.approx(20.0)
 
 
+def test_in_another_stage_it_counts_that_stage_s_batches() -> None:
+    metrics = with_callback(20.0, hook="on_validation_batch_end")
+    finding = RULE.check(replace(metrics, run={**metrics.run, "stage": "validate"}))
+    assert finding is not None
+    assert "if batch_idx % 54: return" in finding.advice
+    assert "on_validation_epoch_end" in finding.advice
+
+
 def test_the_arguments_in_a_state_key_are_left_out() -> None:
     finding = RULE.check(with_callback(20.0, name="EMA{'decay': 0.9}", hook="on_before_zero_grad"))
     assert finding is not None
@@ -42,6 +50,13 @@ def test_the_arguments_in_a_state_key_are_left_out() -> None:
 def test_a_callback_with_a_setting_of_its_own_is_told_by_it() -> None:
     finding = RULE.check(with_callback(5.0, name="TQDMProgressBar"))
     assert finding is not None
+    assert "TQDMProgressBar(refresh_rate=" in finding.advice
+
+
+def test_of_two_callbacks_of_a_class_it_says_which_and_knows_its_setting() -> None:
+    finding = RULE.check(with_callback(5.0, name="TQDMProgressBar #2"))
+    assert finding is not None
+    assert finding.subject == "TQDMProgressBar #2.on_train_batch_end"
     assert "TQDMProgressBar(refresh_rate=" in finding.advice
 
 

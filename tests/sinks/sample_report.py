@@ -8,13 +8,15 @@ import random
 import msgspec
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, NotEvaluated, Verdict, speedup
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, Part, Phase
 from lightning_gpuprof.model.report import (
     SCHEMA_VERSION,
     CallbackRow,
     Device,
     Distribution,
+    LedgerRow,
     PhaseRow,
+    Regime,
     Report,
     Steps,
     Validity,
@@ -115,6 +117,11 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
             steady_count=max(steps - 20, 0),
             period_ms=period,
             samples_per_s=64 / (period.median / 1e3),
+            period_median_interval_ms=(26.9, 27.5),
+            period_mean_interval_ms=(27.4, 28.1),
+            samples_per_s_interval=(2310.0, 2390.0),
+            labels={"profiled": 5, "warm-up": 12, "first-of-epoch": 3, "steady": max(steps - 20, 0)},
+            regimes=regimes(steps),
         ),
         phases=tuple(
             PhaseRow(
@@ -123,6 +130,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                 p95_ms=MEDIANS_MS[phase] * 1.15 if phase in MEDIANS_MS else None,
                 total_s=totals[phase],
                 share=totals[phase] / train_s,
+                cpu_ms=MEDIANS_MS[phase] * 0.6 if phase in MEDIANS_MS else None,
                 device_ms=MEDIANS_MS[phase] * 0.7 if phase in ("forward", "backward") else None,
             )
             for phase in PHASES
@@ -174,8 +182,12 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                     OperatorRow(name="sm90_xmma_fprop_implicit_gemm_f32f32<float, 3>", count=24, total_us=7_700.0),
                 ),
                 stop_cost_ms=41.0,
+                reason="slow step: period 31 ms against 12 ms",
+                inflation_ratio=1.83,
             ),
-            WindowFacts(start_step=300, stop_step=302, problem="the user's own PyTorchProfiler was running"),
+            WindowFacts(
+                start_step=300, stop_step=302, reason="planned", problem="the user's own PyTorchProfiler was running"
+            ),
         ),
         verdict=Verdict(
             kind="input-bound",
@@ -221,8 +233,53 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
             NotEvaluated(rule="epoch-boundary-idle", why="fewer than 2 epochs"),
         ),
         overhead={"per_step_us": 8.2, "journal_bytes": 212_000.0, "share_ratio": 0.0003, "analysis_s": None},
+        ledger=ledger(parts, wall),
         series=curves,
     )
+
+
+def regimes(steps: int) -> tuple[Regime, ...]:
+    """Two levels: 25 ms in the first half of the run, 30 ms in the second."""
+    half = steps // 2
+    levels = ((12, half - 1, 25.0), (half, steps - 1, 30.0))
+    return tuple(
+        Regime(
+            from_batch=first,
+            to_batch=last,
+            count=last - first + 1,
+            period_ms=distribution(median),
+            phases_ms={"data_wait": median - 15.0, "forward": 4.2, "backward": 7.9, "validation": 0.0},
+        )
+        for first, last, median in levels
+    )
+
+
+def ledger(parts: dict[str, float], wall: float) -> tuple[LedgerRow, ...]:
+    """Rows that sum to the wall time: the training steps in five, every other part in one."""
+
+    def row(part: Part, phase: Phase | None, name: str, hook: str, total_s: float, count: int | None) -> LedgerRow:
+        return LedgerRow(
+            part=part, phase=phase, name=name, hook=hook, total_s=total_s, share=total_s / wall, count=count
+        )
+
+    train = parts["train"]
+    rows = [
+        row("train", "data_wait", "fetch", "", 0.42 * train, 396),
+        row("train", "data_wait", "fetch of the first batch", "", 0.02 * train, 4),
+        row("train", "backward", "backward", "", 0.3 * train, 400),
+        row("train", "forward", "training_step", "", 0.2 * train, 400),
+        row("train", "callbacks", "SlowImageLogger", "on_train_batch_end", 0.058 * train, 400),
+        row("setup", "loop", "setup_data: loaders, first iter(dataloader)", "", parts["setup"], 1),
+        row("sanity", "forward", "validation_step", "", parts["sanity"], 1),
+        row("validation", "data_wait", "fetch", "", 0.7 * parts["validation"], 4),
+        row("validation", "forward", "validation_step", "", 0.3 * parts["validation"], 4),
+        row("checkpoint", "checkpoint", "ModelCheckpoint", "on_validation_end", parts["checkpoint"], 4),
+        row("epoch_gap", "loop", "iter(dataloader): workers start", "", parts["epoch_gap"], 4),
+        *(row("train", "logging", f"Logger{i}", "log_metrics", 0.002 * train / 10, 40) for i in range(10)),
+        row("teardown", "callbacks", "TQDMProgressBar", "teardown", parts["teardown"], 1),
+    ]
+    rows.sort(key=lambda r: -r.total_s)
+    return (*rows, row("unexplained", None, "unexplained", "", wall - sum(r.total_s for r in rows), None))
 
 
 def minimal_report() -> Report:
@@ -243,6 +300,23 @@ def minimal_report() -> Report:
         findings=(),
         not_evaluated=(),
         overhead={},
+    )
+
+
+def evaluation_report(stage: str) -> Report:
+    """A run of ``validate``, ``test`` or ``predict`` alone, in which nothing is wrong."""
+    report = full_report()
+    return msgspec.structs.replace(
+        report,
+        run={**report.run, "stage": stage},
+        wall=Wall(total_s=2.0, parts={"setup": 0.2, stage: 1.8, "teardown": 0.0, "unexplained": 0.0}),
+        steps=msgspec.structs.replace(report.steps, optimizer_steps=0, regimes=()),
+        verdict=Verdict(kind="compute-bound", summary="The model's own work takes most of a step."),
+        findings=(),
+        ledger=(
+            LedgerRow(part="setup", phase="loop", name="other", hook="", total_s=2.0, share=1.0, count=1),
+            LedgerRow(part="unexplained", phase=None, name="unexplained", hook="", total_s=0.0, share=0.0),
+        ),
     )
 
 
@@ -284,6 +358,11 @@ def hostile_report() -> Report:
                 ),
                 gain=finding.gain,
             ),
+        ),
+        ledger=(
+            LedgerRow(part="train", phase="callbacks", name=HOSTILE, hook=HOSTILE, total_s=3.0, share=0.3, count=1),
+            LedgerRow(part="train", phase="callbacks", name=huge, hook=huge, total_s=1.0, share=0.1, count=1),
+            *report.ledger[-1:],
         ),
         not_evaluated=(NotEvaluated(rule=HOSTILE, why=HOSTILE),),
         overhead={HOSTILE: 1.0},

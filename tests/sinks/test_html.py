@@ -9,6 +9,7 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 import sample_report
 
@@ -18,9 +19,9 @@ from lightning_gpuprof.sinks.html import render_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MAX_BYTES = 6_000_000
-TABLES = 16
-"""Evidence of three findings, wall, phases, period, callbacks, GPUs, host, memory, windows, operators, kernels, rules
-that could not judge, cost, conditions."""
+TABLES = 20
+"""Evidence of three findings, wall, the ledger's top and the whole of it, phases, period, regimes, labels, callbacks,
+GPUs, host, memory, windows, operators, kernels, rules that could not judge, cost, conditions."""
 SECTIONS = [anchor for anchor, _ in html.SECTIONS]
 QUIET = [
     "--headless",
@@ -97,6 +98,40 @@ def test_every_section_and_table_is_there_without_script(full: str) -> None:
     assert page.tags.count("table") == TABLES
     for words in ("input-bound", "Set num_workers=4", "up to 1.77x", "43.4 %", "2.98 GiB", "fewer than 2 epochs"):
         assert words in page.text
+
+
+def test_the_ledger_is_there_whole_and_ends_with_what_is_unexplained_and_the_sum(full: str) -> None:
+    text = Page(full).text
+    report = sample_report.full_report()
+    for row in report.ledger:
+        assert (f"{row.name}.{row.hook}" if row.hook else row.name) in text
+    whole = text[text.index(f"All {len(report.ledger)} rows") :]
+    assert whole.index("unexplained") < whole.index("sum")
+    assert "100.0 %" in whole
+
+
+def test_intervals_labels_and_regimes_are_on_the_page(full: str) -> None:
+    text = Page(full).text
+    for words in ("26.9 to 27.5", "2,310 to 2,390", "before the run was steady", "200 to 399", "380 steady"):
+        assert words in text
+    one = sample_report.full_report()
+    one = msgspec.structs.replace(one, steps=msgspec.structs.replace(one.steps, regimes=one.steps.regimes[:1]))
+    assert "Regimes" not in Page(render_html(one)).text
+
+
+@pytest.mark.parametrize(
+    ("stage", "title"),
+    [
+        ("validate", "Where the validation time went"),
+        ("test", "Where the test time went"),
+        ("predict", "Where the prediction time went"),
+    ],
+)
+def test_a_page_of_another_stage_does_not_speak_of_training(stage: str, title: str) -> None:
+    page = Page(render_html(sample_report.evaluation_report(stage)))
+    assert title in page.text
+    assert "optimizer steps" not in page.text.split("What the words mean")[0]
+    assert f"of the wall time of {stage}" in " ".join(value for _, name, value in page.attributes if name == "title")
 
 
 def test_every_phase_is_explained_on_hover_and_in_the_list_of_terms(full: str) -> None:

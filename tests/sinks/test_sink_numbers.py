@@ -53,6 +53,7 @@ def test_percent_has_one_decimal_and_never_rounds_something_to_nothing(ratio: fl
         ("sm_clock_mhz", 1980.0, "sm clock", "1,980 MHz"),
         ("timing_us_per_step", 8.25, "timing", "8.25 µs/step"),
         ("report_s", 0.25, "report", "250 ms"),
+        ("hooks_s", 0.57, "start and end", "570 ms"),
         ("edges_per_step", 61.5, "edges per step", "61.5"),
         ("power_w", None, "power", numbers.ABSENT),
     ],
@@ -75,3 +76,20 @@ def test_durations_take_the_unit_that_suits_them(value: float, shown: str) -> No
 )
 def test_evidence_has_its_unit_beside_it(value: float, unit: str, shown: str) -> None:
     assert numbers.with_unit(value, unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        ((12.0, 12.3), "12.0 to 12.3"),
+        ((1234.0, 2345.6), "1,230 to 2,350"),
+        ((12.001, 12.013), "12.00 to 12.01"),
+        ((5.0, 5.0), "5.00 to 5.00"),
+        ((0.0, 0.5), "0 to 0.500"),
+        ((0.0123, 0.0124), "0.0123 to 0.0124"),
+        (None, ""),
+        ((float("nan"), 1.0), ""),
+    ],
+)
+def test_an_interval_has_digits_that_tell_its_ends_apart(ends: tuple[float, float] | None, shown: str) -> None:
+    assert numbers.interval(ends) == shown

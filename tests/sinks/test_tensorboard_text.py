@@ -42,7 +42,7 @@ def drawn(markdown_text: str) -> Page:
 def test_tables_render_with_as_many_cells_in_each_row() -> None:
     report = sample_report.full_report()
     page = drawn(markdown(report))
-    # evidence of three findings, wall, phases, callbacks, GPUs, windows, cost
+    # evidence of three findings, wall, ledger, phases, GPUs, windows, cost
     assert len(page.tables) == 9
     assert all(len(set(table)) == 1 for table in page.tables)
     assert len(report.phases) + 1 in [len(table) for table in page.tables]
@@ -76,4 +76,4 @@ def test_escaped_text_shows_exactly_its_characters(text: str) -> None:
 def test_a_run_without_anything_has_a_text_too() -> None:
     page = drawn(markdown(sample_report.minimal_report()))
     assert "not-enough-data" in page.text
-    assert "No training step was measured." in page.text
+    assert "No step was measured." in page.text

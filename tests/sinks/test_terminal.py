@@ -97,9 +97,11 @@ def test_sections_stand_in_the_order_of_the_method() -> None:
         "Measurement valid with 2 caveats",
         "Verdict",
         "runner-up",
-        "Wall time",
+        "Where every second went",
+        "smaller",
+        "unexplained",
+        "sum",
         "Phases of a step",
-        "Top callbacks",
         "GPU and host",
         "Trace windows",
         "Findings",
@@ -119,6 +121,12 @@ def test_findings_show_evidence_advice_and_gain() -> None:
     assert "up to 1.77x (saves 11.8 ms/step)" in text
 
 
+def test_a_window_says_why_it_was_opened_and_by_how_much_its_times_are_inflated() -> None:
+    text = " ".join(printed(sample_report.full_report()).split())
+    assert "steps 200 to 205: slow step: period 31 ms against 12 ms" in text
+    assert "times inside are x1.8 of untraced ones" in text
+
+
 def test_every_phase_with_time_has_its_row_and_the_others_are_named() -> None:
     report = sample_report.full_report()
     lines = printed(report).splitlines()
@@ -126,6 +134,65 @@ def test_every_phase_with_time_has_its_row_and_the_others_are_named() -> None:
         if row.total_s > 0:
             assert any(line.strip().startswith(row.phase) for line in lines)
     assert any(line.strip() == "no time in: clip, checkpoint, sync" for line in lines)
+
+
+def test_in_manual_optimization_no_time_is_claimed_of_what_is_inside_forward() -> None:
+    full = sample_report.full_report()
+    rows = tuple(msgspec.structs.replace(row, total_s=0.0) if row.phase == "zero_grad" else row for row in full.phases)
+    manual = msgspec.structs.replace(full, phases=rows, run={**full.run, "model.automatic_optimization": False})
+    lines = [line.strip() for line in printed(manual).splitlines()]
+    assert "no time in: checkpoint, sync" in lines
+    assert "in manual optimization zero_grad and clipping are part of forward" in lines
+
+
+def test_every_second_is_in_a_named_row_among_the_smaller_ones_or_unexplained() -> None:
+    report = sample_report.full_report()
+    text = printed(report)
+    section = text[text.index("Where every second went") : text.index("Phases of a step")]
+    assert "fetch of the first batch" in section
+    assert "SlowImageLogger.on_train_batch_end" in section
+    assert "Logger0.log_metrics" not in section
+    assert "14 smaller" in section
+    assert "unexplained" in section
+    assert "0.08 %" in section
+    assert "100.0 %" in section
+    nothing = msgspec.structs.replace(report.ledger[-1], total_s=0.0, share=0.0)
+    exact = printed(msgspec.structs.replace(report, ledger=(*report.ledger[:-1], nothing)))
+    assert any(line.split() == ["unexplained", "0", "0.00", "%"] for line in exact.splitlines())
+
+
+def test_wall_and_cpu_time_of_a_phase_stand_side_by_side() -> None:
+    lines = printed(sample_report.full_report()).splitlines()
+    (head,) = [line for line in lines if "wall ms" in line]
+    assert head.split()[:5] == ["phase", "wall", "ms", "CPU", "ms"]
+    (row,) = [line for line in lines if line.strip().startswith("backward  ") and "█" in line]
+    assert row.split()[2:5] == ["7.90", "4.74", "5.53"]
+    report = sample_report.full_report()
+    unknown = tuple(msgspec.structs.replace(row, cpu_ms=None) for row in report.phases)
+    assert "CPU ms" not in printed(msgspec.structs.replace(report, phases=unknown))
+
+
+def test_on_a_narrow_terminal_bars_give_way_before_the_phases_names() -> None:
+    report = sample_report.full_report()
+    stream = io.StringIO()
+    print_to(stream, terminal.render(report, width=80), width=80)
+    starts = [line.split()[0] for line in stream.getvalue().splitlines() if line.strip()]
+    assert all(row.phase in starts for row in report.phases if row.total_s > 0)
+
+
+def test_the_first_lines_say_how_sure_the_numbers_are_and_which_steps_are_left_out() -> None:
+    text = " ".join(printed(sample_report.full_report()).split())
+    assert "median period 27.2 ms (95 % interval 26.9 to 27.5, p95 31.6 ms)" in text
+    assert "samples/s (95 % interval 2,310 to 2,390)" in text
+    assert "the statistics rest on 380 steps (left out: 5 profiled, 12 warm-up, 3 first-of-epoch)." in text
+
+
+@pytest.mark.parametrize(("stage", "time"), [("validate", "validation"), ("test", "test"), ("predict", "prediction")])
+def test_another_stage_is_not_called_training(stage: str, time: str) -> None:
+    text = printed(sample_report.evaluation_report(stage))
+    assert text.startswith(f"gpuprof: where the {time} time went\n")
+    assert "optimizer steps" not in text
+    assert f"{stage} ████" in text
 
 
 def test_nothing_measured_is_never_shown_as_zero_or_as_fine() -> None:

@@ -1,0 +1,138 @@
+"""``gpuprof nsys-cmd``: the command of a training flows in, that of Nsight around it flows out.
+
+Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.errors import ArgumentError
+
+Tool = Literal["nsys", "ncu"]
+TOOLS: tuple[Tool, ...] = get_args(Tool)
+
+DEFAULT_TRAINING = ("python", "train.py")
+DEFAULT_OUTPUT = "gpuprof-%p"
+"""Both tools put the process id for ``%p``, so that no earlier report is in the way."""
+
+_WINDOWS_NOTE = (
+    "Only the windows of GpuProfiler are recorded; steps and phases are NVTX ranges in them.",
+    "Choose them in the script: GpuProfiler(windows=[(200, 205)]), both ends count; in YAML windows: [[200, 205]].",
+    "A script without GpuProfiler: put GPUPROF=1 before the command; one window opens once the run is steady.",
+)
+_NOTES: dict[Tool, tuple[str, ...]] = {
+    "nsys": (*_WINDOWS_NOTE, "Each window is a report of its own, with a number in its name: nsys-ui opens it."),
+    "ncu": (
+        *_WINDOWS_NOTE,
+        "Every kernel of a window is run again several times: one step is enough, windows=[(200, 200)].",
+        "In distributed training a collective that is run again hangs: profile a run on one GPU.",
+    ),
+}
+
+
+class Advice(msgspec.Struct, kw_only=True, frozen=True):
+    """A command and what to know of it."""
+
+    tool: Tool
+    argv: list[str]
+    """Words of the command, not quoted for a shell."""
+    notes: list[str]
+
+
+def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None = None, output: str = "") -> Advice:
+    """The command under which a tool records the windows of a training.
+
+    Args:
+        training: Words of the training's command; empty for an example.
+        tool: Nsight Systems (time line) or Nsight Compute (single kernels).
+        windows: Most windows that Nsight Systems records; None for all.
+        output: Name of the report without its suffix; empty for one with the process id.
+
+    Raises:
+        ArgumentError: ``windows`` is not positive, or given for a tool that has no limit.
+    """
+    if windows is not None and windows < 1:
+        raise ArgumentError("--windows", windows, "be at least 1", "Leave it out to record all.")
+    output = output or DEFAULT_OUTPUT
+    if tool == "nsys":
+        argv = [
+            "nsys",
+            "profile",
+            "--trace=cuda,nvtx,osrt,cudnn,cublas",
+            "--capture-range=cudaProfilerApi",
+            "--capture-range-end=repeat" if windows is None else f"--capture-range-end=repeat:{windows}",
+            f"--output={output}",
+        ]
+    else:
+        if windows is not None:
+            raise ArgumentError("--windows", windows, "be left out for ncu", "Choose windows in the script.")
+        argv = ["ncu", "--profile-from-start", "off", "--target-processes", "all", "--nvtx", "--export", output]
+    return Advice(tool=tool, argv=[*argv, *(training or DEFAULT_TRAINING)], notes=list(_NOTES[tool]))
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("training", metavar="COMMAND", nargs="*", default=[], help="the training, after --")
+    parser.add_argument("--tool", choices=TOOLS, default="nsys", help="nsys: the time line; ncu: single kernels")
+    parser.add_argument("--windows", type=int | None, metavar="N", help="record the first N windows only (nsys)")
+    parser.add_argument("--output", type=str, default=DEFAULT_OUTPUT, metavar="NAME", help="report, without suffix")
+    parser.add_argument("--json", action="store_true", help="print the command as a JSON list of words")
+
+
+def _run(options: Namespace) -> int:
+    return run(
+        options.training or (),
+        tool=options.tool,
+        windows=options.windows,
+        output=options.output,
+        as_json=options.json,
+    )
+
+
+def run(
+    training: Sequence[str],
+    *,
+    tool: Tool = "nsys",
+    windows: int | None = None,
+    output: str = "",
+    as_json: bool = False,
+) -> int:
+    """Print the command; the notes are comments of a shell, so that all of it can be pasted. Arguments: see `advise`.
+
+    Returns:
+        0.
+
+    Raises:
+        ArgumentError: See :func:`advise`.
+    """
+    advice = advise(training, tool=tool, windows=windows, output=output)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(advice), indent=1).decode() + "\n")
+    else:
+        lines = [*(f"# {note}" for note in advice.notes), shlex.join(advice.argv)]
+        sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+COMMAND = Command(
+    name="nsys-cmd",
+    summary="the command under which Nsight Systems or Compute records the windows",
+    description=(
+        "Prints the command line for NVIDIA's profilers that records the same windows as GpuProfiler's own traces.\n"
+        "Under them GpuProfiler opens no traces of its own: a process has room for one. All else is measured as ever."
+    ),
+    examples=(
+        "gpuprof nsys-cmd -- python train.py --config run.yaml",
+        "gpuprof nsys-cmd --windows 1 --output first -- python train.py",
+        "gpuprof nsys-cmd --tool ncu -- python train.py",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

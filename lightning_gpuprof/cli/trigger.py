@@ -1,0 +1,143 @@
+"""``gpuprof trigger``: the folder of a run that goes on flows in; a touched file, which the run looks at, flows out."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+
+from lightning_gpuprof.capture.triggers import TRIGGER_FILE
+from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.journal import Footer, Header
+
+_TAIL_BYTES = 65_536
+"""A footer is shorter than this."""
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument("--json", action="store_true", help="print what was touched as JSON")
+
+
+def _run(options: Namespace) -> int:
+    return run(Path(options.dir), as_json=options.json)
+
+
+def run(directory: Path, *, as_json: bool = False) -> int:
+    """Ask a running job for a trace window.
+
+    Args:
+        directory: Folder of the run.
+        as_json: Print JSON for a program.
+
+    Returns:
+        0.
+
+    Raises:
+        ReportError: There is no journal, the run has ended, or the folder cannot be written.
+    """
+    folder = running_folder(directory)
+    trigger = folder / TRIGGER_FILE
+    try:
+        trigger.touch()
+    except OSError as error:
+        raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
+    doubts = [
+        f"no process {header.pid} is on this host: if rank {header.rank} was killed, nothing will happen"
+        for header in _headers(folder)
+        if header.host == socket.gethostname() and Path("/proc/1").exists() and not Path(f"/proc/{header.pid}").exists()
+    ]
+    if as_json:
+        said = {"folder": str(folder), "touched": str(trigger), "doubts": doubts}
+        print(msgspec.json.format(msgspec.json.encode(said), indent=1).decode())
+        return 0
+    print(
+        f"touched {trigger}\n"
+        "Each rank of trace.ranks looks there about once a second, and opens a window at its next steps, unless trace "
+        "is off, its limits are reached or another tracer is in use.\n"
+        f"The trace appears as {folder / 'rank*.pt.trace.json.gz'}; `gpuprof report {directory}` shows what is in it."
+    )
+    for doubt in doubts:
+        print(f"gpuprof: warning: {doubt}", file=sys.stderr)
+    return 0
+
+
+def running_folder(directory: Path) -> Path:
+    """The folder of a run that goes on: the directory itself or a ``gpuprof`` folder in it.
+
+    Args:
+        directory: A folder.
+
+    Raises:
+        ReportError: There is no journal, all have ended, or more than one run goes on.
+    """
+    if not directory.is_dir():
+        raise ReportError(f"there is no folder {directory}: name the folder of a run, such as lightning_logs/version_0")
+    folders = [directory] if source.has_journal(directory) else sorted(directory.glob(source.OUTPUT_FOLDERS))
+    folders = [folder for folder in folders if source.has_journal(folder)]
+    if not folders:
+        raise ReportError(
+            f"{directory} holds no journal ({source.JOURNALS}): name the folder that GpuProfiler writes, "
+            "usually <log_dir>/gpuprof"
+        )
+    going_on = [folder for folder in folders if not _has_ended(folder)]
+    if not going_on:
+        raise ReportError(f"{folders[-1]}: this run has ended; windows can be asked for while it goes on")
+    if len(going_on) > 1:
+        raise ReportError(
+            f"{directory} holds {len(going_on)} unfinished runs, name one: {', '.join(map(str, going_on))}"
+        )
+    return going_on[0]
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether the journals of all ranks have their last line."""
+    return all(_footer(journal) is not None for journal in folder.glob(source.JOURNALS))
+
+
+def _footer(journal: Path) -> Footer | None:
+    """The last line, if the run wrote one; the file is not read as a whole, because it may be large."""
+    try:
+        with journal.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _TAIL_BYTES))
+            lines = file.read().splitlines()
+        return msgspec.json.decode(lines[-1], type=Footer) if lines else None
+    except OSError as error:
+        raise ReportError(f"{journal} cannot be read ({error.strerror or error})") from error
+    except msgspec.MsgspecError:
+        return None
+
+
+def _headers(folder: Path) -> list[Header]:
+    headers = []
+    for journal in sorted(folder.glob(source.JOURNALS)):
+        try:
+            with journal.open("rb") as file:
+                headers.append(msgspec.json.decode(file.readline(_TAIL_BYTES), type=Header))
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return headers
+
+
+COMMAND = Command(
+    name="trigger",
+    summary="have a running job trace a few steps now",
+    description=(
+        "Asks a run that goes on for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
+        "about once a second, off the training thread. From the same host, `kill -USR2 PID` of the training process\n"
+        "does the same, where the training script has no handler of its own for that signal."
+    ),
+    examples=(
+        "gpuprof trigger lightning_logs/version_0",
+        "gpuprof trigger runs/digits/version_3/gpuprof",
+        "ssh node7 touch /scratch/run/gpuprof/trigger     the same by hand",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,73 @@
+"""``gpuprof nsys-cmd``: the command lines for NVIDIA's profilers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from lightning_gpuprof.cli.main import main
+
+TRAINING = ["python", "train.py", "--trainer.max_epochs", "3", "--name=a b"]
+
+
+def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Words of the command as a shell would see them: comments do not count."""
+    assert main(["nsys-cmd", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line for line in lines if not line.startswith("#")]
+    assert len(commands) == 1
+    return shlex.split(commands[0])
+
+
+def test_nsight_systems_records_every_window_of_the_training(capsys: pytest.CaptureFixture[str]) -> None:
+    command = printed(["--", *TRAINING], capsys)
+    assert command[:2] == ["nsys", "profile"]
+    assert "--capture-range=cudaProfilerApi" in command
+    assert "--capture-range-end=repeat" in command
+    assert "--trace=cuda,nvtx,osrt,cudnn,cublas" in command
+    assert command[-len(TRAINING) :] == TRAINING
+
+
+def test_options_of_the_training_are_not_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    training = ["python", "train.py", "--json", "--tool", "hammer", "--", "--windows", "x"]
+    assert printed(["--", *training], capsys)[-len(training) :] == training
+
+
+def test_the_number_of_windows_and_the_name_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    command = printed(["--windows", "2", "--output", "mine", "--", *TRAINING], capsys)
+    assert "--capture-range-end=repeat:2" in command
+    assert "--output=mine" in command
+
+
+def test_nsight_compute_waits_for_the_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    command = printed(["--tool", "ncu", "--", *TRAINING], capsys)
+    assert command[0] == "ncu"
+    assert command[command.index("--profile-from-start") + 1] == "off"
+    assert "--nvtx" in command
+    assert command[-len(TRAINING) :] == TRAINING
+
+
+def test_without_a_training_there_is_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed([], capsys)[-2:] == ["python", "train.py"]
+
+
+def test_notes_tell_how_to_choose_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    for tool in ("nsys", "ncu"):
+        assert main(["nsys-cmd", "--tool", tool]) == 0
+        notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
+        assert any("windows=[(200, 205)]" in note for note in notes)
+        assert any("GPUPROF=1" in note for note in notes)
+
+
+def test_json_has_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+    command = printed(["--", *TRAINING], capsys)
+    assert main(["nsys-cmd", "--json", "--", *TRAINING]) == 0
+    assert json.loads(capsys.readouterr().out)["argv"] == command
+
+
+@pytest.mark.parametrize("words", [["--windows", "0"], ["--tool", "ncu", "--windows", "2"]])
+def test_numbers_of_windows_that_cannot_work_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nsys-cmd", *words]) == 2
+    assert "--windows must " in capsys.readouterr().err

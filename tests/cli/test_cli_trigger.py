@@ -1,0 +1,106 @@
+"""``gpuprof trigger``: the folder of a run in, a touched file or the reason why not out."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice
+
+
+def run_folder(folder: Path, *, ended: bool = False, rank: int = 0, pid: int | None = None, torn: bool = False) -> Path:
+    """A folder with a journal that begins, and ends if it is told to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = Header(
+        version=JOURNAL_VERSION,
+        gpuprof="0",
+        run_id="r",
+        stage="fit",
+        rank=rank,
+        world_size=1,
+        host=socket.gethostname(),
+        pid=os.getpid() if pid is None else pid,
+        start_ns=0,
+        epoch_ns=0,
+    )
+    lines = [header, *(Notice(part="x", message="y" * 100) for _ in range(1000))]
+    text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    if ended:
+        text += msgspec.json.encode(Footer(end_ns=1, status="finished", overhead={})) + b"\n"
+    (folder / f"rank{rank}.jsonl").write_bytes(text[:-40] if torn else text)
+    return folder
+
+
+@pytest.mark.parametrize("named", ["gpuprof", ""])
+def test_the_file_is_touched_and_what_will_happen_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    folder = run_folder(tmp_path / "gpuprof")
+    assert main(["trigger", str(tmp_path / named)]) == 0
+    said = capsys.readouterr()
+    assert (folder / "trigger").is_file()
+    assert str(folder / "trigger") in said.out
+    assert "opens a window at its next steps" in said.out
+    assert said.err == ""
+
+
+def test_json_says_what_was_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path / "gpuprof")
+    assert main(["trigger", str(tmp_path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"folder": str(folder), "touched": str(folder / "trigger"), "doubts": []}
+
+
+def test_touching_again_is_another_request(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "gpuprof", torn=True)
+    assert main(["trigger", str(folder)]) == 0
+    before = (folder / "trigger").stat().st_mtime_ns
+    time.sleep(0.02)
+    assert main(["trigger", str(folder)]) == 0
+    assert (folder / "trigger").stat().st_mtime_ns > before
+
+
+def test_of_several_runs_the_one_that_goes_on_is_meant(tmp_path: Path) -> None:
+    run_folder(tmp_path / "gpuprof", ended=True)
+    second = run_folder(tmp_path / "gpuprof-2")
+    assert main(["trigger", str(tmp_path)]) == 0
+    assert (second / "trigger").is_file()
+    assert not (tmp_path / "gpuprof" / "trigger").exists()
+
+
+def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "gpuprof", ended=True)
+    run_folder(folder, rank=1)
+    assert main(["trigger", str(folder)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "there is no folder"),
+        (lambda folder: folder.mkdir(), "holds no journal"),
+        (lambda folder: run_folder(folder / "gpuprof", ended=True), "this run has ended"),
+        (lambda folder: [run_folder(folder / name) for name in ("gpuprof", "gpuprof-2")], "name one"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: object, words: str
+) -> None:
+    make(tmp_path / "logs")  # type: ignore[operator]
+    assert main(["trigger", str(tmp_path / "logs")]) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.rglob("trigger"))
+
+
+@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+def test_a_run_whose_process_is_gone_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
+    assert main(["trigger", str(folder)]) == 0
+    assert "nothing will happen" in capsys.readouterr().err
