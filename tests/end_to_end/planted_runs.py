@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.model.report import Report
@@ -44,53 +44,28 @@ class Sleepy(Dataset[torch.Tensor]):
         return torch.full((8,), float(index))
 
 
-class Stream(IterableDataset[torch.Tensor]):
-    """The same without a length."""
-
-    def __init__(self, size: int, item_s: float = 0.0) -> None:
-        self.rows = Sleepy(size, item_s)
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return (self.rows[i] for i in range(len(self.rows)))
-
-
 class Planted(pl.LightningModule):
     """A small model whose hooks sleep as told.
 
     Args:
         sleeps: Hook name → seconds. ``backward`` sleeps within the backward pass, ``step`` within the optimizer.
-        manual: Manual optimization.
-        none_every: ``training_step`` returns None in every so many-th batch.
     """
 
-    def __init__(self, sleeps: dict[str, float] | None = None, *, manual: bool = False, none_every: int = 0) -> None:
+    def __init__(self, sleeps: dict[str, float] | None = None) -> None:
         super().__init__()
         self.sleeps = sleeps or {}
         self.layer = nn.Linear(8, 1)
-        self.automatic_optimization = not manual
-        self.none_every = none_every
-        self.grads_before: list[bool] = []
 
     def nap(self, name: str) -> None:
         if name in self.sleeps:
             Naps.take(self.sleeps[name])
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        if isinstance(batch, dict):
-            batch = next(iter(batch.values()))
         self.nap("training_step")
         loss = self.layer(batch).square().mean()
         if "backward" in self.sleeps:
             loss.register_hook(lambda grad: self.nap("backward"))
         self.log("loss", loss)
-        if not self.automatic_optimization:
-            optimizer = self.optimizers()
-            optimizer.zero_grad()
-            self.manual_backward(loss)
-            optimizer.step()
-            return None
-        if self.none_every and batch_idx % self.none_every == 0:
-            return None
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -161,5 +136,20 @@ def quiet_profiler(**options: Any) -> GpuProfiler:
     return GpuProfiler(**{"windows": [], "nvml": False, "host": False, "reports": ["json"], **options})
 
 
-def phase_s(report: Report, phase: str) -> float:
-    return next(row.total_s for row in report.phases if row.phase == phase)
+def loader(size: int = 40) -> DataLoader[torch.Tensor]:
+    """Batches of two rows."""
+    return DataLoader(Sleepy(size), batch_size=2)
+
+
+class Failing(Planted):
+    """Raises in a batch of choice."""
+
+    def __init__(self, at_batch: int, error: BaseException) -> None:
+        super().__init__()
+        self.at_batch = at_batch
+        self.error = error
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == self.at_batch:
+            raise self.error
+        return super().training_step(batch, batch_idx)

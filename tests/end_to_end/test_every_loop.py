@@ -1,0 +1,74 @@
+"""Every loop that Lightning has: sleeps of known size are found where they were planted, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from planted_loops.case import Case
+from planted_loops.cases import CASES
+from planted_loops.check import run_case
+from planted_loops.places import in_step
+
+pytestmark = [
+    # Real times on a machine that others share.
+    pytest.mark.flaky(reruns=2),
+    # Tiny runs give Lightning much to remark.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(autouse=True)
+def lightning_is_quiet() -> Iterator[None]:
+    loggers = [
+        logging.getLogger(f"{package}.utilities.rank_zero") for package in ("lightning.pytorch", "pytorch_lightning")
+    ]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine would make every layer as slow as a sleep."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def signals_are_as_found() -> Iterator[None]:
+    """No handler is left behind, whatever a trial or an early end does."""
+    before = signal.getsignal(signal.SIGUSR2)
+    yield
+    after = signal.getsignal(signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, before)  # what one case leaves behind is not the next one's fault
+    assert after == before
+
+
+def marked(case: Case) -> object:
+    marks = [pytest.mark.slow] if case.slow else []
+    if case.wrong:
+        marks.append(pytest.mark.xfail(strict=True, reason=case.wrong))
+    return pytest.param(case, id=case.name, marks=marks)
+
+
+@pytest.mark.parametrize("case", [marked(case) for case in CASES])
+def test_sleeps_are_found_where_they_were_planted_and_nowhere_else(case: Case) -> None:
+    assert run_case(case).problems == ()
+
+
+def test_a_sleep_that_is_found_elsewhere_than_expected_is_told() -> None:
+    """What the cases rest on: the comparison itself can fail."""
+    plain = next(case for case in CASES if case.name == "only backward")
+    problems = " ".join(run_case(replace(plain, places={"backward": in_step("forward")})).problems)
+    assert "phase forward: 1" in problems
+    assert "phase backward: 0.0 ms were planted" in problems

@@ -1,0 +1,98 @@
+"""Exceptions, Ctrl-C and kills: they do what they do without the profiler, and what was measured is kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+from planted_runs import Failing, Planted, loader, quiet_profiler, trainer_for
+
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.pipeline import load_report
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+
+
+@pytest.mark.parametrize("window", [(2, 30), (6, 30), []], ids=["in the window", "in its warm-up", "without"])
+def test_an_exception_comes_through_and_what_was_measured_is_there(tmp_path: Path, window: Any) -> None:
+    error = ValueError("planted")
+    profiler = quiet_profiler(windows=window, reports=["json", "html"])
+    trainer = trainer_for(tmp_path, [profiler])
+    own = trainer.profiler
+    with pytest.raises(ValueError, match="planted") as caught:
+        trainer.fit(Failing(5, error), loader())
+    assert caught.value is error
+    assert trainer.profiler is own
+    assert profiler.report is not None
+    assert profiler.report.steps.count == 5  # the one that failed is none
+    assert profiler.report.run["status"] == "interrupted: ValueError"
+    assert any("interrupted" in caveat for caveat in profiler.report.validity.caveats)
+    assert profiler.folder is not None
+    assert (profiler.folder / "report.html").is_file()
+    traces = list(profiler.folder.glob("*.pt.trace.json.gz"))
+    assert len(traces) == (1 if window == (2, 30) else 0)
+    assert not list(profiler.folder.glob("*.plain.json"))
+    # The same profiler and process are good for another fit.
+    trainer = trainer_for(tmp_path / "second", [profiler])
+    trainer.fit(Planted(), loader())
+    assert profiler.report.steps.count == 20
+
+
+def test_ctrl_c_ends_the_run_as_without_us(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=(2, 30))
+    with pytest.raises(SystemExit) as with_us:
+        trainer_for(tmp_path, [profiler]).fit(Failing(5, KeyboardInterrupt()), loader())
+    with pytest.raises(SystemExit) as without:
+        trainer_for(tmp_path, []).fit(Failing(5, KeyboardInterrupt()), loader())
+    assert with_us.value.code == without.value.code
+    assert profiler.report is not None
+    assert profiler.report.run["status"] == "interrupted: KeyboardInterrupt"
+    assert profiler.folder is not None
+    assert read_journal(profiler.folder / "rank0.jsonl").footer is not None
+
+
+class RaisesInOnException(pl.Callback):
+    """Keeps the callbacks after it from hearing of the exception."""
+
+    def on_exception(self, *args: Any) -> None:
+        raise RuntimeError("worse")
+
+
+def test_a_callback_that_fails_before_ours_hears_of_it_does_not_leave_us_attached(tmp_path: Path) -> None:
+    profiler = quiet_profiler()
+    trainer = trainer_for(tmp_path, [RaisesInOnException(), profiler])
+    own = trainer.profiler
+    with pytest.raises(RuntimeError, match="worse"):
+        trainer.fit(Failing(5, ValueError("planted")), loader())
+    assert trainer.profiler is own
+    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
+    trainer_for(tmp_path / "next", [profiler]).fit(Planted(), loader())
+    assert profiler.report is not None
+    assert profiler.report.steps.count == 20
+
+
+def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from planted_runs import *
+        class Kill(pl.Callback):
+            def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+                if batch_idx == 300:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        model = Planted({{"training_step": 0.005}})
+        trainer_for({str(tmp_path)!r}, [GpuProfiler(nvml=False), Kill()]).fit(model, DataLoader(Sleepy(4000)))
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -9
+    report = load_report(tmp_path / "gpuprof")
+    assert 100 < report.steps.count <= 300
+    assert report.run["status"] == "unfinished"
+    assert report.verdict.kind != "not-enough-data"

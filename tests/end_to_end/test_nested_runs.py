@@ -1,0 +1,174 @@
+"""Runs inside of runs, two profilers, regions without end: what is measured stays what the trainer counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import LearningRateFinder
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler, annotate
+from lightning_gpuprof.model.report import Report
+
+
+class Model(pl.LightningModule):
+    """One layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+        self.lr = 0.01
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        return self.layer(batch).sum()
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        self.layer(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
+
+
+def batches(count: int) -> DataLoader[Any]:
+    return DataLoader([torch.ones(4) for _ in range(count)], batch_size=1)  # type: ignore[arg-type]
+
+
+def trainer_in(folder: Path, *callbacks: pl.Callback, epochs: int = 3) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=list(callbacks),
+    )
+
+
+def report_of(profiler: GpuProfiler) -> Report:
+    assert profiler.report is not None
+    return profiler.report
+
+
+class SearchAgain(LearningRateFinder):
+    """Searches at the start of the second epoch, as Lightning's documentation shows it."""
+
+    def on_fit_start(self, *args: object, **kwargs: object) -> None:
+        return
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.current_epoch == 1:
+            self.lr_find(trainer, pl_module)
+
+
+def test_a_learning_rate_search_in_the_middle_is_no_training(tmp_path: Path) -> None:
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    search = SearchAgain(num_training_steps=15, update_attr=True)
+    trainer = trainer_in(tmp_path, profiler, search)
+    trainer.fit(Model(), batches(20))
+    report = report_of(profiler)
+    assert (trainer.global_step, report.steps.count, report.steps.optimizer_steps) == (60, 60, 60)
+    assert report.series["batch"] == [float(batch) for batch in range(60)]
+    assert abs(sum(report.wall.parts.values()) - report.wall.total_s) < 1e-6
+
+
+def test_an_optimizer_step_that_fails_does_not_count(tmp_path: Path) -> None:
+    class Failing(Model):
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            if batch_idx == 5:
+                raise RuntimeError("on purpose")
+            return super().training_step(batch, batch_idx)
+
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    with pytest.raises(RuntimeError, match="on purpose"):
+        trainer_in(tmp_path, profiler).fit(Failing(), batches(20))
+    assert (report_of(profiler).steps.count, report_of(profiler).steps.optimizer_steps) == (5, 5)
+
+
+def test_a_trainer_inside_a_fit_does_not_end_the_fit_s_measurement(tmp_path: Path) -> None:
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+
+    class ValidatesElsewhere(Model):
+        def on_train_epoch_end(self) -> None:
+            if self.current_epoch == 0:
+                trainer_in(tmp_path, profiler).validate(Model(), batches(4), verbose=False)
+
+    with pytest.warns(RuntimeWarning, match="a validate of another trainer inside of this run"):
+        trainer_in(tmp_path, profiler).fit(ValidatesElsewhere(), batches(10))
+    report = report_of(profiler)
+    assert (report.run["stage"], report.run["status"], report.steps.count) == ("fit", "finished", 30)
+
+
+def test_options_of_a_second_profiler_are_told_to_be_unused(tmp_path: Path) -> None:
+    first = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    second = GpuProfiler(windows=[3])
+    with pytest.warns(RuntimeWarning, match="two GpuProfilers are in this trainer"):
+        trainer_in(tmp_path, first, second, epochs=1).fit(Model(), batches(8))
+    assert report_of(first).steps.count == 8
+    assert second.report is None
+
+
+def test_names_that_count_steps_do_not_fill_the_memory(tmp_path: Path) -> None:
+    class Counting(Model):
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            with annotate(f"step {self.global_step}"):
+                return super().training_step(batch, batch_idx)
+
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    trainer_in(tmp_path, profiler, epochs=1).fit(Counting(), batches(900))
+    names = {row.name for row in report_of(profiler).ledger if " > " in row.name}
+    assert "training_step > other regions" in names
+    assert 100 < len(names) <= 401
+
+
+def test_a_region_that_recurs_into_itself_does_not_fill_the_memory(tmp_path: Path) -> None:
+    def down(name: str, depth: int) -> None:
+        with annotate(name):
+            if depth:
+                down(name, depth - 1)
+
+    class Recurring(Model):
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            for name in "abc":
+                down(name, 200)
+            return super().training_step(batch, batch_idx)
+
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    trainer_in(tmp_path, profiler, epochs=1).fit(Recurring(), batches(10))
+    names = {row.name for row in report_of(profiler).ledger if " > " in row.name}
+    assert "training_step > other regions" in names
+    assert len(names) <= 401
+
+
+def test_a_region_in_compiled_code_is_left_out_and_the_graph_stays_whole(tmp_path: Path) -> None:
+    class Inside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, batch: Tensor) -> Tensor:
+            with annotate("inside"):
+                result: Tensor = self.layer(batch)
+            return result
+
+    class Compiled(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.compile(Inside(), fullgraph=True, backend="eager")  # type: ignore[assignment]
+
+        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+            with annotate("around"):
+                return super().training_step(batch, batch_idx)
+
+    profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
+    trainer_in(tmp_path, profiler, epochs=1).fit(Compiled(), batches(10))
+    names = {row.name for row in report_of(profiler).ledger}
+    assert "training_step > around" in names
+    assert not any("inside" in name for name in names)
+    assert report_of(profiler).steps.count == 10

@@ -1,0 +1,85 @@
+"""The run with the profiler is the run without it: results, loops, copies."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.profilers import PassThroughProfiler
+from planted_runs import Planted, Sleepy, fit, loader, quiet_profiler, trainer_for
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+
+
+def test_the_trainer_is_left_as_it_was_found(tmp_path: Path) -> None:
+    profiler = quiet_profiler()
+    trainer = trainer_for(tmp_path, [profiler])
+    own, loops = trainer.profiler, [trainer.fit_loop, trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.val_loop]
+    before = [{name for name, value in vars(loop).items() if callable(value)} for loop in loops]
+    trainer.fit(Planted(), loader())
+    assert trainer.profiler is own
+    assert [{name for name, value in vars(loop).items() if callable(value)} for loop in loops] == before
+
+
+def weights(callbacks: list[pl.Callback], folder: Path) -> list[torch.Tensor]:
+    pl.seed_everything(7)
+    model = Planted()
+    model.configure_optimizers = lambda: torch.optim.Adam(model.parameters(), lr=0.01)  # type: ignore[method-assign]
+    trainer_for(folder, callbacks, max_epochs=2).fit(model, DataLoader(Sleepy(60), batch_size=3, shuffle=True))
+    return [p.detach().clone() for p in model.parameters()] + [torch.rand(3)]
+
+
+@pytest.mark.parametrize("options", [{}, {"windows": [(3, 6)]}, {"windows": None, "host": True}])
+def test_weights_and_random_state_are_bit_identical(tmp_path: Path, options: dict[str, Any]) -> None:
+    without = weights([], tmp_path / "a")
+    with_us = weights([quiet_profiler(**options)], tmp_path / "b")
+    assert all(torch.equal(a, b) for a, b in zip(without, with_us, strict=True))
+
+
+class CopiesEverything(pl.Callback):
+    """Does with the trainer what averaging callbacks and launchers do."""
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 5:
+            self.copied = copy.deepcopy(trainer)
+            pickle.loads(pickle.dumps(trainer.profiler))
+
+
+def test_a_trainer_in_its_run_can_be_copied_and_the_copy_is_free_of_us(tmp_path: Path) -> None:
+    callback = CopiesEverything()
+    report = fit(tmp_path, loader=loader(), callbacks=[callback])
+    assert report.steps.count == 20
+    copied = callback.copied
+    assert type(copied.profiler) is PassThroughProfiler
+    assert copied.fit_loop.epoch_loop.advance.__self__ is copied.fit_loop.epoch_loop
+
+
+def test_what_others_put_on_the_loops_is_put_back(tmp_path: Path) -> None:
+    seen = []
+
+    def before(trainer: Any) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        advance = loop.advance
+        loop.advance = lambda fetcher: (seen.append(1), advance(fetcher))
+        loop.theirs = loop.advance
+        kept.append(loop)
+
+    kept: list[Any] = []
+    fit(tmp_path, loader=loader(), before=before)
+    assert kept[0].advance is kept[0].theirs
+    assert len(seen) == 20
+
+
+def test_a_profiler_that_is_not_enabled_does_nothing(tmp_path: Path) -> None:
+    profiler = GpuProfiler(enabled=False)
+    trainer_for(tmp_path, [profiler]).fit(Planted(), loader())
+    assert profiler.report is None
+    assert not list(tmp_path.rglob("gpuprof"))

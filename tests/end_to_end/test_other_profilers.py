@@ -1,0 +1,104 @@
+"""Beside other profilers, the user's own and a second of ours: theirs go first, ours measures once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
+from planted_runs import Planted, fit, loader, quiet_profiler, trainer_for
+
+pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+
+
+def test_a_window_beside_the_users_pytorch_profiler_is_not_opened(tmp_path: Path) -> None:
+    own = PyTorchProfiler(dirpath=str(tmp_path / "own"), filename="own")
+    profiler = quiet_profiler(windows=(3, 5))
+    with pytest.warns(RuntimeWarning, match="PyTorchProfiler is in use"):
+        report = fit(tmp_path, loader=loader(), profiler=profiler, before=lambda t: setattr(t, "profiler", own))
+    assert report.steps.count == 20
+    assert not report.windows
+    assert any("PyTorchProfiler" in caveat for caveat in report.validity.caveats)
+    assert list((tmp_path / "own").iterdir())
+
+
+class ProfilesItself(Planted):
+    """Starts torch.profiler in a step of choice."""
+
+    at_batch = 0
+    events = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx != self.at_batch:
+            return super().training_step(batch, batch_idx)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            loss = super().training_step(batch, batch_idx)
+        self.events = len(own.events())
+        return loss
+
+
+@pytest.mark.parametrize("at_batch", [5, 9, 11, 14], ids=["before", "in the warm-up", "in the window", "after"])
+def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path, at_batch: int) -> None:
+    """In a process of its own: two sessions at once have crashed it."""
+    script = textwrap.dedent(
+        f"""
+        import sys, warnings
+        warnings.simplefilter("ignore")
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_other_profilers import *
+        model = ProfilesItself()
+        model.at_batch = {at_batch}
+        profiler = quiet_profiler(windows=[(10, 12), 18])
+        trainer_for({str(tmp_path)!r}, [profiler]).fit(model, loader(60))
+        print("EVENTS", model.events, profiler.report.steps.count, [w.problem for w in profiler.report.windows])
+        print("CAVEATS", profiler.report.validity.caveats)
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    _, events, steps, *_ = next(x for x in done.stdout.splitlines() if x.startswith("EVENTS")).split()
+    assert int(events) > 10
+    assert int(steps) == 30
+    assert "starts torch.profiler itself" in done.stdout
+
+
+def test_the_users_own_profiler_sees_what_it_sees_without_us(tmp_path: Path) -> None:
+    seen = []
+    for callbacks in ([], [quiet_profiler()]):
+        own = SimpleProfiler()
+        trainer = trainer_for(tmp_path, list(callbacks), logger=False)
+        trainer.profiler = own  # type: ignore[attr-defined]
+        trainer.fit(Planted(), loader())
+        seen.append({name: len(times) for name, times in own.recorded_durations.items() if "GpuProfiler" not in name})
+    assert seen[0] == seen[1]
+
+
+class LooksAtProfiler(pl.Callback):
+    """Asks what user code may ask."""
+
+    def on_train_batch_start(self, trainer: Any, *args: Any) -> None:
+        self.is_pass_through = isinstance(trainer.profiler, PassThroughProfiler)
+        self.local_rank = trainer.profiler.local_rank
+        with trainer.profiler.profile("my region"):
+            pass
+
+
+def test_user_code_that_uses_the_profiler_goes_on_working(tmp_path: Path) -> None:
+    callback = LooksAtProfiler()
+    fit(tmp_path, callbacks=[callback])
+    assert callback.is_pass_through
+    assert callback.local_rank == 0
+
+
+def test_two_profilers_in_one_trainer_measure_once(tmp_path: Path) -> None:
+    first, second = quiet_profiler(), quiet_profiler()
+    trainer = trainer_for(tmp_path, [first, second])
+    trainer.fit(Planted(), loader())
+    assert first.report is not None
+    assert second.report is None

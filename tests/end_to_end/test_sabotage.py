@@ -1,0 +1,138 @@
+"""Nothing of ours may harm a run: a fault in any line of ours, and the run is bit by bit that without us.
+
+A spread of the lines here; all of them in the tests marked slow.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sabotage
+import torch
+from sabotage import ERRORS, SCENARIOS, Model, Place, Saboteur, Scenario, equipped, harm_of, places_of, play, run_fit
+
+from lightning_gpuprof import TraceConfig
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool traces already"),
+]
+
+
+@pytest.mark.parametrize(("name", "most"), [("fit", 90), ("own profiler", 20), ("validate", 20), ("windows", 10)])
+def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, most: int) -> None:
+    places = places_of(name)
+    assert len(places) > most // 2
+    stride = max(1, len(places) // most)
+    for number, (place, count) in enumerate(places[stride // 2 :: stride]):
+        assert harm_of(name, place, count, ERRORS[number % len(ERRORS)]) == []
+    assert sabotage.torch_profiler_works()
+
+
+PARTS = 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, part: int) -> None:
+    found = [text for place, count in places_of(name)[part::PARTS] for text in harm_of(name, place, count)]
+    assert found == []
+    assert sabotage.torch_profiler_works()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["fit", "windows"])
+def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str) -> None:
+    found = []
+    for place, count in places_of(name, training=False):
+        found += [text for text in harm_of(name, place, count) if "nobody was told" not in text]
+    assert found == []
+
+
+HOT = {
+    "an edge": ("capture/step_clock.py", "Timed.__enter__"),
+    "a step's beginning": ("capture/step_clock.py", "begin_step"),
+    "a place without a name": ("capture/profiler_tap.py", "ProfilerTap.place"),
+    "a region of the user's": ("capture/annotated_regions.py", "annotate.__enter__"),
+    "what a boundary does": ("capture/session.py", "Session._at_boundary"),
+}
+
+
+def hot_place(what: str) -> Place:
+    file, function = HOT[what]
+    return next(p for p, _ in places_of("fit") if p.file == file and p.function.endswith(function))
+
+
+@pytest.mark.parametrize("what", HOT)
+def test_what_fails_again_and_again_is_told_once_and_not_tried_for_ever(what: str, tmp_path: Path) -> None:
+    saboteur = Saboteur(hot_place(what), RuntimeError("sabotage"), again=True)
+    outcome, told = play(SCENARIOS["fit"], tmp_path, with_us=True, trace=saboteur)
+    assert outcome.differences(sabotage.plain_outcome("fit")) == []
+    assert saboteur.strikes
+    assert len([text for text in told if "sabotage" in text]) == 1
+    if what in ("an edge", "a step's beginning", "what a boundary does"):
+        assert saboteur.strikes == 1  # off after the first; each of the 20 steps would strike again
+
+
+@pytest.mark.parametrize("what", HOT)
+def test_ctrl_c_in_a_line_of_ours_comes_through(what: str, tmp_path: Path) -> None:
+    class Pressed(Model):
+        pressed = False
+
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> Any:
+            raise KeyboardInterrupt
+
+    def press(model: Model) -> None:
+        model.__class__ = Pressed
+
+    scenario = SCENARIOS["fit"]
+    without, _ = play(scenario, tmp_path / "a", with_us=False, change=press)
+    saboteur = Saboteur(hot_place(what), KeyboardInterrupt(), reach=3)
+    with_us, _ = play(scenario, tmp_path / "b", with_us=True, trace=saboteur)
+    assert saboteur.strikes == 1
+    assert with_us.error == without.error != ""
+    assert with_us.hooks[-1] == without.hooks[-1] or with_us.hooks[-1][0] == "on_exception"
+    assert (with_us.trainer_as_found, with_us.process_as_found) == ("", "")
+
+
+def everything(folder: Path) -> Any:
+    trace = TraceConfig(active=2, warmup=1, on_slow_step=True, every_n_steps=6, with_stack=True, record_shapes=True)
+    return equipped(folder, windows=[(2, 3)], trace=trace, reports=["tensorboard", "json", "html"])
+
+
+def compile_net(model: Model) -> None:
+    model.net = torch.compile(model.net, backend="eager")  # type: ignore[assignment]
+
+
+VARIANTS: dict[str, tuple[Scenario, Callable[[Model], None]]] = {
+    name: (Scenario(name, run, everything, lambda o=options: {"max_epochs": 2, **o}, manual, asks=True), change)
+    for name, run, options, manual, change in (
+        ("plain", run_fit, {}, False, lambda model: None),
+        ("accumulation", run_fit, {"accumulate_grad_batches": 3}, False, lambda model: None),
+        ("bf16-mixed", run_fit, {"precision": "bf16-mixed"}, False, lambda model: None),
+        ("manual", run_fit, {}, True, lambda model: None),
+        ("workers", functools.partial(run_fit, workers=2), {}, False, lambda model: None),
+        ("compiled", run_fit, {}, False, compile_net),
+    )
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_with_everything_on_is_bit_by_bit_that_without_us(name: str, tmp_path: Path) -> None:
+    scenario, change = VARIANTS[name]
+    without, _ = play(scenario, tmp_path / "a", with_us=False, change=change)
+    with_us, told = play(scenario, tmp_path / "b", with_us=True, change=change)
+    assert with_us.differences(without) == []
+    assert told == []
+    assert len(list((tmp_path / "b" / "gpuprof").glob("*.pt.trace.json.gz"))) >= 2
+    assert with_us.metrics
+    other, _ = play(scenario, tmp_path / "c", with_us=False, change=lambda model: (change(model), torch.rand(1))[0])
+    assert {text.split(":")[0] for text in other.differences(without)} >= {"weights", "random_numbers"}  # it would show

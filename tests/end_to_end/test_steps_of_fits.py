@@ -1,0 +1,86 @@
+"""Real fits: steps are counted as Lightning counts them; slots, steps and segments follow each other without a hole."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from planted_runs import Naps, Planted, Sleepy, fit, quiet_profiler
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof.analyze.journal import read_journal
+
+SLEEP_S = 0.005
+STEPS = 20
+
+
+class OnlyAtTheEnd(pl.Callback):
+    """Overrides one hook, and that one by an inherited method."""
+
+    def on_train_end(self, *args: Any) -> None:
+        Naps.take(SLEEP_S)
+
+
+class Inherits(OnlyAtTheEnd):
+    """Nothing of its own."""
+
+
+def test_hooks_that_a_callback_leaves_empty_are_not_timed_and_inherited_ones_are(tmp_path: Path) -> None:
+    report = fit(tmp_path, callbacks=[Inherits()])
+    own = [row for row in report.callbacks if row.name == "Inherits"]
+    assert [row.hook for row in own] == ["on_train_end"]
+    assert own[0].total_s >= SLEEP_S
+
+
+def test_accumulated_batches_are_steps_and_share_an_optimizer_step(tmp_path: Path) -> None:
+    profiler = quiet_profiler()
+    report = fit(tmp_path, profiler=profiler, accumulate_grad_batches=4)
+    assert (report.steps.count, report.steps.optimizer_steps) == (STEPS, STEPS // 4)
+    assert profiler.folder is not None
+    steps = read_journal(profiler.folder / "rank0.jsonl").steps
+    assert list(steps.global_step) == [batch // 4 for batch in range(STEPS)]
+
+
+def test_the_time_of_a_step_is_the_sum_of_its_slots(tmp_path: Path) -> None:
+    profiler = quiet_profiler()
+    fit(tmp_path, profiler=profiler, max_epochs=3)
+    assert profiler.folder is not None
+    journal = read_journal(profiler.folder / "rank0.jsonl")
+    total = sum(journal.steps.charged.values())
+    assert (total == journal.steps.period_ns).all()
+    edges = [(s.start_ns, s.end_ns) for s in journal.segments]
+    edges += list(zip(journal.steps.start_ns, journal.steps.start_ns + journal.steps.period_ns, strict=True))
+    edges.sort()
+    assert edges[0][0] == journal.header.start_ns
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(edges))
+    for segment in journal.segments:
+        assert sum(segment.charged.values()) == segment.end_ns - segment.start_ns
+
+
+def test_resuming_goes_on_with_the_counters(tmp_path: Path) -> None:
+    saver = pl.callbacks.ModelCheckpoint(dirpath=tmp_path / "ckpt", save_last=True)
+    fit(tmp_path, callbacks=[saver], enable_checkpointing=True)
+    profiler = quiet_profiler()
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        callbacks=[profiler],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=str(tmp_path),
+        limit_val_batches=0,
+    )
+    trainer.fit(Planted(), DataLoader(Sleepy(STEPS), batch_size=1), ckpt_path=str(tmp_path / "ckpt" / "last.ckpt"))
+    assert profiler.folder is not None
+    steps = read_journal(profiler.folder / "rank0.jsonl").steps
+    assert list(steps.batch) == list(range(STEPS, 2 * STEPS))
+    assert list(steps.global_step) == list(range(STEPS, 2 * STEPS))
+
+
+def test_limits_of_batches_and_steps_close_the_last_step(tmp_path: Path) -> None:
+    assert fit(tmp_path, limit_train_batches=7).steps.count == 7
+    assert fit(tmp_path, max_steps=5, max_epochs=-1).steps.count == 5
+    assert fit(tmp_path, limit_train_batches=0).steps.count == 0

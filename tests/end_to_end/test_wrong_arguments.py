@@ -1,0 +1,40 @@
+"""Wrong arguments are refused before training, by name, with the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"trace": "yes"}, "trace must be a bool or a TraceConfig, got 'yes'"),
+        ({"nvml": 3}, "nvml must be a bool or a NvmlConfig, got 3"),
+        ({"log_every_n_steps": 0}, "log_every_n_steps must be at least 1"),
+        ({"reports": ["pdf"]}, "reports must hold only terminal, tensorboard, html, json, got 'pdf'"),
+        ({"baseline": "/nowhere/at/all"}, "baseline must name an existing run folder"),
+        ({"windows": (9, 3)}, "windows must have a stop not before its start"),
+        ({"dirpath": 3}, "dirpath must be a path"),
+    ],
+)
+def test_wrong_arguments_are_named_before_training(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(GpuProfError, match=words):
+        GpuProfiler(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TraceConfig(active=0), "trace.active must be an integer of at least 1, got 0"),
+        (lambda: TraceConfig(warmup=-1), "trace.warmup must be an integer of at least 0, got -1"),
+        (lambda: TraceConfig(every_n_steps=5), "trace.every_n_steps must be an integer of at least 6, got 5"),
+        (lambda: NvmlConfig(interval_s=0), "nvml.interval_s must be a number of seconds"),
+    ],
+)
+def test_wrong_group_arguments_are_named(make: Any, words: str) -> None:
+    with pytest.raises(GpuProfError, match=words):
+        make()
