@@ -17,7 +17,7 @@ newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench gpu clean
+.PHONY: help setup demo test test-slow lint bench peers gpu clean
 
 help: ## This list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -53,8 +53,11 @@ demo: $(READY) ## Train on the digits, print the report, apply its advice, train
 	@echo "TensorBoard with scalars, diagnosis and the trace:"
 	@echo "  $(BIN)/tensorboard --logdir runs"
 
-test: $(READY) ## All tests, the slow ones too
-	$(BIN)/python -m pytest
+test: $(READY) ## All tests but those that take minutes
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(READY) ## Those that take minutes: a fault in every line of ours, ranks, whole programs
+	$(BIN)/python -m pytest -m slow
 
 lint: $(READY) ## Style, types, the order of the rooms, spelling
 	$(BIN)/ruff check .
@@ -63,8 +66,17 @@ lint: $(READY) ## Style, types, the order of the rooms, spelling
 	$(BIN)/lint-imports
 	$(BIN)/codespell $(PROSE)
 
-bench: $(READY) ## What the profiler costs, on the CPU; about a minute and a half
+bench: $(READY) ## What the profiler costs and how right it is, on the CPU; about fifteen minutes
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/one_fit.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/window_stall.py
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/long_run.py
+
+peers: $(READY) ## The overhead table with TraceML in it, which is installed in an environment of its own
+	$(BIN)/python benchmarks/traceml_environment.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --also traceml device-stats-1
 
 gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 	@if $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then \
@@ -72,6 +84,8 @@ gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 		$(BIN)/python -m pytest -m gpu || [ $$? -eq 5 ] || exit 1; \
 		TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --accelerator gpu \
 			--json benchmarks/results/overhead-gpu.json; \
+		TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/window_stall.py --accelerator gpu \
+			--json benchmarks/results/window_stall-gpu.json; \
 	else \
 		echo "No GPU: torch finds no CUDA device here, so there is nothing to run. The GPU tests are skipped."; \
 	fi

@@ -1,0 +1,139 @@
+"""Trains the toy model once with what a variant hands over; as a program it does so in a process of its own.
+
+``python benchmarks/toy_run.py JOB`` runs the variants that the job names, in its order, and writes one result a line to
+the job's file. ``separate_process.py`` starts it, for variants that would disturb others in the same process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, str(Path(__file__).parent))  # a launcher that runs this file does not put its folder there
+from instruments import VARIANTS, Variant
+
+WARMUP_STEPS = 100
+PRERUN_STEPS = 250
+BATCH_SIZE = 32
+FEATURES = 32
+WIDTH = 128
+CLASSES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a process of its own does."""
+
+    variants: tuple[str, ...]
+    steps: int
+    accelerator: str
+    results: str
+    """File for the results."""
+    nvml: str = ""
+    """A library to load as the driver's, or empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run of one variant: microseconds per step, after the warm-up."""
+
+    median_us: float
+    mean_us: float
+
+
+class Toy(LightningModule):
+    """A perceptron with a step of about half a millisecond on one CPU; notes when each training step begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)
+        )
+        self.entered_ns: list[int] = []
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """Cross entropy of a batch."""
+        self.entered_ns.append(time.perf_counter_ns())
+        features, labels = batch
+        return functional.cross_entropy(self.network(features), labels)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Plain SGD."""
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def train_once(variant: Variant, *, steps: int, accelerator: str) -> Run:
+    """Train the toy model with what the variant hands over.
+
+    Args:
+        variant: What to measure.
+        steps: Training steps; the first ``WARMUP_STEPS`` are left out of the result.
+        accelerator: Lightning's name, ``cpu`` or ``gpu``.
+    """
+    seed_everything(1, verbose=False)
+    batches = [
+        (torch.randn(BATCH_SIZE, FEATURES), torch.randint(CLASSES, (BATCH_SIZE,)))  # made before the clock runs
+        for _ in range(steps)
+    ]
+    model = Toy()
+    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+        instruments = variant.make(Path(folder))
+        trainer = Trainer(
+            accelerator=accelerator,
+            devices=1,
+            max_steps=steps,
+            logger=instruments.logger or False,
+            log_every_n_steps=instruments.log_every_n_steps,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=list(instruments.callbacks),
+            profiler=instruments.profiler,
+        )
+        gc.collect()
+        trainer.fit(model, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
+        variant.check(Path(folder))
+    periods_us = np.diff(np.array(model.entered_ns, dtype=np.int64))[WARMUP_STEPS:] / 1e3
+    return Run(median_us=float(np.median(periods_us)), mean_us=float(np.mean(periods_us)))
+
+
+def be_quiet() -> None:
+    """Keep Lightning's advice off the terminal, and torch to one thread, in this process."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+
+
+def main() -> int:
+    """Do the job of the first argument."""
+    job = Job(**json.loads(sys.argv[1]))
+    if job.nvml:
+        # Loaded under the driver's soname, it is what the loader gives to whoever asks for that name later.
+        ctypes.CDLL(job.nvml, ctypes.RTLD_GLOBAL)
+    be_quiet()
+    for name in job.variants:
+        train_once(VARIANTS[name], steps=PRERUN_STEPS, accelerator=job.accelerator)
+    with Path(job.results).open("w", encoding="utf-8") as results:
+        for name in job.variants:
+            run = train_once(VARIANTS[name], steps=job.steps, accelerator=job.accelerator)
+            results.write(json.dumps(asdict(run)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import import_time
+import pytest
+
+
+def test_only_the_second_statement_is_timed_as_added() -> None:
+    took = import_time.time_once("time.sleep(0.02)", "import time; time.sleep(0.2)")
+    assert took.lightning_ms >= 200
+    assert 20 <= took.added_ms < took.lightning_ms
+
+
+def test_modules_are_listed_longest_first_and_without_what_was_there_before() -> None:
+    modules = import_time.longest_modules("import fractions, decimal", "import decimal")
+    names = [module.name for module in modules]
+    assert "fractions" in names
+    assert "decimal" not in names
+    assert [module.self_ms for module in modules] == sorted((m.self_ms for m in modules), reverse=True)
+    assert all(module.self_ms <= module.cumulative_ms for module in modules)
+
+
+def test_a_program_that_fails_is_an_error() -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        import_time.time_once("import no_such_module_at_all", "pass")
+
+
+@pytest.mark.slow
+def test_results_are_written_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "import_time.json"
+    assert import_time.main(["--rounds", "1", "--json", str(target)]) == 0
+    document = json.loads(target.read_text())
+    package, profiler = (result["added_ms"]["median"] for result in document["results"])
+    assert 0 < package < profiler
+    assert any(module["name"].startswith("lightning_gpuprof") for module in document["modules"])
+    assert "from lightning_gpuprof import GpuProfiler" in capsys.readouterr().out
+
+
+def test_impossible_arguments_are_refused() -> None:
+    with pytest.raises(SystemExit) as refused:
+        import_time.main(["--rounds", "0"])
+    assert refused.value.code == 2
