@@ -13,10 +13,11 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,13 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """Something that the profiler did on the training thread."""
+    """Something that the profiler did."""
 
     what: str
     begin_ns: int
     end_ns: int
+    beside: bool = False
+    """On another thread than the training's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +137,11 @@ def nothing(folder: Path, before: int) -> Instruments:
     return Instruments()
 
 
-def gpuprof(folder: Path, before: int, *, record_shapes: bool | None) -> Instruments:
+def gpuprof(folder: Path, before: int, *, record_shapes: bool = True, background: bool | None = None) -> Instruments:
     """Ours: the window, and everything else that is on by default."""
     from lightning_gpuprof import GpuProfiler, TraceConfig
 
-    trace = TraceConfig(active=ACTIVE, warmup=WARMUP)
-    if record_shapes is not None:
-        trace = replace(trace, record_shapes=record_shapes)
+    trace = TraceConfig(active=ACTIVE, warmup=WARMUP, record_shapes=record_shapes, background_stop=background)
     window = (before + WARMUP, before + WARMUP + ACTIVE - 1)
     return Instruments(callbacks=(GpuProfiler(windows=[window], trace=trace, dirpath=str(folder), reports=["json"]),))
 
@@ -160,9 +161,10 @@ def lightning_profiler(folder: Path, before: int, *, gzipped: bool, record_shape
 
 VARIANTS: Mapping[str, Callable[[Path, int], Instruments]] = {
     "none": nothing,
-    "gpuprof": partial(gpuprof, record_shapes=None),
+    "gpuprof": gpuprof,
     "gpuprof-no-shapes": partial(gpuprof, record_shapes=False),
-    "gpuprof-shapes": partial(gpuprof, record_shapes=True),
+    "gpuprof-waiting": partial(gpuprof, background=False),
+    "gpuprof-waiting-no-shapes": partial(gpuprof, background=False, record_shapes=False),
     "pytorch": partial(lightning_profiler, gzipped=False, record_shapes=False),
     "pytorch-gzip": partial(lightning_profiler, gzipped=True, record_shapes=False),
     "pytorch-gzip-shapes": partial(lightning_profiler, gzipped=True, record_shapes=True),
@@ -172,8 +174,13 @@ WATCHED = {"prepare_trace": "prepare", "start_trace": "start", "stop_trace": "st
 """Methods of torch's profiler, which every variant goes through once per window."""
 
 
+WATCHED_BESIDE = {"_collect": "stop", "_save_to": "export"}
+"""What does the same on a thread of ours."""
+
+
 def watch(calls: list[Call]) -> None:
     """Note from now on when torch's profiler is prepared, started and stopped and when it exports."""
+    from lightning_gpuprof.capture.background_stop import BackgroundStop
 
     def noting(method: Callable[..., Any], what: str) -> Callable[..., Any]:
         @wraps(method)
@@ -182,13 +189,16 @@ def watch(calls: list[Call]) -> None:
             try:
                 return method(*arguments, **keywords)
             finally:
-                calls.append(Call(what=what, begin_ns=begin, end_ns=time.perf_counter_ns()))
+                beside = threading.current_thread() is not threading.main_thread()
+                calls.append(Call(what=what, begin_ns=begin, end_ns=time.perf_counter_ns(), beside=beside))
 
         return noted
 
     profiler = torch.profiler._KinetoProfile  # type: ignore[attr-defined]
     for name, what in WATCHED.items():
         setattr(profiler, name, noting(getattr(profiler, name), what))
+    for name, what in WATCHED_BESIDE.items():
+        setattr(BackgroundStop, name, noting(getattr(BackgroundStop, name), what))
 
 
 def use_once(accelerator: str) -> None:

@@ -6,18 +6,21 @@ Run it from anywhere, with nothing else running::
 
 The workload has very many small operators: a window of five steps holds some 295,000 events. In each round every
 variant runs once, in random order, in a process of its own, so that what one profiler leaves behind does not burden
-the next. All is seen from the training thread: between two entries of ``training_step``, which the model notes.
+the next. All is seen from the training thread: a step goes from one entry of ``training_step`` to the next, which the
+model notes.
 
-- *stall*: the longest gap around the window, less the run's own median step before it. It holds the last traced step.
-- *stop*, *export*: what torch's profiler spent of it in its two calls; *rest*: freeing the trace and the traced step.
-- *tracing*: by how much the other steps of the warm-up and the window took longer than the median.
-- *resume*: from the stall's end until three steps in a row are within 10 % of the median again. The analysis of our
-  window runs in another process meanwhile.
+- *stall*: the longest step around the window, less the run's own median step before it.
+- *lost*: all that the steps took longer than the median, from the warm-up on until they are back.
+- *stop*, *export*: what torch needed to collect the trace and to write it; ``*`` = on a thread beside the training,
+  which does not wait for it.
+- *tracing*: by how much the traced steps before the stall took longer than the median.
+- *resume*: from the end of the stall until three steps in a row are within 10 % of the median again. Our trace is
+  written (``*``) and analysed beside the training meanwhile.
 - *end*: from the last step to the return of ``fit``; only with ``--with-end``: PyTorchProfiler takes 20 s there.
 
 ``pytorch`` is Lightning's profiler as it is (plain JSON), ``pytorch-gzip`` the same with
-``tensorboard_trace_handler(use_gzip=True)``. Neither records shapes, as is their default; the variants that end in
-``-shapes`` and ``-no-shapes`` compare like with like.
+``tensorboard_trace_handler(use_gzip=True)``. Neither records shapes, as is their default; ours does. The variants with
+``-shapes`` and ``-no-shapes`` compare like with like; ``-waiting`` is ours with ``background_stop=False``.
 """
 
 from __future__ import annotations
@@ -57,10 +60,13 @@ class Stall:
     step_ms: float
     """Median step before the window."""
     stall_ms: float
+    lost_ms: float | None
+    """None if the run ended before its steps were back."""
     stop_ms: float | None
-    """None if torch's profiler was not stopped through the call that is watched."""
+    """None if torch's profiler was not stopped through the calls that are watched."""
     export_ms: float | None
-    rest_ms: float | None
+    beside: bool
+    """Both were on a thread beside the training."""
     tracing_ms: float
     resume_ms: float | None
     """None if the run ended before its steps were back."""
@@ -77,9 +83,10 @@ class Result:
 
     variant: str
     stall_ms: Interval
+    lost_ms: Interval | None
     stop_ms: float | None
     export_ms: float | None
-    rest_ms: float | None
+    beside: bool
     tracing_ms: float
     resume_ms: float | None
     after_ratio: float
@@ -88,6 +95,8 @@ class Result:
     trace_bytes: int
     times_ours: dict[str, Multiple]
     """The stall as a multiple of that of each of our variants, in the same rounds."""
+    lost_times_ours: dict[str, Multiple]
+    """The same of all that was lost."""
     rounds: tuple[Stall, ...]
 
 
@@ -100,16 +109,17 @@ def stall_of(run: WindowRun, before: int) -> Stall:
     """
     periods: NDArray[np.float64] = np.diff(np.array(run.entered_ns, dtype=np.float64)) / 1e6
     normal = float(np.median(periods[SETTLING_STEPS : before - 1]))
-    begin, end = before - 1, before + WARMUP + ACTIVE + 1
-    longest = begin + int(np.argmax(periods[begin:end]))
+    begin, last = before - 1, before + WARMUP + ACTIVE - 1
+    longest = begin + int(np.argmax(periods[begin : last + 2]))
     stall = float(periods[longest]) - normal
-    traced = float(np.sum(periods[begin:longest] - normal))
+    traced = float(np.sum(periods[begin : min(longest, last)] - normal))
     spent = {
         what: [(call.end_ns - call.begin_ns) / 1e6 for call in run.calls if call.what == what]
         for what in ("stop", "export")
     }
     stop, export = (sum(spent[what]) if spent[what] else None for what in ("stop", "export"))
-    after = periods[longest + 1 :]
+    closed = max(longest, last) + 1
+    after = periods[closed:]
     back = [
         position
         for position in range(len(after) - BACK_STEPS + 1)
@@ -118,9 +128,10 @@ def stall_of(run: WindowRun, before: int) -> Stall:
     return Stall(
         step_ms=normal,
         stall_ms=stall,
+        lost_ms=float(np.sum(periods[begin : closed + back[0]] - normal)) if back else None,
         stop_ms=stop,
         export_ms=export,
-        rest_ms=None if stop is None or export is None else stall - stop - export,
+        beside=any(call.beside for call in run.calls),
         tracing_ms=traced,
         resume_ms=float(np.sum(after[: back[0]])) if back else None,
         after_ratio=float(np.median(after)) / normal,
@@ -169,14 +180,16 @@ def summarise(stalls: Mapping[str, Sequence[Stall]], seed: int) -> list[Result]:
     """Each variant over its rounds, and against each of ours in the same rounds."""
     rng = np.random.default_rng(seed)
     waited = {variant: [stall.stall_ms for stall in of] for variant, of in stalls.items()}
+    lost = {variant: _present([stall.lost_ms for stall in of]) for variant, of in stalls.items()}
     ours = [variant for variant in stalls if variant.startswith("gpuprof")]
     return [
         Result(
             variant=variant,
             stall_ms=bootstrap(waited[variant], rng),
+            lost_ms=bootstrap(lost[variant], rng) if lost[variant] else None,
             stop_ms=_median(stall.stop_ms for stall in of),
             export_ms=_median(stall.export_ms for stall in of),
-            rest_ms=_median(stall.rest_ms for stall in of),
+            beside=any(stall.beside for stall in of),
             tracing_ms=float(np.median([stall.tracing_ms for stall in of])),
             resume_ms=_median(stall.resume_ms for stall in of),
             after_ratio=float(np.median([stall.after_ratio for stall in of])),
@@ -184,6 +197,11 @@ def summarise(stalls: Mapping[str, Sequence[Stall]], seed: int) -> list[Result]:
             trace_events=int(np.median([stall.trace_events for stall in of])),
             trace_bytes=int(np.median([stall.trace_bytes for stall in of])),
             times_ours={own: multiple(waited[variant], waited[own], rng) for own in ours if own != variant},
+            lost_times_ours={
+                own: multiple(lost[variant], lost[own], rng)
+                for own in ours
+                if own != variant and lost[own] and lost[variant]
+            },
             rounds=tuple(of),
         )
         for variant, of in stalls.items()
@@ -191,34 +209,44 @@ def summarise(stalls: Mapping[str, Sequence[Stall]], seed: int) -> list[Result]:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """None if any round has no value: a median of the others would be of the better rounds only."""
-    every = list(values)
-    present = [value for value in every if value is not None]
-    return float(np.median(present)) if len(present) == len(every) else None
+    present = _present(list(values))
+    return float(np.median(present)) if present else None
+
+
+def _present(values: Sequence[float | None]) -> list[float]:
+    """Nothing if any round has no value: a median of the others would be of the better rounds only."""
+    present = [value for value in values if value is not None]
+    return present if len(present) == len(values) else []
 
 
 def as_table(results: Sequence[Result]) -> Table:
     """The results for a person."""
-    ours = [result.variant for result in results if result.variant.startswith("gpuprof")]
+    own = next((result.variant for result in results if result.variant.startswith("gpuprof")), "")
     table = Table(
         title="What a window keeps training waiting, in ms",
-        caption="stall: the longest gap between two steps, less a step; of it: stop and export of torch's profiler; "
-        "tracing: what the other traced steps took longer; resume: until steps are back within 10 %",
+        caption="stall: the longest step, less a usual one; lost: what all steps took longer until they were back; "
+        "stop, export: torch's, * beside the training; resume: until steps are back within 10 %",
     )
-    headings = ("events", "MB", "stall", "95 % interval", "stop", "export", "rest", "tracing", "resume", "end")
+    headings = ("events", "MB", "stall", "95 % interval", "lost", "stop", "export", "tracing", "resume", "end")
     table.add_column("variant")
-    for heading in (*headings, *(f"x {own}" for own in ours)):
+    for heading in (*headings, *((f"stall x {own}", f"lost x {own}") if own else ())):
         table.add_column(heading, justify="right")
     for result in results:
-        parts = (result.stop_ms, result.export_ms, result.rest_ms, result.tracing_ms, result.resume_ms, result.end_ms)
+        beside = "*" if result.beside else ""
+        parts = (result.tracing_ms, result.resume_ms, result.end_ms)
         table.add_row(
             result.variant,
             f"{result.trace_events:,}",
             f"{result.trace_bytes / 1e6:.0f}",
             f"{result.stall_ms.median:.0f}",
             f"{result.stall_ms.low:.0f} to {result.stall_ms.high:.0f}",
+            "-" if result.lost_ms is None else f"{result.lost_ms.median:.0f}",
+            *("-" if part is None else f"{part:.0f}{beside}" for part in (result.stop_ms, result.export_ms)),
             *("-" if part is None else f"{part:.0f}" for part in parts),
-            *(times(result.times_ours[own]) if own in result.times_ours else "1" for own in ours),
+            *(
+                times(of[own]) if own in of else "1" if own == result.variant else "-"
+                for of in ((result.times_ours, result.lost_times_ours) if own else ())
+            ),
         )
     return table
 

@@ -67,12 +67,13 @@ class Outcome:
     problems: tuple[str, ...]
 
 
-def run_case(case: Case, *, scale: float = 1.0) -> Outcome:
+def run_case(case: Case, *, scale: float = 1.0, cold: float = COLD) -> Outcome:
     """Run a case and its twin.
 
     Args:
         case: What to run.
         scale: All naps are longer by this factor.
+        cold: Multiple of what the twin has in a place that may be found there besides what was slept.
     """
     twin = _run(case, Naps(case.naps, awake=True))
     fits = _run(case, Naps({place: seconds * scale for place, seconds in case.naps.items()}))
@@ -86,7 +87,7 @@ def run_case(case: Case, *, scale: float = 1.0) -> Outcome:
     problems += [f"nothing was slept in {place}" for place in silent]
     for number, (fit, bare) in enumerate(zip(fits, twin, strict=False), start=1):
         name = case.name if len(fits) == 1 else f"{case.name} #{number}"
-        compared = compare(name, fit, bare, case)
+        compared = compare(name, fit, bare, case, cold)
         lines += compared
         problems += [_complaint(line) for line in compared if not line.ok]
         problems += [f"{name}: {problem}" for problem in (*disagreements(fit.report), *_miscounts(fit))]
@@ -100,7 +101,7 @@ def _run(case: Case, naps: Naps) -> list[Measured]:
         return run.measured
 
 
-def compare(label: str, fit: Measured, twin: Measured, case: Case) -> list[Line]:
+def compare(label: str, fit: Measured, twin: Measured, case: Case, cold: float = COLD) -> list[Line]:
     """All phases, parts and kinds of ledger rows, and the rows of callbacks in which something was planted."""
     planted: dict[str, float] = defaultdict(float)
     least: dict[str, float] = defaultdict(lambda: 0.999)
@@ -122,7 +123,7 @@ def compare(label: str, fit: Measured, twin: Measured, case: Case) -> list[Line]
             continue
         planted_s, found_s, twin_s = planted.get(key, 0.0), found.get(key, 0.0), bare.get(key, 0.0)
         around = "setup" in key or "teardown" in key
-        own_s = COLD * twin_s + (SLACK_AROUND_S if around else SLACK_S)
+        own_s = cold * twin_s + (SLACK_AROUND_S if around else SLACK_S)
         ok = least[key] * planted_s <= found_s <= planted_s + TOLERANCE * (planted_s or slept_s) + own_s
         lines.append(Line(case=label, where=key, planted_s=planted_s, found_s=found_s, twin_s=twin_s, ok=ok))
     return lines

@@ -6,6 +6,7 @@ is the tool's; without a tool both calls do nothing.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 
@@ -73,7 +74,7 @@ class CudaProfilerTracer:
     def next_step(self, batch: int) -> None:
         """Steps are told apart by their NVTX ranges."""
 
-    def stop(self, keep: bool) -> Path | None:
+    def stop(self, keep: bool) -> Future[Path] | None:
         """Have the tool stop; it keeps what it has, and there is no file of ours.
 
         Raises:

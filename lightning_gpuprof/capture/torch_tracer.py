@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd import profiler as torch_profiler
 from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
+from lightning_gpuprof.capture.background_stop import BackgroundStop
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.capture.trace_file import write_trace
 from lightning_gpuprof.model.config import TraceConfig
 
 FETCH_ENDS = tuple(FETCHES)
@@ -35,20 +40,35 @@ def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
         return "the trainer's PyTorchProfiler"
     if tool := active_tool(environ):
         return tool
-    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+    if _is_recording() or getattr(torch_profiler, "_is_profiler_enabled", False):
         return "a torch profiler that is already running"
     return ""
 
 
-def _trace_only() -> Any:
+def _is_recording() -> bool:
+    """Whether a profiler of this thread is on."""
+    enabled: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return enabled
+
+
+def _trace_only(**more: Any) -> Any:
     """Ask torch not to turn the trace into Python objects, which nobody here reads.
 
     Stopping is 1.4 to 3.7 times faster so. Stacks need those objects; a torch that does not know the option gets none.
     """
     try:
-        return torch._C._profiler._ExperimentalConfig(trace_only=True)
+        return torch._C._profiler._ExperimentalConfig(trace_only=True, **more)
     except (AttributeError, TypeError):
         return None
+
+
+def _background_stop(config: TraceConfig, on_gpu: bool) -> BackgroundStop | None:
+    """Whether traces can be ended and written while training goes on.
+
+    Collecting stacks needs the interpreter, and memory is recorded for single threads only.
+    """
+    wanted = not on_gpu if config.background_stop is None else config.background_stop
+    return None if not wanted or config.with_stack or config.profile_memory else BackgroundStop.of_this_torch()
 
 
 class _FetchRange:
@@ -122,6 +142,7 @@ class TorchTracer:
         self._wrap_actions = wrap_actions
         self._preparing = preparing
         self._profiler: Any = None
+        self._background: BackgroundStop | None = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
         self._starting = False
@@ -137,19 +158,20 @@ class TorchTracer:
         if other:
             raise RuntimeError(f"{other} is active; a process has room for one")
         config = self._config
-        activities = [ProfilerActivity.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            activities.append(ProfilerActivity.CUDA)
+        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._background = _background_stop(config, on_gpu)
+        detailed = _trace_only(profile_all_threads=True) if self._background is not None else _trace_only()
         # The documented low-level profiler: `profile` itself starts on a schedule of its own.
         profiler = torch.profiler._KinetoProfile(  # type: ignore[attr-defined]
-            activities=activities,
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
             record_shapes=config.record_shapes,
             with_stack=config.with_stack,
             profile_memory=config.profile_memory,
-            experimental_config=None if config.with_stack else _trace_only(),
+            experimental_config=None if config.with_stack else detailed,
         )
         with self._preparing():
             profiler.prepare_trace()
+            atexit.register(self._end_at_exit)
             self._profiler = profiler  # one that could not be prepared is not to be stopped: that crashes the process
 
     def start(self, batch: int) -> None:
@@ -166,13 +188,13 @@ class TorchTracer:
         self._leave_step()
         self._enter_step(batch)
 
-    def stop(self, keep: bool) -> Path | None:
+    def stop(self, keep: bool) -> Future[Path] | None:
         """End the trace and write it if it is kept; nothing if there is none.
 
         What fails on the way may be called again.
 
-        Raises:
-            OSError: The file cannot be written.
+        Returns:
+                The file that is kept, perhaps still being written, or an ``OSError`` if it cannot be.
         """
         profiler = self._profiler
         self._leave_step()
@@ -181,29 +203,36 @@ class TorchTracer:
             self._unwrap = None
         if profiler is None:
             return None
-        enabled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
-        if self._recording and not enabled():
+        recording = (self._background.is_recording if self._background is not None else _is_recording)()
+        if self._recording and not recording:
             # Stopping a session that is no longer ours crashes the process.
-            self._profiler, self._starting, self._recording = None, False, False
+            self._over()
             raise RuntimeError("another profiler took over in the middle of the window")
-        if not self._recording and not (self._starting and enabled()):
+        if not self._recording and not (self._starting and recording):
             # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
             self._starting = True
             profiler.start_trace()
-        profiler.stop_trace()
+        path = self._new_path() if keep else None
+        written: Future[Path] | None = None
+        if path is not None and self._background is not None:
+            _synchronize(profiler)
+            written = self._background.begin(path)
+        if written is None:
+            profiler.stop_trace()
+        self._over()
+        if path is not None and written is None:
+            written = Future()
+            write_trace(path, lambda: profiler.export_chrome_trace(str(path)), written)
+        return written
+
+    def _end_at_exit(self) -> None:
+        """A profiler of the whole process that is on when the interpreter ends crashes it."""
+        with contextlib.suppress(Exception):
+            self.stop(False)
+
+    def _over(self) -> None:
+        atexit.unregister(self._end_at_exit)
         self._profiler, self._starting, self._recording = None, False, False
-        if not keep:
-            return None
-        path = self._new_path()
-        try:
-            profiler.export_chrome_trace(str(path))
-            if not path.is_file() or path.stat().st_size == 0:
-                raise OSError(f"torch wrote no trace to {path.name}: is the disk full?")
-        except (OSError, RuntimeError) as error:
-            for rest in (path, path.with_name(f"{path.name}.tmp")):
-                rest.unlink(missing_ok=True)
-            raise OSError(str(error)) from error
-        return path
 
     def _enter_step(self, batch: int) -> None:
         self._step = record_function(f"ProfilerStep#{batch}")
@@ -213,3 +242,11 @@ class TorchTracer:
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
+
+
+def _synchronize(profiler: Any) -> None:
+    """Wait for the device, as ``torch.autograd.profiler.profile`` does before it ends."""
+    device = profiler.profiler.use_device
+    synchronize = getattr(getattr(torch, device, None), "synchronize", None) if device else None
+    if synchronize is not None:
+        synchronize()

@@ -129,11 +129,11 @@ class WindowRecording:
             The ``global_step`` from which on to be called again.
         """
         controller = self._controller
-        if controller is not None and (global_step >= self._wake or controller.requested):
+        if controller is not None and (global_step >= self._wake or controller.requested or controller.writing):
             with self._fence.around(PART):
                 self._wake = controller.at_boundary(batch, global_step, now_ns)
             self._drop_if_failed()
-        if self._disturbed and not self._tracing and not self._jobs.beside():
+        if self._disturbed and not self._tracing and not self._is_disturbed():
             self._disturbed = False
             self._clock.set_standing_flags(0)
         return self._wake
@@ -256,6 +256,7 @@ class WindowRecording:
             tracer=self._tracer(config),
             on_window=self._window_closed,
             on_profiled=self._mark,
+            on_written=self._clock.wake,
             now=time.perf_counter_ns,
         )
 
@@ -291,18 +292,20 @@ class WindowRecording:
                     f"window {window.start}", f"will not be reached: training ends at optimizer step {steps} ({cause})"
                 )
 
+    def _is_disturbed(self) -> bool:
+        """Whether a trace is being written or analysed, which competes with the training for the CPUs."""
+        return self._jobs.beside() or (self._controller is not None and self._controller.writing)
+
     def _mark(self, profiled: bool) -> None:
-        """Mark the steps under a window."""
+        """Mark the steps under a window, and those after it."""
         self._tracing = profiled
-        self._disturbed = self._disturbed and self._jobs.beside()
+        self._disturbed = not profiled and self._is_disturbed()
         self._clock.set_standing_flags(PROFILED if profiled else DISTURBED if self._disturbed else 0)
 
     def _window_closed(self, window: WindowRecord, plain: Path | None) -> None:
         if plain is not None:
             stem = plain.name.removesuffix(".plain.json")
             window.file = f"{stem}.pt.trace.json.gz"
-            self._disturbed = True
-            self._clock.set_standing_flags(DISTURBED)  # the analysis competes with the training for the CPUs
             self._jobs.submit(
                 plain,
                 self._folder / window.file,
@@ -311,6 +314,7 @@ class WindowRecording:
                 window.stop_step,
                 on_done=self._clock.wake,
             )
+            self._mark(self._tracing)
         elif window.problem.startswith("not ") and any(word in window.reason for word in ("planned", "requested")):
             self._fence.tell(f"window {window.start_step}", window.problem)
         self._post(window)
@@ -325,6 +329,7 @@ class WindowRecording:
             self._fence.tell(PART, self._why_none)
             self._drop_if_failed()
         else:
+            controller.take_written(wait=True)
             self._controller = None
             self._wake = NEVER
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
@@ -44,8 +45,8 @@ class Tracer(Protocol):
         """A step of an open window has ended, the one of this batch begins."""
         ...
 
-    def stop(self, keep: bool) -> Path | None:
-        """End; returns the trace's file if it is kept, and raises if it cannot be written."""
+    def stop(self, keep: bool) -> Future[Path] | None:
+        """End; returns the trace's file if it is kept, once it is there, or the ``OSError`` why it will never be."""
         ...
 
 
@@ -76,6 +77,7 @@ class WindowController:
         tracer: Records.
         on_window: Takes the record of each finished window, and of each that was wanted and not opened.
         on_profiled: Told when steps begin and end to be traced.
+        on_written: Told, on any thread, when a trace that was being written is there: :meth:`take_written` is due.
         now: Monotonic clock in ns.
     """
 
@@ -93,6 +95,7 @@ class WindowController:
         tracer: Tracer,
         on_window: Callable[[WindowRecord, Path | None], None],
         on_profiled: Callable[[bool], None],
+        on_written: Callable[[], None],
         now: Callable[[], int],
     ) -> None:
         self._pending: deque[_Window] = deque(
@@ -113,6 +116,8 @@ class WindowController:
         self._tracer = tracer
         self._on_window = on_window
         self._on_profiled = on_profiled
+        self._on_written = on_written
+        self._being_written: tuple[WindowRecord, Future[Path]] | None = None
         self._now = now
         self._state: Literal["idle", "warming", "open"] = "idle"
         self._opened_ns = 0
@@ -146,6 +151,11 @@ class WindowController:
         return bool(self._requests)
 
     @property
+    def writing(self) -> bool:
+        """Whether the trace of a window that is closed is still being written, or was not taken yet."""
+        return self._being_written is not None
+
+    @property
     def has_plans(self) -> bool:
         """Whether a window is open or will open without being asked for."""
         return bool(self._pending) or self._wait_until_steady
@@ -170,6 +180,7 @@ class WindowController:
             The ``global_step`` from which on to be called again.
         """
         self._last_step = global_step
+        self.take_written(wait=False)
         if self._wait_until_steady:
             self._look_for_steady(global_step, now_ns)
         if self._state == "open":
@@ -181,6 +192,8 @@ class WindowController:
             self._close(problem)
         if self._requests:
             self._take_requests(global_step)
+        if self._state == "idle" and self._pending and global_step >= self._pending[0].start - self._warmup:
+            self.take_written(wait=True)  # a process has room for one trace; after a large one there may be no budget
         if self._pending:
             window = self._pending[0]
             if self._state == "idle" and global_step >= window.start - self._warmup:
@@ -232,6 +245,7 @@ class WindowController:
             self._state = "idle"
             self._on_profiled(False)
             self._tracer.stop(False)
+        self.take_written(wait=True)
         for window in self._pending:
             self._tell(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
         for window in self._denied:
@@ -245,7 +259,30 @@ class WindowController:
         self._state = "idle"
         self._forget()
         self._on_profiled(False)
-        self._tracer.stop(False)
+        try:
+            self._tracer.stop(False)
+        finally:
+            self.take_written(wait=True)
+
+    def take_written(self, *, wait: bool) -> None:
+        """Pass on the trace that was being written, if it is there.
+
+        Args:
+            wait: Until it is there.
+        """
+        if self._being_written is None or not (wait or self._being_written[1].done()):
+            return
+        record, written = self._being_written
+        path: Path | None = None
+        try:
+            path = written.result()
+            if path.stat().st_size > self._max_bytes:
+                self._left = self._left_asked = 0
+        except OSError as error:
+            record.problem = f"the trace could not be written: {error}"
+        self._being_written = None
+        self._keep_to_budget()
+        self._on_window(record, path)
 
     def _forget(self) -> None:
         self._pending.clear()
@@ -263,30 +300,29 @@ class WindowController:
             self._left_asked -= 1
         else:
             self._left -= 1
-        begin = end = self._now()
-        path: Path | None = None
+        begin = self._now()
         try:
-            path = self._tracer.stop(True)
-            end = self._now()
-            if path is not None and path.stat().st_size > self._max_bytes:
-                self._left = self._left_asked = 0
-        except OSError as error:
-            problem = f"the trace could not be written: {error}"
-        finally:
+            written = self._tracer.stop(True)
+        except BaseException:
             self._on_profiled(False)
-        self._keep_to_budget()
-        self._on_window(
-            WindowRecord(
-                start_step=self._first_step,
-                stop_step=self._traced_step,
-                start_ns=self._opened_ns,
-                stop_ns=begin,
-                stop_cost_ns=end - begin,
-                problem=problem,
-                reason=window.reason,
-            ),
-            path,
+            raise
+        record = WindowRecord(
+            start_step=self._first_step,
+            stop_step=self._traced_step,
+            start_ns=self._opened_ns,
+            stop_ns=begin,
+            stop_cost_ns=self._now() - begin,
+            problem=problem,
+            reason=window.reason,
         )
+        if written is not None:
+            self._being_written = record, written
+            written.add_done_callback(lambda _: self._on_written())
+        self._on_profiled(False)
+        if written is None:
+            self._on_window(record, None)
+        self._keep_to_budget()
+        self.take_written(wait=False)
 
     def _too_much(self, batch: int, now_ns: int) -> str:
         """Why the open window is closed before its stop; empty if it is not."""

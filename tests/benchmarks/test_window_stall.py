@@ -43,15 +43,26 @@ def test_the_stall_is_the_longest_gap_around_the_window_less_a_step() -> None:
     assert stall.stall_ms == pytest.approx(2000)
     assert stall.stop_ms == pytest.approx(1200)
     assert stall.export_ms == pytest.approx(500)
-    assert stall.rest_ms == pytest.approx(300)
+    assert not stall.beside
+    assert stall.lost_ms == pytest.approx(2000 + 30 * ACTIVE + 50)
     assert stall.tracing_ms == pytest.approx(30 * ACTIVE)
     assert stall.resume_ms == pytest.approx(150)  # one slow step, then three within 10 %
     assert stall.end_ms == pytest.approx(40)
 
 
+def test_what_is_done_beside_the_steps_is_told_and_the_slower_steps_are_lost() -> None:
+    calls = [Call(what="stop", begin_ns=0, end_ns=1_000_000_000, beside=True)]
+    stall = window_stall.stall_of(run_of(planted(20, 130, [150, 140, 101, 99, 100]), calls), BEFORE)
+    assert stall.beside
+    assert stall.stop_ms == pytest.approx(1000)
+    assert stall.stall_ms == pytest.approx(50)  # the step after it is the longest
+    assert stall.lost_ms == pytest.approx(30 * ACTIVE + 20 + 50 + 40)
+    assert stall.resume_ms == pytest.approx(140)
+
+
 def test_what_was_not_seen_is_none() -> None:
     stall = window_stall.stall_of(run_of(planted(2000, 130, [200.0] * 6)), BEFORE)
-    assert (stall.stop_ms, stall.export_ms, stall.rest_ms, stall.end_ms) == (None, None, None, None)
+    assert (stall.stop_ms, stall.export_ms, stall.lost_ms, stall.end_ms) == (None, None, None, None)
     assert stall.resume_ms is None  # never back
     assert stall.after_ratio == pytest.approx(2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,13 @@ MAX_NS = 30_000_000_000
 class NotingTracer:
     """Notes calls; can be told to fail."""
 
+    file = Path(__file__)
+    writes_later = False
+
     def __init__(self, fail_on_stop: bool = False) -> None:
         self.calls: list[str] = []
         self.fail_on_stop = fail_on_stop
+        self.writing: Future[Path] = Future()
 
     def prepare(self) -> None:
         self.calls.append("prepare")
@@ -32,11 +38,17 @@ class NotingTracer:
     def next_step(self, batch: int) -> None:
         self.calls.append(f"step {batch}")
 
-    def stop(self, keep: bool) -> Path | None:
+    def stop(self, keep: bool) -> Future[Path] | None:
         self.calls.append("stop" if keep else "discard")
-        if self.fail_on_stop and keep:
-            raise OSError(28, "No space left on device")
-        return Path(__file__) if keep else None
+        if not keep:
+            return None
+        written: Future[Path] = Future()
+        if self.fail_on_stop:
+            written.set_exception(OSError(28, "No space left on device"))
+        elif not self.writes_later:
+            written.set_result(self.file)
+        self.writing = written
+        return written
 
 
 class Run:
@@ -58,6 +70,7 @@ class Run:
         self.traced_batches: list[int] = []
         self.now = 0
         self.looked = 0
+        self.told_written = 0
         self.controller = WindowController(
             planned,
             active=3,
@@ -70,11 +83,15 @@ class Run:
             tracer=self.tracer,
             on_window=lambda record, path: self.records.append(record),
             on_profiled=self._set_profiled,
+            on_written=self._note_written,
             now=lambda: self.now,
         )
 
     def _set_profiled(self, on: bool) -> None:
         self.profiled = on
+
+    def _note_written(self) -> None:
+        self.told_written += 1
 
     def train(
         self,
@@ -256,7 +273,7 @@ def test_a_warm_up_that_leads_nowhere_is_given_up_also_beside_validations() -> N
 
 def test_a_tracer_that_fails_otherwise_leaves_no_step_marked() -> None:
     class Broken(NotingTracer):
-        def stop(self, keep: bool) -> Path | None:
+        def stop(self, keep: bool) -> Future[Path] | None:
             raise RuntimeError("another profiler took over")
 
     run = Run(parse_windows((5, 6), 3), tracer=Broken())
@@ -318,15 +335,81 @@ def test_a_trace_that_is_too_large_is_the_last(tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     large.write_bytes(b"x" * 1_000_001)
 
-    class LargeTracer(NotingTracer):
-        def stop(self, keep: bool) -> Path | None:
-            super().stop(keep)
-            return large
-
-    run = Run(parse_windows([5, 15], 3), tracer=LargeTracer())
+    tracer = NotingTracer()
+    tracer.file = large
+    run = Run(parse_windows([5, 15], 3), tracer=tracer)
     run.train(50)
     assert spans(run)[0] == (5, 7, "")
     assert "trace.max_mb" in run.records[1].problem
+
+
+def writing_later() -> NotingTracer:
+    tracer = NotingTracer()
+    tracer.writes_later = True
+    return tracer
+
+
+def test_a_trace_that_is_written_beside_the_steps_is_taken_at_a_boundary_once_it_is_there() -> None:
+    run = Run(parse_windows([(5, 6)], 3), tracer=writing_later())
+    controller = run.controller
+    controller.begin(0)
+    for step in range(10):
+        controller.at_boundary(step, step, step * MS)
+    assert (run.profiled, run.records, controller.writing) == (False, [], True)
+    run.tracer.writing.set_result(run.tracer.file)
+    assert (run.told_written, run.records) == (1, [])  # told on any thread, taken on that of the training
+    controller.at_boundary(10, 10, 10 * MS)
+    assert (spans(run), controller.writing) == ([(5, 6, "")], False)
+
+
+def test_a_window_waits_for_the_trace_before_it_to_be_written() -> None:
+    run = Run(parse_windows([(5, 6), (12, 13)], 3), tracer=writing_later())
+    controller = run.controller
+    controller.begin(0)
+    for step in range(10):
+        controller.at_boundary(step, step, step * MS)
+    assert controller.writing
+    first = run.tracer.writing
+    threading.Timer(0.05, lambda: first.set_result(run.tracer.file)).start()
+    controller.at_boundary(10, 10, 10 * MS)  # where the second begins to warm up
+    assert first.done()
+    assert run.tracer.calls[-2:] == ["stop", "prepare"]
+    assert spans(run) == [(5, 6, "")]
+
+
+def test_the_end_waits_for_the_trace_to_be_written() -> None:
+    run = Run(parse_windows([(5, 50)], 3), tracer=writing_later())
+    threading.Timer(0.05, lambda: run.tracer.writing.set_result(run.tracer.file)).start()
+    run.train(10)
+    assert spans(run) == [(5, 9, "ended early: finished")]
+
+
+def test_a_trace_that_could_not_be_written_beside_the_steps_says_why() -> None:
+    run = Run(parse_windows([(5, 6)], 3), tracer=writing_later())
+    controller = run.controller
+    controller.begin(0)
+    for step in range(10):
+        controller.at_boundary(step, step, step * MS)
+    run.tracer.writing.set_exception(OSError(28, "No space left on device"))
+    controller.at_boundary(10, 10, 10 * MS)
+    assert "No space left on device" in run.records[0].problem
+
+
+def test_a_large_trace_that_is_written_late_still_closes_the_budget(tmp_path: Path) -> None:
+    tracer = writing_later()
+    tracer.file = tmp_path / "large.json"
+    tracer.file.write_bytes(b"x" * 1_000_001)
+    run = Run(parse_windows([(5, 6), (12, 13)], 3), tracer=tracer)
+    controller = run.controller
+    controller.begin(0)
+    for step in range(9):
+        controller.at_boundary(step, step, step * MS)
+    tracer.writing.set_result(tracer.file)
+    for step in range(9, 20):
+        controller.at_boundary(step, step, step * MS)
+    controller.end("finished", 20)
+    assert tracer.calls.count("prepare") == 1
+    assert [("trace.max_mb" in r.problem) for r in run.records] == [False, True]
 
 
 def test_windows_come_at_every_multiple_and_no_unreached_one_is_told() -> None:

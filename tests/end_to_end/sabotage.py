@@ -456,6 +456,12 @@ SCENARIOS = {
             lambda: _FIT,
             asks=True,
         ),
+        Scenario(
+            "written beside",
+            run_fit,
+            lambda folder: equipped(folder, windows=[(2, 3)], trace=TraceConfig(active=1, warmup=1)),
+            lambda: _FIT,
+        ),
     )
 }
 """Those in which a run takes the least time first."""

@@ -14,9 +14,12 @@ from planted_loops.cases import CASES
 from planted_loops.check import run_case
 from planted_loops.places import in_step
 
+COLD_BESIDE_OTHERS = 4.0
+"""Beside other work caches are colder still; the share of what was planted stays at 5 %."""
+
 pytestmark = [
     # Real times on a machine that others share.
-    pytest.mark.flaky(reruns=2),
+    pytest.mark.flaky(reruns=3),
     # Tiny runs give Lightning much to remark.
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -63,7 +66,7 @@ def marked(case: Case) -> object:
 
 @pytest.mark.parametrize("case", [marked(case) for case in CASES])
 def test_sleeps_are_found_where_they_were_planted_and_nowhere_else(case: Case) -> None:
-    assert run_case(case).problems == ()
+    assert run_case(case, cold=COLD_BESIDE_OTHERS).problems == ()
 
 
 def test_a_sleep_that_is_found_elsewhere_than_expected_is_told() -> None:

@@ -24,7 +24,9 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("name", "most"), [("fit", 90), ("own profiler", 20), ("validate", 20), ("windows", 10)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("fit", 90), ("own profiler", 20), ("validate", 20), ("windows", 10), ("written beside", 8)]
+)
 def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, most: int) -> None:
     places = places_of(name)
     assert len(places) > most // 2
@@ -49,7 +51,7 @@ def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(name: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", ["fit", "windows"])
+@pytest.mark.parametrize("name", ["fit", "windows", "written beside"])
 def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str) -> None:
     found = []
     for place, count in places_of(name, training=False):

@@ -114,7 +114,7 @@ WAITS = """
 
 
 def start(
-    tmp_path: Path, *, script: str = WAITS, trainer: str = "", loaders: str = "loader()"
+    tmp_path: Path, *, script: str = WAITS, trainer: str = "", loaders: str = "loader(5000)"
 ) -> subprocess.Popen[str]:
     """A fit in a process group of its own, which ends when it has recorded a window."""
     file = tmp_path / "script.py"
@@ -156,7 +156,7 @@ def test_gpuprof_trigger_opens_a_window_in_a_run_that_goes_on(tmp_path: Path) ->
 
 def test_a_signal_to_the_whole_group_opens_a_window_and_spares_the_workers(tmp_path: Path) -> None:
     """Workers of both loaders, also those that the sanity check leaves running."""
-    workers = "DataLoader(Sleepy(40), num_workers=1, persistent_workers=True)"
+    workers = "DataLoader(Sleepy(5000), num_workers=1, persistent_workers=True)"
     process = start(
         tmp_path,
         trainer="num_sanity_val_steps=1, limit_val_batches=1, reload_dataloaders_every_n_epochs=0",
@@ -492,7 +492,7 @@ def test_steps_beside_the_analysis_are_marked_and_otherwise_left_alone(tmp_path:
     assert not beside[-5:].any()
     own = next(slot.id for slot in journal.slots if slot.callback == "GpuProfiler")
     touched = journal.steps.charged[own] > 0
-    assert (touched & beside).sum() <= 1  # the boundary at which the marks end
+    assert (touched & beside).sum() <= 2  # the boundary after the trace was written, and that at which the marks end
 
 
 def test_a_request_beside_another_profiler_is_told_why_not(tmp_path: Path) -> None:

@@ -1,0 +1,203 @@
+"""Traces that are ended and written beside the training, with the torch that is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_gpuprof.capture import background_stop
+from lightning_gpuprof.capture.background_stop import BackgroundStop
+from lightning_gpuprof.capture.torch_tracer import TorchTracer
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.config import TraceConfig
+
+tried = pytest.mark.skipif(
+    BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
+)
+
+
+def is_recording() -> bool:
+    stop = BackgroundStop.of_this_torch()
+    return stop is not None and stop.is_recording()
+
+
+class Work:
+    """Steps of a small network."""
+
+    def __init__(self) -> None:
+        self.net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=1e-6)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.net(torch.ones(4, 8)).sum().backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+
+def trace(folder: Path, config: TraceConfig, work: Work, keep: bool = True) -> Future[Path] | None:
+    """A window of two steps after one of warm-up."""
+    tracer = TorchTracer(config, new_path=lambda: folder / "window.plain.json", wrap_actions=lambda wrap: lambda: None)
+    tracer.prepare()
+    work.step()
+    for number in range(2):
+        tracer.next_step(number) if number else tracer.start(number)
+        work.step()
+    return tracer.stop(keep)
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return list(loaded["traceEvents"])
+
+
+def names(events: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
+    return Counter((e["cat"], e["name"]) for e in events if e.get("ph") == "X" and "cat" in e)
+
+
+def shapes(events: list[dict[str, Any]]) -> list[object]:
+    return [e["args"].get("Input Dims") for e in events if e.get("name") == "aten::addmm"]
+
+
+@tried
+def test_a_trace_that_is_written_in_the_background_holds_what_one_that_is_waited_for_holds(tmp_path: Path) -> None:
+    work = Work()
+    found = []
+    for background in (True, False):
+        written = trace(tmp_path, TraceConfig(background_stop=background), work)
+        assert written is not None
+        found.append(events_of(written.result(timeout=60)))
+    assert names(found[0]) == names(found[1])
+    assert names(found[0])["user_annotation", "ProfilerStep#1"] == 1
+    assert shapes(found[0]) == shapes(found[1])
+    assert len(shapes(found[0])) == 40
+    for events in found:
+        flows = Counter(e["ph"] for e in events if e.get("cat") == "fwdbwd")
+        assert flows["s"] == flows["f"] > 0
+
+
+@tried
+def test_steps_go_on_while_the_trace_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Work()
+    stepped = threading.Event()
+    write = BackgroundStop._save_to
+
+    def waiting(stop: BackgroundStop, result: object, path: Path) -> None:
+        assert stepped.wait(30)
+        write(stop, result, path)
+
+    monkeypatch.setattr(BackgroundStop, "_save_to", waiting)
+    written = trace(tmp_path, TraceConfig(), work)
+    assert written is not None
+    assert not is_recording()
+    work.step()
+    assert not written.done()
+    stepped.set()
+    kept = names(events_of(written.result(timeout=60)))
+    assert kept["cpu_op", "aten::addmm"] == 40  # of the two steps of the window, and not of the one after it
+
+
+@tried
+def test_traces_follow_each_other_and_other_profilers_work_afterwards(tmp_path: Path) -> None:
+    work = Work()
+    for number in range(5):
+        keep = number % 2 == 0
+        written = trace(tmp_path, TraceConfig(), work, keep)
+        if written is not None:
+            assert names(events_of(written.result(timeout=60)))["cpu_op", "aten::addmm"] == 40
+    assert torch.autograd.profiler._is_profiler_enabled is False
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        work.step()
+    assert len(own.events()) > 0
+
+
+@tried
+def test_other_threads_may_run_operators_while_traces_begin_and_end(tmp_path: Path) -> None:
+    work = Work()
+    over = threading.Event()
+
+    def busy() -> None:
+        ones = torch.ones(4)
+        while not over.is_set():
+            ones = ones + 0
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            written = trace(tmp_path, TraceConfig(), work)
+            assert written is not None
+            assert names(events_of(written.result(timeout=60)))["cpu_op", "aten::addmm"] == 40
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@tried
+def test_a_folder_that_is_gone_is_told_and_leaves_nothing_recording(tmp_path: Path) -> None:
+    written = trace(tmp_path / "gone", TraceConfig(), Work())
+    assert written is not None
+    with pytest.raises(OSError, match=r"window\.plain\.json"):
+        written.result(timeout=60)
+    assert not is_recording()
+
+
+@tried
+def test_the_interpreter_waits_for_the_trace_at_its_end(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
+        "from test_background_stop import *; trace(Path(sys.argv[1]), TraceConfig(), Work())"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(Path(__file__).parent)], capture_output=True, timeout=120
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert events_of(tmp_path / "window.plain.json")
+
+
+@tried
+def test_a_process_may_end_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]);"
+        "from test_background_stop import *;"
+        "tracer = TorchTracer(TraceConfig(), new_path=Path, wrap_actions=lambda wrap: lambda: None);"
+        "tracer.prepare(); tracer.start(0); Work().step(); assert is_recording()"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path), str(Path(__file__).parent)], capture_output=True, timeout=120
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+
+
+@pytest.mark.parametrize("version", ["2.12.1", "2.14.0", "3.0"])
+def test_a_torch_that_was_not_tried_is_left_to_its_own_binding(version: str) -> None:
+    assert BackgroundStop.of_this_torch(version) is None
+
+
+@pytest.mark.parametrize("config", [TraceConfig(with_stack=True), TraceConfig(profile_memory=True)])
+def test_stacks_and_memory_are_waited_for(config: TraceConfig, tmp_path: Path) -> None:
+    written = trace(tmp_path, config, Work())
+    assert written is not None
+    assert written.done()
+    assert events_of(written.result())
+
+
+def test_a_library_without_the_functions_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_stop, "_SAVE", "_ZNoSuchFunction")
+    assert BackgroundStop.of_this_torch() is None
+
+
+def test_what_needs_the_interpreter_is_refused_beside_it() -> None:
+    with pytest.raises(ArgumentError, match=r"trace\.background_stop must not be set beside trace\.with_stack"):
+        TraceConfig(background_stop=True, with_stack=True)

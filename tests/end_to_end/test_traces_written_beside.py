@@ -1,0 +1,145 @@
+"""Real fits whose trace is still being written while training goes on, ends, forks, fails or profiles itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_gpuprof.capture.background_stop import BackgroundStop
+
+pytestmark = pytest.mark.skipif(
+    BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
+)
+
+SCRIPT = """
+    import sys, time, warnings
+    warnings.simplefilter("ignore")
+    sys.path.insert(0, {here!r})
+    from test_traces_written_beside import *
+    from planted_runs import *
+    from test_other_profilers import ProfilesItself
+    from lightning_gpuprof import TraceConfig
+    folder = {folder!r}
+    slow_down({seconds})
+"""
+
+
+def slow_down(seconds: float) -> None:
+    """From now on every trace takes so much longer to write."""
+    save = BackgroundStop._save_to
+
+    def slowly(stop: Any, result: Any, path: Path) -> None:
+        time.sleep(seconds)
+        save(stop, result, path)
+
+    BackgroundStop._save_to = slowly  # type: ignore[method-assign]
+
+
+def run(folder: Path, body: str, seconds: float = 0.5) -> str:
+    """In a process of its own: what goes wrong here ends the process."""
+    head = SCRIPT.format(here=str(Path(__file__).parent), folder=str(folder), seconds=seconds)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def traces(folder: Path) -> int:
+    return len(list(folder.rglob("*.pt.trace.json.gz")))
+
+
+def test_training_does_not_wait_for_the_trace(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        profiler = quiet_profiler(windows=[(5, 6)])
+        trainer_for(folder, [profiler]).fit(Planted({"training_step": 0.01}), loader(400))
+        window, = profiler.report.windows
+        print("COST", window.stop_cost_ms, window.problem, max(profiler.report.series["period_ms"]))
+        """,
+    )
+    cost, longest = (float(out.split()[at]) for at in (1, -1))
+    assert cost < 400  # ms, of the 500 that were planted
+    assert longest < 400
+    assert traces(tmp_path) == 1
+
+
+def test_the_code_s_own_profiler_waits_for_the_trace_and_sees_its_steps(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        model = ProfilesItself()
+        model.at_batch = 9
+        profiler = quiet_profiler(windows=[(5, 6)])
+        trainer_for(folder, [profiler]).fit(model, loader(60))
+        print("EVENTS", model.events, profiler.report.steps.count, [w.problem for w in profiler.report.windows])
+        """,
+    )
+    _, events, steps, problems = out.split()
+    assert int(events) > 10
+    assert (steps, problems) == ("30", "['']")
+    assert traces(tmp_path) == 1
+
+
+def test_workers_are_forked_while_a_trace_is_written(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        from torch.utils.data import DataLoader
+        profiler = quiet_profiler(windows=[(6, 7), (14, 15), (22, 23)])
+        batches = DataLoader(Sleepy(16), batch_size=2, num_workers=2)
+        trainer_for(folder, [profiler], max_epochs=6).fit(Planted(), batches)
+        print("STEPS", profiler.report.steps.count, [w.problem for w in profiler.report.windows])
+        """,
+        seconds=0.1,
+    )
+    assert out.split(maxsplit=2)[1:] == ["48", "['', '', '']\n"]
+    assert traces(tmp_path) == 3
+
+
+@pytest.mark.parametrize("error", ["RuntimeError", "KeyboardInterrupt", "SystemExit"])
+def test_a_run_that_fails_meanwhile_fails_as_it_would_and_keeps_the_trace(tmp_path: Path, error: str) -> None:
+    out = run(
+        tmp_path,
+        f"""
+        class Failing(Planted):
+            def training_step(self, batch, batch_idx):
+                if batch_idx == 8:
+                    raise {error}("on purpose")
+                return super().training_step(batch, batch_idx)
+
+        profiler = quiet_profiler(windows=[(5, 6)])
+        try:
+            trainer_for(folder, [profiler]).fit(Failing(), loader(60))
+        except BaseException as failure:
+            print("RAISED", type(failure).__name__, profiler.report.steps.count)
+        """,
+    )
+    assert out.split()[0::2] == ["RAISED", "8"]
+    assert traces(tmp_path) == 1
+
+
+def test_windows_that_follow_each_other_at_once_are_all_recorded(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        profiler = quiet_profiler(windows=[(4, 4), (7, 7), (10, 10)], trace=TraceConfig(warmup=1))
+        trainer_for(folder, [profiler]).fit(Planted(), loader(60))
+        print([(w.start_step, w.problem) for w in profiler.report.windows])
+        """,
+        seconds=0.2,
+    )
+    assert out.strip() == "[(4, ''), (7, ''), (10, '')]"
+    assert traces(tmp_path) == 3
