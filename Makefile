@@ -85,6 +85,7 @@ gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 		TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --accelerator gpu \
 			--json benchmarks/results/overhead-gpu.json; \
 		TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/window_stall.py --accelerator gpu \
+			--variants gpuprof gpuprof-background pytorch pytorch-gzip \
 			--json benchmarks/results/window_stall-gpu.json; \
 	else \
 		echo "No GPU: torch finds no CUDA device here, so there is nothing to run. The GPU tests are skipped."; \

@@ -163,6 +163,7 @@ VARIANTS: Mapping[str, Callable[[Path, int], Instruments]] = {
     "none": nothing,
     "gpuprof": gpuprof,
     "gpuprof-no-shapes": partial(gpuprof, record_shapes=False),
+    "gpuprof-background": partial(gpuprof, background=True),
     "gpuprof-waiting": partial(gpuprof, background=False),
     "gpuprof-waiting-no-shapes": partial(gpuprof, background=False, record_shapes=False),
     "pytorch": partial(lightning_profiler, gzipped=False, record_shapes=False),

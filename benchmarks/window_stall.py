@@ -20,7 +20,8 @@ model notes.
 
 ``pytorch`` is Lightning's profiler as it is (plain JSON), ``pytorch-gzip`` the same with
 ``tensorboard_trace_handler(use_gzip=True)``. Neither records shapes, as is their default; ours does. The variants with
-``-shapes`` and ``-no-shapes`` compare like with like; ``-waiting`` is ours with ``background_stop=False``.
+``-shapes`` and ``-no-shapes`` compare like with like; ``-waiting`` is ours with ``background_stop=False``, as it is
+with a GPU, and ``-background`` with ``True``.
 """
 
 from __future__ import annotations

@@ -51,6 +51,16 @@ _FREE = "_ZdlPv"
 """``operator delete(void*)``"""
 
 
+_writer: threading.Thread | None = None
+"""The last that was started."""
+
+
+def wait_until_written() -> None:
+    """Return once no trace is being written: a process has room for one."""
+    if _writer is not None:
+        _writer.join()
+
+
 class _Returned(ctypes.Structure):
     """Room for a ``unique_ptr``. Its size has C return it as C++ does a class: in memory that the caller gives."""
 
@@ -106,6 +116,7 @@ class BackgroundStop:
         Returns:
             The file once it is there, or an ``OSError``; None if the profiler was not ended.
         """
+        global _writer
         written: Future[Path] = Future()
         # Not a daemon: the interpreter waits for it at its end, and C++ may not be unloaded under it.
         thread = threading.Thread(target=write_trace, args=(path, lambda: self._write(path), written), name=THREAD_NAME)
@@ -113,6 +124,7 @@ class BackgroundStop:
             thread.start()
         except RuntimeError:  # no more threads
             return None
+        _writer = thread
         while self.is_recording() and not written.done():
             time.sleep(_LOOK_EVERY_S)
         if self.is_recording():

@@ -16,7 +16,7 @@ from torch.autograd import profiler as torch_profiler
 from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
-from lightning_gpuprof.capture.background_stop import BackgroundStop
+from lightning_gpuprof.capture.background_stop import BackgroundStop, wait_until_written
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.capture.trace_file import write_trace
@@ -154,6 +154,7 @@ class TorchTracer:
         Raises:
             RuntimeError: Another profiler is active in this process.
         """
+        wait_until_written()
         other = other_profiler(None, os.environ)
         if other:
             raise RuntimeError(f"{other} is active; a process has room for one")
@@ -194,7 +195,7 @@ class TorchTracer:
         What fails on the way may be called again.
 
         Returns:
-                The file that is kept, perhaps still being written, or an ``OSError`` if it cannot be.
+            The file that is kept, perhaps still being written, or an ``OSError`` if it cannot be.
         """
         profiler = self._profiler
         self._leave_step()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from lightning_gpuprof.capture.background_stop import wait_until_written
 from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
@@ -198,6 +199,7 @@ class WindowRecording:
             with self._fence.around(PART):
                 controller.end(reason, self._clock.counters()[1])
             self._abandon_if_failed(controller)
+            wait_until_written()  # also one that nobody waits for any more, after Ctrl-C in the middle of a stop
 
     def unwatch(self) -> None:
         """Torch and the process's signals are left as they were found."""

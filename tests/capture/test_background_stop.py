@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
@@ -34,13 +35,14 @@ def is_recording() -> bool:
 class Work:
     """Steps of a small network."""
 
-    def __init__(self) -> None:
-        self.net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self.net = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20))).to(device)
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=1e-6)
 
     def step(self) -> None:
         self.optimizer.zero_grad()
-        self.net(torch.ones(4, 8)).sum().backward()  # type: ignore[no-untyped-call]
+        self.net(torch.ones(4, 8, device=self.device)).sum().backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
 
@@ -86,12 +88,28 @@ def test_a_trace_that_is_written_in_the_background_holds_what_one_that_is_waited
 
 
 @tried
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_kernels_are_in_a_trace_that_is_written_in_the_background(tmp_path: Path) -> None:
+    work = Work("cuda")
+    work.step()
+    found = []
+    for background in (True, False):
+        written = trace(tmp_path, TraceConfig(background_stop=background), work)
+        assert written is not None
+        work.step()  # kernels of no window, while it is being written
+        found.append(names(events_of(written.result(timeout=60))))
+    assert {name for category, name in found[0] if category == "kernel"}
+    assert found[0] == found[1]
+
+
+@tried
 def test_steps_go_on_while_the_trace_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = Work()
     stepped = threading.Event()
     write = BackgroundStop._save_to
 
-    def waiting(stop: BackgroundStop, result: object, path: Path) -> None:
+    def waiting(stop: BackgroundStop, result: int | None, path: Path) -> None:
         assert stepped.wait(30)
         write(stop, result, path)
 
@@ -142,6 +160,35 @@ def test_other_threads_may_run_operators_while_traces_begin_and_end(tmp_path: Pa
         over.set()
         for thread in threads:
             thread.join()
+
+
+@tried
+def test_a_window_after_a_stop_that_was_broken_off_waits_for_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle of a stop, and the next run in the same notebook."""
+    written: list[Path] = []
+    save = BackgroundStop._save_to
+
+    def slowly(stop: BackgroundStop, result: int | None, path: Path) -> None:
+        time.sleep(0.3)
+        save(stop, result, path)
+        written.append(path)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BackgroundStop, "_save_to", slowly)
+    with monkeypatch.context() as broken:
+        broken.setattr(torch.autograd.profiler, "_run_on_profiler_stop", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            trace(tmp_path, TraceConfig(), Work())
+    torch.autograd.profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
+    assert not written
+    tracer = TorchTracer(TraceConfig(), new_path=lambda: tmp_path, wrap_actions=lambda wrap: lambda: None)
+    tracer.prepare()
+    assert written == [tmp_path / "window.plain.json"]
+    tracer.stop(False)
 
 
 @tried

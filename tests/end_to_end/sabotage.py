@@ -712,14 +712,15 @@ _NEED_NOT_WARN_IN = (
     "_AnnotatedRange",
     "_FetchRange",
     "TorchTracer.stop",
+    "BackgroundStop.begin",
     "RequestSignal.__call__",
     "WindowRecording._ask",
     "WindowRecording.__init__.<locals>.<lambda>",
     "WindowController.request",
     "prepare_trace",
 )
-"""A range that a trace then lacks; a trace that is not written, which the report says of its window; what runs in a
-signal's handler or in the user's call of torch.profiler."""
+"""A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
+what runs in a signal's handler or in the user's call of torch.profiler."""
 
 
 def harm_of(name: str, place: Place, count: int, error: type[Exception] = RuntimeError) -> list[str]:
