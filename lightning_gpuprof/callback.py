@@ -221,7 +221,12 @@ class GpuProfiler(Callback):
             entry,
             lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer, FINISHED),
+            **self._hardware(),
         )
+
+    def _hardware(self) -> dict[str, Any]:
+        """What a session is to use in the place of the machine's own devices and ranges, by argument."""
+        return {}
 
     def _give_up(self, error: Exception) -> None:
         """Something failed that no fence of the session's was around: nothing is measured any more."""

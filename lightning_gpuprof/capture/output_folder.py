@@ -12,9 +12,10 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from lightning_gpuprof.capture.journal_file import open_journal
+from lightning_gpuprof.model.phases import Stage
 
 JOURNAL_NAME = "rank{rank}.jsonl"
 MARK = ".run-"
@@ -49,6 +50,25 @@ def key_of_run(environ: Mapping[str, str], world_size: int) -> str:
 def expand(dirpath: str) -> Path:
     """``~`` and ``$VARIABLES`` in a path that came from YAML, where nobody else expands them."""
     return Path(os.path.expandvars(dirpath)).expanduser()
+
+
+def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
+    """Where a stage's folder should be: ``dirpath``, or beside the trainer's logs.
+
+    Args:
+        dirpath: The option; its last part gets the stage's name behind it unless the stage is ``fit``.
+        stage: Which call is measured.
+        trainer: The trainer, in its ``setup``.
+    """
+    suffix = "" if stage == "fit" else f"-{stage}"
+    if dirpath is not None:
+        given = expand(dirpath)
+        return given.with_name(given.name + suffix)
+    # Lightning has just told its own profiler the log folder; asking `trainer.log_dir` is a collective.
+    known = getattr(trainer.profiler, "dirpath", None)
+    if known is None:
+        known = trainer.log_dir if trainer.world_size == 1 else trainer.default_root_dir
+    return Path(known or trainer.default_root_dir) / f"gpuprof{suffix}"
 
 
 def create(wanted: Path, rank: int, key: str) -> tuple[Path, BinaryIO, str]:

@@ -8,10 +8,8 @@ import socket
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +17,6 @@ import torch
 from lightning_gpuprof.capture import (
     annotated_regions,
     conditions,
-    live_scalars,
     nvtx_ranges,
     output_folder,
     run_end,
@@ -33,11 +30,12 @@ from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.host import HostSampler
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.live_scalars import ScalarLog
 from lightning_gpuprof.capture.nvml import NvmlSampler
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.recorder import Recorder, Sampler
 from lightning_gpuprof.capture.run_delay import RunDelay
-from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
+from lightning_gpuprof.capture.step_clock import NEVER, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import (
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
 
 FINISHED = "finished"
 """Status of a stage that came to its own end."""
-
-MAX_RECENT_STEPS = 1024
-"""Live values are means over at most so many steps."""
 
 _LOADERS: dict[Stage, str] = {
     "fit": "train_dataloader",
@@ -123,11 +118,7 @@ class Session:
         self._writer: JournalWriter | None = None
         self._rank = trainer.global_rank
 
-        self._log_wake = NEVER
-        self._log_every = 0
-        self._samples_per_step: int | None = None
-        self._recent: deque[ClosedStep] = deque()
-        self._latest: dict[str, Sample] = {}
+        self._scalars: ScalarLog | None = None
         self._recorder: Recorder | None = None
         self._open = True
         self._steps_began: tuple[float, float] | None = None
@@ -199,7 +190,9 @@ class Session:
         )
         header = self._header(version)
         self.folder, file, problem = output_folder.create(
-            self._wanted_folder(), self._rank, output_folder.key_of_run(os.environ, trainer.world_size)
+            output_folder.wanted(options.dirpath, stage, trainer),
+            self._rank,
+            output_folder.key_of_run(os.environ, trainer.world_size),
         )
         self._opened.append(file.close)
         self._writer = JournalWriter(
@@ -238,14 +231,19 @@ class Session:
         """Counters are restored and loaders are there: read the conditions, start samplers, plan windows."""
         trainer = self._trainer
         fitting = self.stage == "fit"
+        samples_per_step: int | None = None
         with self.fence.around("conditions"):
             found = conditions.collect(trainer, module, getattr(trainer, _LOADERS[self.stage]))
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
-                self._samples_per_step = batch_size * int(trainer.world_size)
+                samples_per_step = batch_size * int(trainer.world_size)
             self._post(Conditions(values=found))
         with self.fence.around("device spans"):
             self._device = self._device_steps()
+        if fitting and trainer.loggers and trainer.is_global_zero:
+            every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
+            if every:
+                self._scalars = ScalarLog(trainer, self.clock, self._edges, every, samples_per_step)
         with self.fence.around("samplers"):
             self._start_samplers()
         batch_before, global_step = -1, 0
@@ -253,12 +251,7 @@ class Session:
             batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
         self.clock.begin_training(batch_before, global_step)
         windows_wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
-        if fitting and trainer.loggers and trainer.is_global_zero:
-            self._log_every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
-            self._log_wake = 0 if self._log_every else NEVER
-            if self._log_every:
-                self._recent = self.clock.keep_recent(MAX_RECENT_STEPS)
-        self.clock.listen(self._at_boundary, 0 if self._ranges is not None else min(windows_wake, self._log_wake))
+        self.clock.listen(self._at_boundary, 0 if self._ranges is not None else min(windows_wake, self._log_wake()))
         self._steps_began = time.perf_counter(), time.process_time()
 
     def steps_end(self) -> None:
@@ -272,9 +265,8 @@ class Session:
         self.clock.open_segment("teardown")
         self._note_process_cpus()
         self._windows.end("finished")
-        if self._log_wake < NEVER:  # what became due with the very last step
-            with self.fence.around("scalars"):
-                self._log(self._trainer.global_step)
+        if self._log_wake() < NEVER:  # what became due with the very last step
+            self._log_scalars(self._trainer.global_step)
 
     def belongs_to(self, trainer: object) -> bool:
         """Whether it measures this trainer."""
@@ -411,31 +403,23 @@ class Session:
         if device is not None:
             device.end_step()
         windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
-        if global_step >= self._log_wake:
-            with self.fence.around("scalars"):
-                self._log_wake = self._log(global_step)
-            if self.fence.failed("scalars"):
-                self._log_wake = NEVER
+        if global_step >= self._log_wake():
+            self._log_scalars(global_step)
         if ranges is not None:
             ranges.begin_step(batch)
         if device is not None and not self._windows.tracing and device.begin_step(batch):
             return 0
-        return min(windows_wake, self._log_wake) if ranges is None else 0
+        return min(windows_wake, self._log_wake()) if ranges is None else 0
 
-    def _log(self, global_step: int) -> int:
-        """Log if the trainer has just logged; returns the optimizer step from which on to look again."""
-        stepped = self._edges.batches_that_stepped
-        to_go = self._log_every - stepped % self._log_every
-        if stepped and to_go == self._log_every:
-            recent = self._recent
-            steps = [recent.popleft() for _ in range(len(recent))]
-            scalars = live_scalars.step_scalars(steps, self.clock.slots, self._samples_per_step)
-            if scalars:
-                scalars |= live_scalars.device_scalars(list(self._latest.values()))
-            for logger in self._trainer.loggers if scalars else ():
-                logger.log_metrics(scalars, step=stepped - 1)  # the step that the trainer's own metrics just got
-        # With manual optimization several or no optimizer steps go into a batch: look at every one.
-        return global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
+    def _log_wake(self) -> int:
+        return NEVER if self._scalars is None else self._scalars.wake
+
+    def _log_scalars(self, global_step: int) -> None:
+        with self.fence.around("scalars"):
+            if self._scalars is not None:
+                self._scalars.log_if_due(global_step)
+        if self.fence.failed("scalars"):
+            self._scalars = None
 
     def _device_steps(self) -> DeviceSteps[Any] | None:
         backend = self._events(self._trainer.strategy.root_device)
@@ -465,23 +449,11 @@ class Session:
         self._recorder.start()
 
     def _sampled(self, record: Record) -> None:
-        if isinstance(record, Sample) and record.source == "nvml":
-            self._latest[record.subject] = record
+        if isinstance(record, Sample) and record.source == "nvml" and (scalars := self._scalars) is not None:
+            scalars.take(record)
         if isinstance(record, Notice):
             self.notices.append(record)
         self._post(record)
-
-    def _wanted_folder(self) -> Path:
-        options = self._options
-        suffix = "" if self.stage == "fit" else f"-{self.stage}"
-        if options.dirpath is not None:
-            wanted = output_folder.expand(options.dirpath)
-            return wanted.with_name(wanted.name + suffix)
-        # Lightning has just told its own profiler the log folder; asking `trainer.log_dir` is a collective.
-        known = getattr(self._trainer.profiler, "dirpath", None)
-        if known is None:
-            known = self._trainer.log_dir if self._trainer.world_size == 1 else self._trainer.default_root_dir
-        return Path(known or self._trainer.default_root_dir) / f"gpuprof{suffix}"
 
     def _header(self, version: str) -> Header:
         return Header(

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, ints, journal
+from sample_journals import header as sample_header
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, Journal, read_journal
-from lightning_gpuprof.model.journal import JOURNAL_VERSION, PROFILED, DeviceBlock, Header, Slot
+from lightning_gpuprof.model.journal import PROFILED, DeviceBlock, Slot
 from lightning_gpuprof.model.metrics import Metrics
 
 FETCH, FORWARD, SAVE, EPOCH = 1, 2, 6, 7
@@ -86,18 +87,7 @@ def test_steps_that_could_not_be_measured_are_told_if_they_were_more_than_the_ot
     ],
 )
 def test_a_block_that_does_not_add_up_is_left_out(tmp_path: Path, damaged: DeviceBlock) -> None:
-    header = Header(
-        version=JOURNAL_VERSION,
-        gpuprof="0",
-        run_id="r",
-        stage="fit",
-        rank=0,
-        world_size=1,
-        host="h",
-        pid=1,
-        start_ns=0,
-        epoch_ns=0,
-    )
+    header = sample_header()
     slots = [Slot(id=0, action="loop", phase="loop"), Slot(id=1, action="step", phase="forward")]
     whole = [
         DeviceBlock(batch=[30], charged={1: [5]}, dropped_backlog=1),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sample_journals import header as sample_header
 
 from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
-from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, JOURNAL_VERSION, PROFILED, Header, WindowRecord
+from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, WindowRecord
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -33,18 +34,7 @@ def ratio(
     opened = int(start[steps[0]] + own[steps[0]])
     closed = int(start[steps[1]] + period[steps[1]]) + 1000
     journal = Journal(
-        header=Header(
-            version=JOURNAL_VERSION,
-            gpuprof="0",
-            run_id="r",
-            stage="fit",
-            rank=0,
-            world_size=1,
-            host="h",
-            pid=1,
-            start_ns=0,
-            epoch_ns=0,
-        ),
+        header=sample_header(),
         slots=[],
         steps=StepColumns(
             batch=n,

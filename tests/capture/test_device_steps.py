@@ -15,10 +15,8 @@ import torch
 from fake_device import FakeDevice, LaggingDevice
 from lightning.pytorch.demos.boring_classes import BoringModel
 
-import lightning_gpuprof
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
-from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.model.journal import DeviceBlock, Slot
 from lightning_gpuprof.model.journal import Record as JournalRecord
 
@@ -32,17 +30,8 @@ class ProfilerWithDevice(GpuProfiler):
         super().__init__(**options)
         self.device = device
 
-    def _begin(self, trainer: Any, module: Any, stage: Any, entry: Any) -> None:
-        self._session = Session(
-            trainer,
-            module,
-            stage,
-            self.options,
-            entry,
-            lightning_gpuprof.__version__,
-            on_end=lambda: self._end(trainer, "finished"),
-            events=lambda root_device: self.device,
-        )
+    def _hardware(self) -> dict[str, Any]:
+        return {"events": lambda root_device: self.device}
 
 
 class Sleeping(BoringModel):

@@ -12,9 +12,7 @@ import torch
 from lightning.pytorch.demos.boring_classes import BoringModel
 from noting_nvtx import NotingNvtx
 
-import lightning_gpuprof
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.capture.session import Session
 
 
 class ProfilerWithRanges(GpuProfiler):
@@ -24,17 +22,8 @@ class ProfilerWithRanges(GpuProfiler):
         super().__init__(windows=[], reports=[], **options)
         self.backend = backend
 
-    def _begin(self, trainer: Any, module: Any, stage: Any, entry: Any) -> None:
-        self._session = Session(
-            trainer,
-            module,
-            stage,
-            self.options,
-            entry,
-            lightning_gpuprof.__version__,
-            on_end=lambda: self._end(trainer, "finished"),
-            ranges=lambda: self.backend,
-        )
+    def _hardware(self) -> dict[str, Any]:
+        return {"ranges": lambda: self.backend}
 
 
 def fit(callback: GpuProfiler, folder: Path, model: pl.LightningModule | None = None, **options: Any) -> None:
