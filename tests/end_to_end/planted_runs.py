@@ -141,6 +141,11 @@ def loader(size: int = 40) -> DataLoader[torch.Tensor]:
     return DataLoader(Sleepy(size), batch_size=2)
 
 
+def single_rows(size: int = 40) -> DataLoader[torch.Tensor]:
+    """Batches of one row."""
+    return DataLoader(Sleepy(size), batch_size=1)
+
+
 class Failing(Planted):
     """Raises in a batch of choice."""
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sabotage
 import torch
-from sabotage import ERRORS, SCENARIOS, Model, Place, Saboteur, Scenario, equipped, harm_of, places_of, play, run_fit
+from sabotage import ERRORS, Place, Saboteur, harm_of, places_of, plain_outcome
+from sabotage_runs import SCENARIOS, Model, Scenario, equipped, play, run_fit, torch_profiler_works
 
 from lightning_gpuprof import TraceConfig
 
@@ -25,7 +25,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("fit", 90), ("own profiler", 20), ("validate", 20), ("windows", 10), ("written beside", 8)]
+    ("name", "most"), [("fit", 90), ("own profiler", 16), ("validate", 20), ("windows", 10), ("written beside", 8)]
 )
 def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, most: int) -> None:
     places = places_of(name)
@@ -33,7 +33,7 @@ def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str,
     stride = max(1, len(places) // most)
     for number, (place, count) in enumerate(places[stride // 2 :: stride]):
         assert harm_of(name, place, count, ERRORS[number % len(ERRORS)]) == []
-    assert sabotage.torch_profiler_works()
+    assert torch_profiler_works()
 
 
 PARTS = 4
@@ -46,7 +46,7 @@ PARTS = 4
 def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, part: int) -> None:
     found = [text for place, count in places_of(name)[part::PARTS] for text in harm_of(name, place, count)]
     assert found == []
-    assert sabotage.torch_profiler_works()
+    assert torch_profiler_works()
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def hot_place(what: str) -> Place:
 def test_what_fails_again_and_again_is_told_once_and_not_tried_for_ever(what: str, tmp_path: Path) -> None:
     saboteur = Saboteur(hot_place(what), RuntimeError("sabotage"), again=True)
     outcome, told = play(SCENARIOS["fit"], tmp_path, with_us=True, trace=saboteur)
-    assert outcome.differences(sabotage.plain_outcome("fit")) == []
+    assert outcome.differences(plain_outcome("fit")) == []
     assert saboteur.strikes
     assert len([text for text in told if "sabotage" in text]) == 1
     if what in ("an edge", "a step's beginning", "what a boundary does"):

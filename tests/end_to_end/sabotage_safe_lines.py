@@ -1,0 +1,144 @@
+"""Which lines of ours cannot fail in practice, and where a fault need not be told."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from types import CodeType
+
+CANNOT_RAISE = frozenset(
+    {
+        "NOP",
+        "RESUME",
+        "CACHE",
+        "COPY_FREE_VARS",
+        "MAKE_CELL",
+        "LOAD_CONST",
+        "RETURN_VALUE",
+        "POP_TOP",
+        "LOAD_FAST",
+        "STORE_FAST",
+        "LOAD_DEREF",
+        "STORE_DEREF",
+        "LOAD_CLOSURE",
+        "COPY",
+        "SWAP",
+        "JUMP_FORWARD",
+        "JUMP_BACKWARD",
+        "POP_EXCEPT",
+        "PUSH_EXC_INFO",
+        "RERAISE",
+        "LOAD_GLOBAL",
+        "POP_JUMP_FORWARD_IF_NONE",
+        "POP_JUMP_FORWARD_IF_NOT_NONE",
+        "IS_OP",
+        "RETURN_GENERATOR",
+        "CHECK_EXC_MATCH",
+        "RETURN_CONST",
+    }
+)
+"""Instructions that move what is there: no allocation that could fail, no code of anybody's."""
+
+
+@functools.cache
+def lines_that_can_raise(code: CodeType) -> frozenset[int]:
+    """Lines of a function in which something may raise."""
+    found, line = set(), 0
+    for instruction in dis.get_instructions(code):
+        line = instruction.starts_line or line
+        if instruction.opname not in CANNOT_RAISE:
+            found.add(line)
+    return frozenset(found)
+
+
+_SAFE_PREFIXES = (
+    "with contextlib.suppress(Exception)",
+    "with self._tap.place(",
+    "with tap.place(",
+    "with place(",
+    "with annotate(",
+    "self._fenced(",
+    "before = tap.enter_region(",
+    "tap.enter_region(",
+    "self._context.__exit__(",
+    "self._push(",
+    "self._pop(",
+    "self._on_end(",
+    "self._edge(",
+)
+"""Calls of what raises nothing: each line of those is sabotaged itself."""
+
+_SAFE = frozenset(
+    {
+        # The call that we stand in the place of, which may raise as it may without us.
+        "run(data_fetcher)",
+        "return run()",
+        "advance(data_fetcher)",
+        "log(*args, **kwargs)",
+        "reset()",
+        "setup_data()",
+        "broadcast()",
+        "step(*args, **kwargs)",
+        "on_run_start()",
+        "return on_run_end()",
+        "return function(*args, **kwargs)",
+        "return original(profiler)",
+        "theirs = self._inner.profile(self._action)",
+        "self._open.append(theirs)",
+        "result = theirs.__enter__()",
+        "return self._open.pop().__exit__(*exc)  # type: ignore[arg-type]",
+        "self.inner.describe()",
+        "self.inner.start(action_name)",
+        "self.inner.stop(action_name)",
+        "self._context.__enter__()",
+        "return self._context.__enter__()",
+        "result = self._context.__enter__()",
+        "result = self._context.__exit__(*exc)  # type: ignore[arg-type]",
+        "return self._context.__exit__(*exc)  # type: ignore[arg-type]",
+        # A lock of the interpreter's own; at the statement's end it would stay locked.
+        "with self._changed:",
+        # What notes or lets go of a file.
+        "self._opened.append(file.close)",
+        "os.close(self._descriptor)",
+        "self._file.close()",
+        # An attribute that is always there.
+        "before = self._region",
+        "if self._forward:",
+        "sanity = trainer.sanity_checking",
+        "if sanity:",
+        "if self._running:",
+        "self._running = True",
+        "self._running = False",
+    }
+)
+
+_SAFE_FUNCTIONS = frozenset({"annotate.__init__"})
+"""Run where the user writes them, and are to raise on a wrong argument."""
+
+
+def can_fail(text: str, function: str) -> bool:
+    """Whether something may raise in a line of a function, in practice, that is not the user's."""
+    return not (text in _SAFE or text.startswith(_SAFE_PREFIXES) or function in _SAFE_FUNCTIONS)
+
+
+_NEED_NOT_WARN = ("capture/conditions.py", "capture/cpus.py", "capture/recorder.py", "capture/run_delay.py")
+"""What fails there is a value that the report then lacks, or a notice in it."""
+
+_NEED_NOT_WARN_IN = (
+    "_AnnotatedRange",
+    "_FetchRange",
+    "TorchTracer.stop",
+    "BackgroundStop.begin",
+    "RequestSignal.__call__",
+    "WindowRecording._ask",
+    "WindowRecording.__init__.<locals>.<lambda>",
+    "WindowController.request",
+    "prepare_trace",
+)
+"""A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
+what runs in a signal's handler or in the user's call of torch.profiler."""
+
+
+def need_not_warn(file: str, function: str) -> bool:
+    """Whether a fault in a function may pass without a warning."""
+    return file.startswith(_NEED_NOT_WARN) or any(name in function for name in _NEED_NOT_WARN_IN)
