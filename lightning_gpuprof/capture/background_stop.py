@@ -1,16 +1,13 @@
 """Ends torch's profiler and writes its trace on a thread of its own, while training goes on.
 
 torch's own binding holds the interpreter lock for as long as it takes to collect a trace, and again to write it:
-seconds for some 100,000 events. The same C++ functions of ``libtorch_cpu``, called through :mod:`ctypes`, do not. Two
-things make it possible (read in and tried with torch 2.13):
+seconds for some 100,000 events. The same C++ functions of ``libtorch_cpu``, called through :mod:`ctypes`, do not. The
+training thread leaves the profiler, which takes microseconds and is all that it does; the writer joins it and ends it.
+torch has both for threads of C++ programs (``profiler_kineto.h``).
 
-- A session with ``_ExperimentalConfig(profile_all_threads=True)`` belongs to the process and not to the thread that
-  began it, so that another thread may end it.
-- ``disableProfiler`` first takes the session out of the process and its callbacks off, in microseconds; what takes long
-  comes after that and touches nothing of the threads that go on.
-
-A wrong guess of a function's signature would end the process, so that this is only used with versions of torch with
-which it was tried, and where all else is as expected; torch's own binding is used everywhere else.
+A function with another signature would end the process, and so would an exception of C++: of memory that is full, or of
+a check inside torch. So this is only used with the builds of torch that it was tried with, and where memory is not
+limited by ``ulimit``; torch's own binding is used everywhere else.
 """
 
 from __future__ import annotations
@@ -18,9 +15,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,22 +28,25 @@ from torch.autograd import profiler as torch_profiler
 
 from lightning_gpuprof.capture.trace_file import write_trace
 
-TRIED = ("2.13.",)
-"""Versions of torch that the tests of this module ran with."""
+TRIED = re.compile(r"2\.13\.0(\+(cpu|cu\d+))?")
+"""Releases of torch that this was tried with; of builds with CUDA, see ``docs/gpu-checks.md``."""
+TRIED_MACHINES = ("x86_64",)
 
 THREAD_NAME = "gpuprof-trace-writer"
 
-_LOOK_EVERY_S = 0.0002
-
 _NAMESPACE = "_ZN5torch8autograd8profiler"
+_LEAVE = f"{_NAMESPACE}28disableProfilerInChildThreadEv"
+"""``void disableProfilerInChildThread()``"""
+_JOIN = f"{_NAMESPACE}27enableProfilerInChildThreadEv"
+"""``void enableProfilerInChildThread()``"""
+_IS_ON = f"{_NAMESPACE}29isProfilerEnabledInMainThreadEv"
+"""``bool isProfilerEnabledInMainThread()``"""
 _DISABLE = f"{_NAMESPACE}15disableProfilerEv"
 """``std::unique_ptr<ProfilerResult> disableProfiler()``"""
 _SAVE = f"{_NAMESPACE}14ProfilerResult4saveERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 """``void ProfilerResult::save(const std::string&)``"""
 _DESTROY = f"{_NAMESPACE}14ProfilerResultD1Ev"
 """``ProfilerResult::~ProfilerResult()``"""
-_STATE = "_ZN5torch8profiler4impl17ProfilerStateBase3getEb"
-"""``ProfilerStateBase* ProfilerStateBase::get(bool global)``"""
 _FREE = "_ZdlPv"
 """``operator delete(void*)``"""
 
@@ -56,8 +56,8 @@ _writer: threading.Thread | None = None
 
 
 def wait_until_written() -> None:
-    """Return once no trace is being written: a process has room for one."""
-    if _writer is not None:
+    """Return once no trace is being written: a process has room for one profiler."""
+    if _writer is not None and _writer is not threading.current_thread():
         _writer.join()
 
 
@@ -74,16 +74,18 @@ class _String(ctypes.Structure):
 
 
 class BackgroundStop:
-    """Ends the profiler of the process and writes what it holds; made by :meth:`of_this_torch`.
+    """Ends the profiler of this thread and writes what it holds; made by :meth:`of_this_torch`.
 
     Args:
         library: ``libtorch_cpu``.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        self._leave: Callable[[], None] = _function(library, _LEAVE, None)
+        self._join: Callable[[], None] = _function(library, _JOIN, None)
+        self._is_on: Callable[[], bool] = _function(library, _IS_ON, ctypes.c_bool)
         self._disable: Callable[[], _Returned] = _function(library, _DISABLE, _Returned)
         self._save: Callable[..., None] = _function(library, _SAVE, None, ctypes.c_void_p, ctypes.POINTER(_String))
-        self._state: Callable[[bool], int | None] = _function(library, _STATE, ctypes.c_void_p, ctypes.c_bool)
         self._destroy: Callable[..., None] = _function(library, _DESTROY, None, ctypes.c_void_p)
         self._free: Callable[..., None] = _function(library, _FREE, None, ctypes.c_void_p)
 
@@ -94,8 +96,8 @@ class BackgroundStop:
         Args:
             version: Of torch.
         """
-        known = version.startswith(TRIED) and sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")
-        if not known or not hasattr(torch_profiler, "_run_on_profiler_stop"):
+        known = TRIED.fullmatch(version) and sys.platform == "linux" and platform.machine() in TRIED_MACHINES
+        if not known or _memory_is_limited() or not hasattr(torch_profiler, "_run_on_profiler_stop"):
             return None
         try:
             library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -103,12 +105,8 @@ class BackgroundStop:
         except (OSError, AttributeError):
             return None
 
-    def is_recording(self) -> bool:
-        """Whether a profiler of the whole process is on, which torch's own binding does not tell."""
-        return bool(self._state(True))
-
     def begin(self, path: Path) -> Future[Path] | None:
-        """End the profiler on a thread, and wait until it no longer records, which takes about a millisecond.
+        """End the profiler of this thread on another.
 
         Args:
             path: The file to write.
@@ -118,37 +116,62 @@ class BackgroundStop:
         """
         global _writer
         written: Future[Path] = Future()
+        left: Future[bool] = Future()
         # Not a daemon: the interpreter waits for it at its end, and C++ may not be unloaded under it.
-        thread = threading.Thread(target=write_trace, args=(path, lambda: self._write(path), written), name=THREAD_NAME)
+        thread = threading.Thread(
+            target=write_trace, args=(path, lambda: self._write(path, left), written), name=THREAD_NAME
+        )
         try:
             thread.start()
+            _writer = thread
+            self._leave_profiler()
         except RuntimeError:  # no more threads
             return None
-        _writer = thread
-        while self.is_recording() and not written.done():
-            time.sleep(_LOOK_EVERY_S)
-        if self.is_recording():
-            return None
-        torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
+        finally:  # also after Ctrl-C in between
+            if over := not is_recording():
+                torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
+            left.set_result(over)
         return written
 
-    def _write(self, path: Path) -> None:
-        if not self.is_recording():
-            raise OSError("another profiler took over in the middle of the window")
+    def _write(self, path: Path, left: Future[bool]) -> None:
+        if not left.result() or not self._is_on():
+            raise OSError("the profiler was not ended, or by somebody else")
+        self._join()
         result = self._collect()
+        if result is None:
+            raise OSError("torch's profiler gave no trace")
         try:
             self._save_to(result, path)
         finally:
             self._destroy(result)
             self._free(result)
 
+    def _leave_profiler(self) -> None:
+        if is_recording():  # else it would raise
+            self._leave()
+
     def _collect(self) -> int | None:
         result: int | None = self._disable().pointer
         return result
 
-    def _save_to(self, result: int | None, path: Path) -> None:
+    def _save_to(self, result: int, path: Path) -> None:
         text = os.fsencode(path)
         self._save(result, ctypes.byref(_String(text, len(text), (len(text), 0))))
+
+
+def is_recording() -> bool:
+    """Whether a profiler of this thread is on."""
+    enabled: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return enabled
+
+
+def _memory_is_limited() -> bool:
+    """Whether memory ends before that of the machine does: C++ would say so by an exception."""
+    import resource  # not on Windows
+
+    return any(
+        resource.getrlimit(limit)[0] != resource.RLIM_INFINITY for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    )
 
 
 def _function(library: ctypes.CDLL, symbol: str, result: Any, *arguments: Any) -> Any:

@@ -3,7 +3,7 @@
 A process has room for one Kineto session. A second one that starts inside ours raises in the user's code, or crashes
 the process when ours is stopped afterwards; and torch does not tell whether one is being prepared. All ways of starting
 one go through ``torch.autograd.profiler.profile._prepare_trace`` (read in torch 2.13), which is wrapped while windows
-are planned.
+are planned. On other threads than the training's it only waits until our trace is written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.autograd import profiler as torch_profiler
+
+from lightning_gpuprof.capture.background_stop import wait_until_written
 
 _METHOD = "_prepare_trace"
 
@@ -41,6 +43,8 @@ class ForeignProfilers:
 
         def prepare_trace(profiler: Any) -> Any:
             with contextlib.suppress(Exception):  # they get their profiler whatever becomes of ours
+                if not self._ours:
+                    wait_until_written()
                 if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:
                     self._on_foreign()
             return original(profiler)

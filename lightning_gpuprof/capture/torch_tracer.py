@@ -16,7 +16,7 @@ from torch.autograd import profiler as torch_profiler
 from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
-from lightning_gpuprof.capture.background_stop import BackgroundStop, wait_until_written
+from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import Context
 from lightning_gpuprof.capture.trace_file import write_trace
@@ -40,35 +40,26 @@ def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
         return "the trainer's PyTorchProfiler"
     if tool := active_tool(environ):
         return tool
-    if _is_recording() or getattr(torch_profiler, "_is_profiler_enabled", False):
+    if is_recording() or getattr(torch_profiler, "_is_profiler_enabled", False):
         return "a torch profiler that is already running"
     return ""
 
 
-def _is_recording() -> bool:
-    """Whether a profiler of this thread is on."""
-    enabled: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
-    return enabled
-
-
-def _trace_only(**more: Any) -> Any:
+def _trace_only() -> Any:
     """Ask torch not to turn the trace into Python objects, which nobody here reads.
 
     Stopping is 1.4 to 3.7 times faster so. Stacks need those objects; a torch that does not know the option gets none.
     """
     try:
-        return torch._C._profiler._ExperimentalConfig(trace_only=True, **more)
+        return torch._C._profiler._ExperimentalConfig(trace_only=True)
     except (AttributeError, TypeError):
         return None
 
 
-def _background_stop(config: TraceConfig, on_gpu: bool) -> BackgroundStop | None:
-    """Whether traces can be ended and written while training goes on.
-
-    Collecting stacks needs the interpreter, and memory is recorded for single threads only.
-    """
-    wanted = not on_gpu if config.background_stop is None else config.background_stop
-    return None if not wanted or config.with_stack or config.profile_memory else BackgroundStop.of_this_torch()
+def _background_stop(config: TraceConfig) -> BackgroundStop | None:
+    """Whether traces can be ended and written while training goes on; collecting stacks needs the interpreter."""
+    wanted = not torch.accelerator.is_available() if config.background_stop is None else config.background_stop
+    return BackgroundStop.of_this_torch() if wanted and not config.with_stack else None
 
 
 class _FetchRange:
@@ -142,7 +133,6 @@ class TorchTracer:
         self._wrap_actions = wrap_actions
         self._preparing = preparing
         self._profiler: Any = None
-        self._background: BackgroundStop | None = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
         self._starting = False
@@ -159,16 +149,16 @@ class TorchTracer:
         if other:
             raise RuntimeError(f"{other} is active; a process has room for one")
         config = self._config
-        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        self._background = _background_stop(config, on_gpu)
-        detailed = _trace_only(profile_all_threads=True) if self._background is not None else _trace_only()
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            activities.append(ProfilerActivity.CUDA)
         # The documented low-level profiler: `profile` itself starts on a schedule of its own.
         profiler = torch.profiler._KinetoProfile(  # type: ignore[attr-defined]
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
+            activities=activities,
             record_shapes=config.record_shapes,
             with_stack=config.with_stack,
             profile_memory=config.profile_memory,
-            experimental_config=None if config.with_stack else detailed,
+            experimental_config=None if config.with_stack else _trace_only(),
         )
         with self._preparing():
             profiler.prepare_trace()
@@ -204,20 +194,19 @@ class TorchTracer:
             self._unwrap = None
         if profiler is None:
             return None
-        recording = (self._background.is_recording if self._background is not None else _is_recording)()
-        if self._recording and not recording:
+        if self._recording and not is_recording():
             # Stopping a session that is no longer ours crashes the process.
             self._over()
             raise RuntimeError("another profiler took over in the middle of the window")
-        if not self._recording and not (self._starting and recording):
+        if not self._recording and not (self._starting and is_recording()):
             # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
             self._starting = True
             profiler.start_trace()
         path = self._new_path() if keep else None
         written: Future[Path] | None = None
-        if path is not None and self._background is not None:
+        if path is not None and (background := _background_stop(self._config)) is not None:
             _synchronize(profiler)
-            written = self._background.begin(path)
+            written = background.begin(path)
         if written is None:
             profiler.stop_trace()
         self._over()
@@ -227,7 +216,7 @@ class TorchTracer:
         return written
 
     def _end_at_exit(self) -> None:
-        """A profiler of the whole process that is on when the interpreter ends crashes it."""
+        """A profiler that is on when the interpreter ends crashes it."""
         with contextlib.suppress(Exception):
             self.stop(False)
 

@@ -192,18 +192,22 @@ class WindowRecording:
         A signal is still taken, until :meth:`unwatch`: one that comes a moment too late must not end the process, which
         may be writing its last checkpoint.
         """
-        controller, self._controller = self._controller, None
+        controller = self._controller
         self._wake = NEVER
         if controller is not None:
             self._ended = True
             with self._fence.around(PART):
                 controller.end(reason, self._clock.counters()[1])
             self._abandon_if_failed(controller)
-            wait_until_written()  # also one that nobody waits for any more, after Ctrl-C in the middle of a stop
+        self._controller = None  # not after Ctrl-C in between: a second call waits for the trace and records it
 
     def unwatch(self) -> None:
-        """Torch and the process's signals are left as they were found."""
-        for end in 2 * (self._foreign.unwatch, self._stop_hearing):  # what failed once is tried once more
+        """Torch and the process's signals are left as they were found, once nothing is being written."""
+        for end in 2 * (
+            wait_until_written,
+            self._foreign.unwatch,
+            self._stop_hearing,
+        ):  # what failed once is tried once more
             with self._fence.around("torch.profiler"):
                 end()
 

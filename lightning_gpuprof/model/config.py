@@ -40,8 +40,8 @@ class TraceConfig:
         with_stack: Record Python stacks. Costs two to three times the tracing time.
         profile_memory: Record tensor allocations. Perturbs times.
         background_stop: End and write traces on a thread beside the training, which else waits for it for seconds.
-            ``None``: where that was tried, which is torch 2.13 on Linux without a GPU in use. ``True``: also with a
-            GPU; other versions of torch wait in any case. Not possible with ``with_stack`` and ``profile_memory``.
+            ``None``: where that was tried, which is torch 2.13.0 on Linux on x86-64 without a GPU. ``True``: also with
+            a GPU; other versions of torch wait in any case. Not possible with ``with_stack``.
         max_windows: At most so many windows per run. Those named in ``windows`` come first; those that are asked for
             while the run goes on have a budget of their own, of the same size.
         max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
@@ -79,12 +79,9 @@ class TraceConfig:
             )
         for rank in self.ranks:
             _check_int("trace.ranks", rank, 0)
-        if self.background_stop and (self.with_stack or self.profile_memory):
+        if self.background_stop and self.with_stack:
             raise ArgumentError(
-                "trace.background_stop",
-                self.background_stop,
-                "not be set beside trace.with_stack or trace.profile_memory",
-                "Leave it out, or leave those out.",
+                "trace.background_stop", True, "not be set beside trace.with_stack", "Leave out one of them."
             )
 
 

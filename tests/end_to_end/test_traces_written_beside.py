@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 SCRIPT = """
-    import sys, time, warnings
+    import sys, threading, time, warnings
     warnings.simplefilter("ignore")
     sys.path.insert(0, {here!r})
     from test_traces_written_beside import *
@@ -93,20 +93,98 @@ def test_the_code_s_own_profiler_waits_for_the_trace_and_sees_its_steps(tmp_path
     assert traces(tmp_path) == 1
 
 
+def test_a_profiler_in_another_thread_waits_for_the_trace(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        seen = []
+
+        def profile():
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+                torch.ones(3).sum()
+            seen.append(len(own.events()))
+
+        class Elsewhere(Planted):
+            def training_step(self, batch, batch_idx):
+                if batch_idx == 9:
+                    self.thread = threading.Thread(target=profile)
+                    self.thread.start()
+                return super().training_step(batch, batch_idx)
+
+        model = Elsewhere()
+        profiler = quiet_profiler(windows=[(5, 6)])
+        trainer_for(folder, [profiler]).fit(model, loader(60))
+        model.thread.join()
+        print("EVENTS", min(seen), [w.problem for w in profiler.report.windows])
+        """,
+    )
+    _, events, problems = out.split()
+    assert int(events) > 1
+    assert problems == "['']"
+    assert traces(tmp_path) == 1
+
+
 def test_workers_are_forked_while_a_trace_is_written(tmp_path: Path) -> None:
+    """Collecting and writing some 60,000 events takes longer than the next epoch takes to begin."""
     out = run(
         tmp_path,
         """
         from torch.utils.data import DataLoader
-        profiler = quiet_profiler(windows=[(6, 7), (14, 15), (22, 23)])
+
+        writing = []
+
+        class Wide(Planted):
+            def training_step(self, batch, batch_idx):
+                loss = super().training_step(batch, batch_idx)
+                if self.current_epoch % 2 == 0 and batch_idx == 7:
+                    for _ in range(10_000):
+                        batch = batch + 1
+                return loss
+
+            def on_train_epoch_start(self):
+                writing.append(any(t.name == "gpuprof-trace-writer" for t in threading.enumerate()))
+
+        profiler = quiet_profiler(windows=[7, 23, 39], trace=TraceConfig(active=1))
         batches = DataLoader(Sleepy(16), batch_size=2, num_workers=2)
-        trainer_for(folder, [profiler], max_epochs=6).fit(Planted(), batches)
-        print("STEPS", profiler.report.steps.count, [w.problem for w in profiler.report.windows])
+        trainer_for(folder, [profiler], max_epochs=6).fit(Wide(), batches)
+        print("STEPS", profiler.report.steps.count, sum(writing), [w.problem for w in profiler.report.windows])
         """,
-        seconds=0.1,
+        seconds=0,
     )
-    assert out.split(maxsplit=2)[1:] == ["48", "['', '', '']\n"]
+    _, steps, writing, problems = out.split(maxsplit=3)
+    assert int(steps) == 48
+    assert int(writing) >= 1
+    assert problems == "['', '', '']\n"
     assert traces(tmp_path) == 3
+
+
+def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        import os, signal
+
+        def press():
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        class Impatient(pl.Callback):
+            def on_train_epoch_end(self, trainer, module):
+                threading.Thread(target=press).start()
+
+        profiler = quiet_profiler(windows=[(5, 6)])
+        try:
+            trainer_for(folder, [profiler, Impatient()], max_epochs=1).fit(Planted(), loader(20))
+        except BaseException as error:
+            print("RAISED", type(error).__name__)
+        print([w.problem for w in profiler.report.windows], [t.name for t in threading.enumerate()])
+        """,
+        seconds=1.5,
+    )
+    raised, ended = out.strip().splitlines()
+    assert raised in ("RAISED KeyboardInterrupt", "RAISED SystemExit")
+    assert ended == "[''] ['MainThread']"
+    assert traces(tmp_path) == 1
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "KeyboardInterrupt", "SystemExit"])
