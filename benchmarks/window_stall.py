@@ -258,7 +258,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(DEFAULT_VARIANTS))
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="size of the network: about 80 events a step each")
     parser.add_argument("--before", type=int, default=20, help="steps before the window")
-    parser.add_argument("--after", type=int, default=30, help="steps after it")
+    parser.add_argument("--after", type=int, default=60, help="steps after it")
     parser.add_argument("--with-end", action="store_true", help="also measure the end of the fit")
     parser.add_argument("--accelerator", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the variants and of the bootstrap")

@@ -34,6 +34,9 @@ TRIED_MACHINES = ("x86_64",)
 
 THREAD_NAME = "gpuprof-trace-writer"
 
+_LEFT_WITHIN_S = 5.0
+"""The training thread says at once that it left the profiler; whatever happens to it, nobody waits for ever."""
+
 _NAMESPACE = "_ZN5torch8autograd8profiler"
 _LEAVE = f"{_NAMESPACE}28disableProfilerInChildThreadEv"
 """``void disableProfilerInChildThread()``"""
@@ -128,13 +131,12 @@ class BackgroundStop:
         except RuntimeError:  # no more threads
             return None
         finally:  # also after Ctrl-C in between
-            if over := not is_recording():
-                torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
-            left.set_result(over)
+            left.set_result(not is_recording())
+        torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
         return written
 
     def _write(self, path: Path, left: Future[bool]) -> None:
-        if not left.result() or not self._is_on():
+        if not left.result(_LEFT_WITHIN_S) or not self._is_on():
             raise OSError("the profiler was not ended, or by somebody else")
         self._join()
         result = self._collect()

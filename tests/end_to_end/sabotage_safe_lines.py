@@ -129,6 +129,7 @@ _NEED_NOT_WARN_IN = (
     "_FetchRange",
     "TorchTracer.stop",
     "BackgroundStop.begin",
+    "BackgroundStop._leave_profiler",
     "RequestSignal.__call__",
     "WindowRecording._ask",
     "WindowRecording.__init__.<locals>.<lambda>",
