@@ -18,7 +18,8 @@ STEPS = WARMUP_STEPS + 20
 def pairs(plain: Sequence[float], added: float, added_mean: float) -> list[overhead.Pair]:
     return [
         overhead.Pair(
-            run=Run(median_us=each + added, mean_us=each + added_mean), plain=Run(median_us=each, mean_us=each)
+            run=Run(median_us=each + added, mean_us=each + added_mean, quiet_us=each + added / 2),
+            plain=Run(median_us=each, mean_us=each, quiet_us=each),
         )
         for each in plain
     ]
@@ -30,6 +31,7 @@ def test_a_variant_is_held_against_the_plain_run_of_its_own_round() -> None:
     assert (plain.added_us.low, plain.added_us.high) == (0, 0)
     assert empty.added_us == Interval(median=20, low=20, high=20)
     assert empty.added_mean_us == Interval(median=30, low=30, high=30)
+    assert empty.added_quiet_us == Interval(median=10, low=10, high=10)
     assert empty.ratio.median > 1
     assert empty.times_ours is None  # ours was not measured
 
