@@ -131,8 +131,9 @@ class BackgroundStop:
         except RuntimeError:  # no more threads
             return None
         finally:  # also after Ctrl-C in between
-            left.set_result(not is_recording())
-        torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
+            left.set_result(over := not is_recording())
+            if over:
+                torch_profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]
         return written
 
     def _write(self, path: Path, left: Future[bool]) -> None:

@@ -79,6 +79,8 @@ class TraceConfig:
             )
         for rank in self.ranks:
             _check_int("trace.ranks", rank, 0)
+        if self.background_stop is not None and not isinstance(self.background_stop, bool):
+            raise ArgumentError("trace.background_stop", self.background_stop, "be True, False or None")
         if self.background_stop and self.with_stack:
             raise ArgumentError(
                 "trace.background_stop", True, "not be set beside trace.with_stack", "Leave out one of them."

@@ -336,3 +336,9 @@ def test_a_library_without_the_functions_is_not_used(monkeypatch: pytest.MonkeyP
 def test_what_needs_the_interpreter_is_refused_beside_it() -> None:
     with pytest.raises(ArgumentError, match=r"trace\.background_stop must not be set beside trace\.with_stack"):
         TraceConfig(background_stop=True, with_stack=True)
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_what_is_neither_true_nor_false_is_refused(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"trace\.background_stop must be True, False or None"):
+        TraceConfig(background_stop=value)

@@ -164,6 +164,8 @@ def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(tmp_path: Path) 
         """
         import os, signal
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
         def press():
             time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGINT)
