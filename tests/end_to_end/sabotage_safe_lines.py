@@ -128,6 +128,7 @@ _NEED_NOT_WARN_IN = (
     "_AnnotatedRange",
     "_FetchRange",
     "TorchTracer.stop",
+    "write_trace",
     "BackgroundStop.begin",
     "BackgroundStop._leave_profiler",
     "RequestSignal.__call__",
