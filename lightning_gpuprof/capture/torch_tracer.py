@@ -1,4 +1,4 @@
-"""Records one window with torch.profiler into a plain JSON file; everything slow is left to another process."""
+"""Records one window with torch.profiler into a plain JSON file; what is slow is left to a thread and a process."""
 
 from __future__ import annotations
 

@@ -203,11 +203,8 @@ class WindowRecording:
 
     def unwatch(self) -> None:
         """Torch and the process's signals are left as they were found, once nothing is being written."""
-        for end in 2 * (
-            wait_until_written,
-            self._foreign.unwatch,
-            self._stop_hearing,
-        ):  # what failed once is tried once more
+        ends = (wait_until_written, self._foreign.unwatch, self._stop_hearing)
+        for end in 2 * ends:  # what failed once is tried once more
             with self._fence.around("torch.profiler"):
                 end()
 
