@@ -135,10 +135,12 @@ _NEED_NOT_WARN_IN = (
     "WindowRecording._ask",
     "WindowRecording.__init__.<locals>.<lambda>",
     "WindowController.request",
+    "WindowController._close.<locals>.<lambda>",
     "prepare_trace",
 )
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
-what runs in a signal's handler or in the user's call of torch.profiler."""
+what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
+and the end look for themselves."""
 
 
 def need_not_warn(file: str, function: str) -> bool:
