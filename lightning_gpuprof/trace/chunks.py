@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-BLOCK_BYTES = 8 << 20
-"""Bytes per read: large enough that cutting costs nothing, small enough that a piece's events stay below 50 MB."""
+BLOCK_BYTES = 1 << 20
+"""Bytes per read: large enough that cutting costs nothing, small enough that a piece's events stay below 10 MB."""
 
+_CLOSE = ord("]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIRST_EVENT = re.compile(rb'(?:"traceEvents"\s*:\s*|\A(?:\xef\xbb\xbf)?\s*)\[(\s*)(?=\{\s*("[^"]*"))')
 
@@ -40,18 +41,23 @@ class Pieces:
                 yield text.removeprefix(_BYTE_ORDER_MARK)
                 return
             text += block
-        head = text[: first.start(1)]
+        opens = first.start(1) - 1
         separators = _separators(bytes(first[1]), bytes(first[2]))
         del first  # a match holds the buffer, which could then not be resized
-        del text[: len(head)]
+        head, text = text[:opens], text[opens:]
         searched = 0
         while block := self._read():
             cut = _last_cut(text, separators, searched)
             if cut < 0:
                 searched = len(text)
             else:
-                yield bytearray(b"[") + text[:cut] + b"]"
-                del text[: cut + 1]
+                # in place: the comma closes this list, and what is behind it begins the next one
+                rest = bytearray(b"[")
+                rest += text[cut + 1 :]
+                text[cut] = _CLOSE
+                del text[cut + 1 :]
+                yield text
+                text = rest
                 searched = 0
             text += block
         yield (head + text).removeprefix(_BYTE_ORDER_MARK)

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
 from decimal import Decimal
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
+from msgspec import Raw
 
-from lightning_gpuprof.trace.events import Arguments, Event, ExactEvent, Loose
+from lightning_gpuprof.trace.events import (
+    INEXACT_FROM_US,
+    NOTHING,
+    AnyArguments,
+    AnyEvent,
+    DeviceArguments,
+    Known,
+    Loose,
+    OperatorArguments,
+)
+from lightning_gpuprof.trace.tables import (
+    ABSENT,
+    DeviceSpans,
+    FrameSpans,
+    Int32,
+    Int64,
+    LaunchSpans,
+    OperatorSpans,
+    S,
+    Spans,
+    joined,
+)
 
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
-
-ABSENT = -1
-"""Stands in columns of ids and bytes for "the event has none"."""
-
-Kind = Literal["kernel", "memcpy", "memset", "runtime", "cpu_op", "python_function", "annotation"]
+Kind = Literal[
+    "kernel", "memcpy", "memset", "device_wait", "runtime", "cpu_op", "annotation", "python_function", "overhead"
+]
 
 KIND_OF_CATEGORY: dict[str, Kind] = {
     "kernel": "kernel",
@@ -27,70 +44,38 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "memcpy": "memcpy",
     "gpu_memset": "memset",
     "memset": "memset",
+    "cuda_sync": "device_wait",
     "cuda_runtime": "runtime",
     "cuda_driver": "runtime",
     "runtime": "runtime",
     "driver": "runtime",
     "cpu_op": "cpu_op",
     "operator": "cpu_op",
-    "python_function": "python_function",
     "user_annotation": "annotation",
+    "python_function": "python_function",
+    "overhead": "overhead",
 }
 """Categories in lower case: traces until 2021 write ``Kernel``, ``Operator``, ``Runtime``, ``Memcpy``, ``Memset``."""
 
+TABLE_OF_KIND: dict[Kind, type[Spans]] = {
+    "kernel": DeviceSpans,
+    "memcpy": DeviceSpans,
+    "memset": DeviceSpans,
+    "device_wait": DeviceSpans,
+    "runtime": LaunchSpans,
+    "cpu_op": OperatorSpans,
+    "annotation": OperatorSpans,
+    "python_function": FrameSpans,
+    "overhead": Spans,
+}
 
-@dataclass(frozen=True, kw_only=True)
-class Spans:
-    """Events of one kind, in the order of the file; all columns have the same length."""
 
-    start_ns: Int64
-    end_ns: Int64
-    """Never before the start."""
-    name: Int32
-    """Index into :attr:`Trace.names`."""
-    thread: Int32
-    """Index into :attr:`Trace.threads`; on devices the stream's row in the viewer."""
-    correlation: Int64
-    """Links a launch with its device work, :data:`ABSENT` if there is none; likewise the columns below."""
-    external_id: Int64
-    stream: Int64
-    device: Int32
-    """Index into :attr:`Trace.devices`."""
-    size_bytes: Int64
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def duration_ns(self) -> Int64:
-        """Ends minus starts."""
-        return self.end_ns - self.start_ns
-
-    def where(self, chosen: npt.NDArray[np.bool_]) -> Spans:
-        """The rows for which ``chosen`` is true."""
-        return Spans(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
-
-    @staticmethod
-    def joined(parts: Sequence[Spans]) -> Spans:
-        """All rows of all parts, in order."""
-        if not parts:
-            ints, labels = np.zeros(0, np.int64), np.zeros(0, np.int32)
-            return Spans(
-                start_ns=ints,
-                end_ns=ints,
-                name=labels,
-                thread=labels,
-                correlation=ints,
-                external_id=ints,
-                stream=ints,
-                device=labels,
-                size_bytes=ints,
-            )
-        return Spans(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Spans)})
+class InexactTimesError(Exception):
+    """Times came through float64 that has not enough digits for them; the piece was not taken."""
 
 
 class Labels(dict[object, int]):
-    """Numbers each distinct text once, in order of appearance; ``labels[value]`` runs at C speed through ``map``.
+    """Numbers each distinct value once, in order of appearance; ``labels[value]`` runs at C speed.
 
     A name may be an int in the file; it gets the number of its text.
     """
@@ -109,92 +94,218 @@ class Labels(dict[object, int]):
         return number
 
 
-class _Kinds(dict[Loose, Kind | None]):
-    """The kind of each category as it is spelled in this file."""
+class Numbers(dict[Any, int]):
+    """Numbers each distinct key once, in order of appearance."""
 
-    def __missing__(self, category: Loose) -> Kind | None:
-        kind = self[category] = KIND_OF_CATEGORY.get(str(category).lower())
-        return kind
+    def __missing__(self, key: object) -> int:
+        number = self[key] = len(self)
+        return number
 
 
-_NO_ARGUMENTS = Arguments()
-_DEVICE_KINDS: frozenset[Kind] = frozenset({"kernel", "memcpy", "memset"})
-_LINKED_KINDS: frozenset[Kind] = _DEVICE_KINDS | {"runtime"}
+_NO_ARGUMENTS = AnyArguments()
 
 
 class ColumnBuilder:
-    """Takes events, piece by piece, and gives columns at the end; the events themselves are not kept."""
+    """Takes events, piece by piece, and gives columns at the end; the events themselves are not kept.
 
-    def __init__(self) -> None:
+    Args:
+        frames: Whether calls of Python functions get a table.
+    """
+
+    def __init__(self, *, frames: bool = True) -> None:
         self.names = Labels()
         self.threads = Labels()
         self.devices = Labels()
+        self.geometries = Numbers()
+        self.inputs = Numbers()
+        self.stacks = Labels()
+        self.collectives = Numbers()
         self.events = 0
         """Events taken, of all kinds."""
-        self._kinds = _Kinds()
-        self._parts: dict[Kind, list[Spans]] = {}
+        self.categories: dict[str, int] = {}
+        """Spans of each category as it is spelled."""
+        self._threads_of_process: dict[Loose, _ThreadsOfProcess] = {}
+        self._frames = frames
+        self._parts: dict[Kind, list[Spans]] = {kind: [] for kind in get_args(Kind)}
 
-    def add(self, events: Sequence[Event] | Sequence[ExactEvent]) -> None:
+    def add(self, events: Sequence[AnyEvent]) -> None:
         """Take a piece. Events without a start are counted, but have no place in a table.
 
         Raises:
+            InexactTimesError: A time is a float64 that cannot hold it to the nanosecond; nothing was taken.
             OverflowError: A time lies outside of 64-bit nanoseconds.
         """
+        of_category = _by_category(events)
+        parts = []
+        for category, chosen in of_category.items():
+            kind = KIND_OF_CATEGORY.get(category.lower())
+            if kind is not None and (self._frames or kind != "python_function"):
+                starts_us = [event.ts for event in chosen]
+                if None in starts_us or isinstance(starts_us[0], Decimal):  # which may be "not a number"
+                    chosen = [event for event in chosen if event.ts is not None and event.ts == event.ts]
+                    starts_us = [event.ts for event in chosen]
+                if chosen:
+                    parts.append((kind, self._table(kind, chosen, starts_us)))
+        for kind, part in parts:
+            self._parts[kind].append(part)
+        for category, chosen in of_category.items():
+            self.categories[category] = self.categories.get(category, 0) + len(chosen)
         self.events += len(events)
-        kinds = self._kinds
-        sorted_out: dict[Kind, list[Event | ExactEvent]] = {}
-        for event in events:
-            kind = kinds[event.cat]
-            # a time that is not equal to itself is NaN
-            if kind is not None and event.ph == "X" and event.ts is not None and event.ts == event.ts:
-                sorted_out.setdefault(kind, []).append(event)
-        for kind, chosen in sorted_out.items():
-            self._parts.setdefault(kind, []).append(self._spans(kind, chosen))
 
-    def table(self, kind: Kind) -> Spans:
-        """All events of a kind so far."""
-        return Spans.joined(self._parts.get(kind, []))
+    def table(self, kind: Kind, type_: type[S]) -> S:
+        """All events of a kind; they are given once and not kept."""
+        return joined(type_, self._parts.pop(kind))
 
-    def _spans(self, kind: Kind, events: Sequence[Event | ExactEvent]) -> Spans:
-        arguments = [event.args or _NO_ARGUMENTS for event in events]
-        count = len(events)
-        absent = np.broadcast_to(np.int64(ABSENT), count)  # one number, not a column of them
-        linked, on_device = kind in _LINKED_KINDS, kind in _DEVICE_KINDS
-        start_ns = _to_ns(_column("ts", events))
-        return Spans(
-            start_ns=start_ns,
-            end_ns=start_ns + np.maximum(_to_ns(_column("dur", events)), 0),
-            name=_numbered(self.names, _column("name", events), count),
-            thread=_numbered(self.threads, zip(_column("pid", events), _column("tid", events), strict=True), count),
-            correlation=_to_ids(_column("correlation", arguments)) if linked else absent,
-            external_id=_external_ids(arguments),
-            stream=_to_ids(_column("stream", arguments)) if on_device else absent,
-            device=_numbered(self.devices, map(_device, events, arguments), count)
-            if on_device
-            else absent.astype(np.int32),
-            size_bytes=_to_ids(_column("size_bytes", arguments)) if on_device else absent,
+    def _table(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> Spans:
+        arguments: list[Any] = [event.args or _NO_ARGUMENTS for event in events]
+        start_ns = _to_ns(starts_us)
+        columns: dict[str, Any] = {
+            "start_ns": start_ns,
+            "end_ns": start_ns + np.maximum(_to_ns([event.dur for event in events], exact=False), 0),
+            "name": _labelled(self.names, [event.name for event in events]),
+            "thread": self._thread(events),
+        }
+        type_ = TABLE_OF_KIND[kind]
+        if issubclass(type_, LaunchSpans):
+            columns["correlation"] = _to_ids([a.correlation for a in arguments])
+            columns["external_id"] = _external_ids(arguments)
+        if issubclass(type_, DeviceSpans):
+            columns["stream"] = _to_ids([a.stream for a in arguments])
+            columns["device"] = _labelled(self.devices, map(_device, events, arguments))
+            columns["size_bytes"] = _to_ids([a.size_bytes for a in arguments])
+            columns["geometry"] = _numbered(self.geometries, map(_geometry, arguments))
+            columns["collective"] = self._collective(arguments)
+        if type_ is OperatorSpans:
+            columns["external_id"] = _external_ids(arguments)
+            columns["sequence"] = _to_ids([a.sequence for a in arguments])
+            columns["forward_thread"] = _to_ids([a.forward_thread for a in arguments])
+            columns["inputs"] = self._inputs(arguments)
+            columns["stack"] = self._stack(arguments)
+            columns["collective"] = self._collective(arguments)
+        if type_ is FrameSpans:
+            columns["python_id"] = _to_ids([a.python_id for a in arguments])
+            columns["parent_id"] = _to_ids([a.parent_id for a in arguments])
+        return type_(**columns)
+
+    def _thread(self, events: Sequence[Any]) -> Int32:
+        processes = {event.pid for event in events}
+        if len(processes) != 1:
+            return np.array([self._of_process(event.pid)[event.tid] for event in events], np.int32)
+        threads = self._of_process(processes.pop())
+        return np.array([threads[event.tid] for event in events], np.int32)
+
+    def _of_process(self, process: Loose) -> _ThreadsOfProcess:
+        found = self._threads_of_process.get(process)
+        if found is None:
+            found = self._threads_of_process[process] = _ThreadsOfProcess(process, self.threads)
+        return found
+
+    def _inputs(self, arguments: Sequence[OperatorArguments]) -> Int32:
+        shapes = [a.shapes for a in arguments]
+        if _all_nothing(shapes):
+            shapes = [a.shapes_2021 for a in arguments]
+            if _all_nothing(shapes):
+                return np.full(len(arguments), ABSENT, np.int32)
+        texts = zip(shapes, [a.types for a in arguments], [a.values for a in arguments], strict=True)
+        numbers = self.inputs
+        return np.array(
+            [
+                ABSENT if shape is NOTHING else numbers[bytes(shape), bytes(type_), bytes(value)]
+                for shape, type_, value in texts
+            ],
+            np.int32,
+        )
+
+    def _stack(self, arguments: Sequence[OperatorArguments]) -> Int32:
+        stacks = [a.stack for a in arguments]
+        if stacks.count(None) == len(stacks):
+            return np.full(len(stacks), ABSENT, np.int32)
+        numbers = self.stacks
+        return np.array([numbers[stack] if stack else ABSENT for stack in stacks], np.int32)
+
+    def _collective(self, arguments: Sequence[DeviceArguments | OperatorArguments]) -> Int32:
+        names = [a.collective for a in arguments]
+        if names.count(None) == len(names):
+            return np.full(len(names), ABSENT, np.int32)
+        numbers = self.collectives
+        return np.array(
+            [numbers[_collective(a)] if name else ABSENT for name, a in zip(names, arguments, strict=True)], np.int32
         )
 
 
-def _column(field: str, items: Iterable[object]) -> list[Loose]:
-    get: Callable[[object], Loose] = attrgetter(field)
-    return list(map(get, items))
+class _ThreadsOfProcess(dict[Loose, int]):
+    """The numbers of a process's threads."""
+
+    def __init__(self, process: Loose, threads: Labels) -> None:
+        super().__init__()
+        self._process = process
+        self._threads = threads
+
+    def __missing__(self, thread: Loose) -> int:
+        number = self[thread] = self._threads[f"{_text(self._process)}/{_text(thread)}"]
+        return number
 
 
-def _numbered(labels: Labels, values: Iterable[object], count: int) -> Int32:
-    return np.fromiter(map(labels.__getitem__, values), np.int32, count)
+def _text(value: Loose) -> str:
+    return "" if value is None else str(value)
 
 
-def _device(event: Event | ExactEvent, arguments: Arguments) -> Loose:
+def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
+    """The spans among events."""
+    if events and isinstance(events[0], Known):
+        of_type: defaultdict[type[AnyEvent], list[AnyEvent]] = defaultdict(list)
+        for event in events:
+            of_type[type(event)].append(event)
+        spans = {str(kind.cat): [event for event in found if event.ph == "X"] for kind, found in of_type.items()}
+        return {category: found for category, found in spans.items() if found}
+    of_category: dict[str, list[Any]] = {}
+    for event in events:
+        if event.ph == "X":
+            of_category.setdefault(str(event.cat), []).append(event)
+    return of_category
+
+
+def _all_nothing(texts: list[Raw]) -> bool:
+    return (len(texts) == 0 or texts[0] is NOTHING) and all(text is NOTHING for text in texts)
+
+
+def _labelled(labels: Labels, values: Iterable[Loose]) -> Int32:
+    return np.array([labels[value] for value in values], np.int32)
+
+
+def _numbered(numbers: Numbers, keys: Iterable[object]) -> Int32:
+    return np.array([numbers[key] for key in keys], np.int32)
+
+
+def _geometry(a: DeviceArguments) -> tuple[Any, ...]:
+    # bytes: a Raw keeps the whole piece alive
+    return (
+        bytes(a.grid),
+        bytes(a.block),
+        a.registers,
+        a.shared_memory,
+        a.blocks_per_sm,
+        a.warps_per_sm,
+        a.occupancy,
+    )
+
+
+_collective: Callable[[object], tuple[Any, ...]] = attrgetter(
+    "collective", "dtype", "elements_in", "elements_out", "group", "group_size"
+)
+
+
+def _device(event: Any, arguments: DeviceArguments) -> Loose:
     if arguments.device is not None:
         return arguments.device
-    return event.pid if arguments.device_id is None else arguments.device_id
+    device: Loose = event.pid if arguments.device_id is None else arguments.device_id
+    return device
 
 
-def _external_ids(arguments: Sequence[Arguments]) -> Int64:
-    ids = _to_ids(_column("external_id", arguments))
-    if (ids == ABSENT).all():
-        return _to_ids(_column("external_id_2020", arguments))
+def _external_ids(arguments: Sequence[Any]) -> Int64:
+    ids = _to_ids([a.external_id for a in arguments])
+    if len(ids) and ids[0] == ABSENT and (ids == ABSENT).all():
+        return _to_ids([a.external_id_2020 for a in arguments])
     return ids
 
 
@@ -214,15 +325,25 @@ def _to_id(value: Loose) -> int:
     return number if -(2**63) <= number < 2**63 else ABSENT
 
 
-def _to_ns(values_us: Sequence[Loose | Decimal]) -> Int64:
-    """Microseconds to whole nanoseconds; exact for integers, for decimals and for floats below 2**43."""
+def _to_ns(values_us: Sequence[Loose | Decimal], *, exact: bool = True) -> Int64:
+    """Microseconds to whole nanoseconds; exact for integers, for decimals and for floats below 2**43.
+
+    Raises:
+        InexactTimesError: A float lies above, and ``exact``.
+    """
     array = np.array(values_us)
     if array.dtype.kind == "i":
+        if len(array) and max(-int(array.min()), int(array.max())) > np.iinfo(np.int64).max // 1000:
+            raise OverflowError
         return array.astype(np.int64) * 1000
     if array.dtype.kind == "f" and np.isfinite(array).all():
+        if exact and np.abs(array).max() >= INEXACT_FROM_US:
+            raise InexactTimesError
         whole = np.floor(array)  # apart, as the product could round a second time
         ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
         return ns
+    if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
+        raise InexactTimesError
     return np.array([_one_to_ns(value) for value in values_us], np.int64)
 
 

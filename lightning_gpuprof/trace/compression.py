@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -39,14 +40,52 @@ def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> It
     Raises:
         OSError: The file cannot be opened.
     """
-    with path.open("rb") as file:
-        compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        file.seek(0)
-        if not compressed:
-            yield file
-            return
-        with (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream:
-            yield cast(BinaryIO, stream)
+    with path.open("rb") as file, open_json_of(file, gzip_file=gzip_file) as stream:
+        yield stream
+
+
+@contextmanager
+def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None) -> Iterator[BinaryIO]:
+    """The same for a file that is open already, can be sought, and stays open.
+
+    Compressed text is unpacked one block ahead on a thread of its own.
+    """
+    compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    file.seek(0)
+    if not compressed:
+        yield file
+        return
+    with (
+        (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream,
+        ThreadPoolExecutor(1, "gpuprof-gunzip") as thread,
+    ):
+        yield cast(BinaryIO, _ReadAhead(stream, thread))
+
+
+class _ReadAhead:
+    """Reads the next block while the last one is worked on; the first tells how large the blocks are.
+
+    Unpacking does not hold the interpreter's lock, neither in isal nor in zlib.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, thread: ThreadPoolExecutor) -> None:
+        self._stream = stream
+        self._thread = thread
+        self._next: tuple[int, Future[bytes]] | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        block = b""
+        if self._next is not None:
+            ahead, future = self._next
+            self._next = None
+            block = future.result()
+            if len(block) < ahead:  # the end
+                return block
+        if size < 0 or len(block) < size:
+            block += self._stream.read(size if size < 0 else size - len(block))
+        if 0 < size == len(block):
+            self._next = size, self._thread.submit(self._stream.read, size)
+        return block
 
 
 def compress(source: Path, target: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
+from msgspec import Raw, field
 
 Loose = int | float | str | None
 """Kineto writes ids as numbers; other writers and older versions write strings."""
@@ -14,27 +14,92 @@ Loose = int | float | str | None
 INEXACT_FROM_US = 2.0**43
 """From here on a float64 in microseconds is more than half a nanosecond off the number in the text."""
 
+ABSENT = -1
+"""An id or a size that is not there."""
 
-class Arguments(msgspec.Struct, gc=False):
-    """The ``args`` of an event."""
+NOTHING = Raw(b"")
+"""The text of an argument that is not there."""
 
-    correlation: Loose = None
-    external_id: Loose = msgspec.field(default=None, name="External id")
-    external_id_2020: Loose = msgspec.field(default=None, name="external id")
-    stream: Loose = None
+
+class LaunchArguments(msgspec.Struct, gc=False):
+    """``args`` of runtime and driver calls."""
+
+    external_id: Loose = field(default=ABSENT, name="External id")
+    external_id_2020: Loose = field(default=ABSENT, name="external id")
+    correlation: Loose = ABSENT
+
+
+class DeviceArguments(LaunchArguments, gc=False):
+    """``args`` of device work. What is kept as text is parsed once for each distinct text."""
+
     device: Loose = None
-    device_id: Loose = msgspec.field(default=None, name="Device Id")
-    size_bytes: Loose = msgspec.field(default=None, name="bytes")
+    device_id: Loose = field(default=None, name="Device Id")
+    stream: Loose = ABSENT
+    size_bytes: Loose = field(default=ABSENT, name="bytes")
+    registers: Loose = field(default=None, name="registers per thread")
+    shared_memory: Loose = field(default=None, name="shared memory")
+    blocks_per_sm: Loose = field(default=None, name="blocks per SM")
+    warps_per_sm: Loose = field(default=None, name="warps per SM")
+    grid: Raw = NOTHING
+    block: Raw = NOTHING
+    occupancy: Loose = field(default=None, name="est. achieved occupancy %")
+    collective: Loose = field(default=None, name="Collective name")
+    elements_in: Loose = field(default=None, name="In msg nelems")
+    elements_out: Loose = field(default=None, name="Out msg nelems")
+    group_size: Loose = field(default=None, name="Group size")
+    dtype: Loose = None
+    group: Loose = field(default=None, name="Process Group Name")
+
+
+class OperatorArguments(msgspec.Struct, gc=False):
+    """``args`` of operators and named ranges."""
+
+    external_id: Loose = field(default=ABSENT, name="External id")
+    external_id_2020: Loose = field(default=ABSENT, name="external id")
+    sequence: Loose = field(default=ABSENT, name="Sequence number")
+    forward_thread: Loose = field(default=ABSENT, name="Fwd thread id")
+    values: Raw = field(default=NOTHING, name="Concrete Inputs")
+    types: Raw = field(default=NOTHING, name="Input type")
+    shapes: Raw = field(default=NOTHING, name="Input Dims")
+    shapes_2021: Raw = field(default=NOTHING, name="Input dims")
+    stack: Loose = field(default=None, name="Call stack")
+    collective: Loose = field(default=None, name="Collective name")
+    elements_in: Loose = field(default=None, name="In msg nelems")
+    elements_out: Loose = field(default=None, name="Out msg nelems")
+    group_size: Loose = field(default=None, name="Group size")
+    dtype: Loose = None
+    group: Loose = field(default=None, name="Process Group Name")
+
+
+class FrameArguments(msgspec.Struct, gc=False):
+    """``args`` of calls of Python functions."""
+
+    python_id: Loose = field(default=ABSENT, name="Python id")
+    parent_id: Loose = field(default=ABSENT, name="Python parent id")
+
+
+class AnyArguments(DeviceArguments, gc=False):
+    """``args`` of an event of any category."""
+
+    sequence: Loose = field(default=ABSENT, name="Sequence number")
+    forward_thread: Loose = field(default=ABSENT, name="Fwd thread id")
+    values: Raw = field(default=NOTHING, name="Concrete Inputs")
+    types: Raw = field(default=NOTHING, name="Input type")
+    shapes: Raw = field(default=NOTHING, name="Input Dims")
+    shapes_2021: Raw = field(default=NOTHING, name="Input dims")
+    stack: Loose = field(default=None, name="Call stack")
+    python_id: Loose = field(default=ABSENT, name="Python id")
+    parent_id: Loose = field(default=ABSENT, name="Python parent id")
 
 
 class _Common(msgspec.Struct, gc=False):
     ph: str = ""
     cat: Loose = None
     name: Loose = None
-    dur: Loose = None
     pid: Loose = None
     tid: Loose = None
-    args: Arguments | None = None
+    dur: Loose = None
+    args: AnyArguments | None = None
 
 
 class Event(_Common, gc=False):
@@ -49,54 +114,190 @@ class ExactEvent(_Common, gc=False):
     ts: Decimal | None = None
 
 
+# What follows is the same once more for the categories that Kineto writes since 2021. Their first key but one is the
+# category, and each is read into a class of its own: what it has no field for is skipped, which is what makes it fast.
+
+
+class Known(msgspec.Struct, gc=False, tag_field="cat"):
+    """An event of a category that is known by its spelling."""
+
+    cat: ClassVar[str] = ""
+    ph: str = ""
+
+
+class KnownSpan(Known, gc=False):
+    """One that has a place in a table; ``ts`` in microseconds as in :class:`Event`."""
+
+    name: Loose = None
+    pid: Loose = None
+    tid: Loose = None
+    ts: int | float | None = None
+    dur: Loose = None
+
+
+class _Kernel(KnownSpan, gc=False, tag="kernel"):
+    cat = "kernel"
+    args: DeviceArguments | None = None
+
+
+class _Memcpy(KnownSpan, gc=False, tag="gpu_memcpy"):
+    cat = "gpu_memcpy"
+    args: DeviceArguments | None = None
+
+
+class _Memset(KnownSpan, gc=False, tag="gpu_memset"):
+    cat = "gpu_memset"
+    args: DeviceArguments | None = None
+
+
+class _DeviceWait(KnownSpan, gc=False, tag="cuda_sync"):
+    cat = "cuda_sync"
+    args: DeviceArguments | None = None
+
+
+class _Runtime(KnownSpan, gc=False, tag="cuda_runtime"):
+    cat = "cuda_runtime"
+    args: LaunchArguments | None = None
+
+
+class _Driver(KnownSpan, gc=False, tag="cuda_driver"):
+    cat = "cuda_driver"
+    args: LaunchArguments | None = None
+
+
+class _Operator(KnownSpan, gc=False, tag="cpu_op"):
+    cat = "cpu_op"
+    args: OperatorArguments | None = None
+
+
+class _Annotation(KnownSpan, gc=False, tag="user_annotation"):
+    cat = "user_annotation"
+    args: OperatorArguments | None = None
+
+
+class _Frame(KnownSpan, gc=False, tag="python_function"):
+    cat = "python_function"
+    args: FrameArguments | None = None
+
+
+class _Overhead(KnownSpan, gc=False, tag="overhead"):
+    cat = "overhead"
+    args: None | LaunchArguments = None
+
+
+class _Flow(Known, gc=False, tag="ac2g"):
+    cat = "ac2g"
+
+
+class _ForwardBackward(Known, gc=False, tag="fwdbwd"):
+    cat = "fwdbwd"
+
+
+class _Instant(Known, gc=False, tag="cpu_instant_event"):
+    cat = "cpu_instant_event"
+
+
+class _DeviceAnnotation(Known, gc=False, tag="gpu_user_annotation"):
+    cat = "gpu_user_annotation"
+
+
+class _SkippedFrame(Known, gc=False, tag="python_function"):
+    cat = "python_function"
+
+
+_Others = (
+    _Kernel
+    | _Memcpy
+    | _Memset
+    | _DeviceWait
+    | _Runtime
+    | _Driver
+    | _Operator
+    | _Annotation
+    | _Overhead
+    | _Flow
+    | _ForwardBackward
+    | _Instant
+    | _DeviceAnnotation
+)
+
+AnyEvent = Event | ExactEvent | Known
 E = TypeVar("E")
 
 
 class Document(msgspec.Struct, Generic[E], gc=False):
-    """The JSON document around the events."""
+    """The JSON document around the events; what other writers leave out or spell differently stays as it is."""
 
-    events: list[E] = msgspec.field(name="traceEvents")
-    base_time: Loose = msgspec.field(default=None, name="baseTimeNanoseconds")
+    events: list[E] = field(name="traceEvents")
+    base_time: Any = field(default=None, name="baseTimeNanoseconds")
+    schema_version: Any = field(default=None, name="schemaVersion")
+    device_properties: Any = field(default=None, name="deviceProperties")
+    distributed: Any = field(default=None, name="distributedInfo")
+    cuda_runtime_version: Any = None
+    cuda_driver_version: Any = None
+    cupti_version: Any = None
+    roctracer_version: Any = None
+    hip_runtime_version: Any = None
+    record_shapes: Any = None
+    with_stack: Any = None
+    profile_memory: Any = None
+    display_time_unit: Any = field(default=None, name="displayTimeUnit")
 
 
-AnyDocument = Document[Event] | Document[ExactEvent]
+AnyDocument = Document[Any]
 
+_FAST = msgspec.json.Decoder(list[_Others | _Frame])
+_FAST_WITHOUT_FRAMES = msgspec.json.Decoder(list[_Others | _SkippedFrame])
 _LIST = msgspec.json.Decoder(list[Event])
 _DOCUMENT = msgspec.json.Decoder(Document[Event])
 _EXACT_LIST = msgspec.json.Decoder(list[ExactEvent])
 _EXACT_DOCUMENT = msgspec.json.Decoder(Document[ExactEvent])
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_RAW_DOCUMENT = msgspec.json.Decoder(Document[msgspec.Raw])
+_RAW_LIST = msgspec.json.Decoder(list[Raw])
+_RAW_DOCUMENT = msgspec.json.Decoder(Document[Raw])
 _EXACT_EVENT = msgspec.json.Decoder(ExactEvent)
 
+_GIVE_UP_AFTER = 2
+"""Pieces that the fast way did not take before it is no longer tried; the first or last of a file may be one."""
 
-def decode(text: bytes | bytearray, *, exact: bool = False) -> AnyDocument:
-    """Decode a list of events or a document that holds one.
+
+class EventDecoder:
+    """Decodes the pieces of one file, and remembers which of the ways took the last one.
 
     Args:
-        text: JSON. A bare list is a valid document: the oldest traces are such.
-        exact: Read times from the text at once. Otherwise this is done only if a time would lose precision.
-
-    Returns:
-        The document, with every time exact to the nanosecond.
-
-    Raises:
-        msgspec.DecodeError: The text is not JSON or an event has another shape.
-        UnicodeDecodeError: A name is not UTF-8.
+        frames: Whether calls of Python functions are wanted; without them they are counted only.
     """
-    bare = _is_list(text)
-    if not exact:
-        try:
-            document = Document(events=_LIST.decode(text)) if bare else _DOCUMENT.decode(text)
-        except msgspec.ValidationError:
-            pass  # a time may be a string: the exact reading takes those, too
-        else:
-            if not _loses_precision(document.events):
-                return document
-    return Document(events=_EXACT_LIST.decode(text)) if bare else _EXACT_DOCUMENT.decode(text)
+
+    def __init__(self, *, frames: bool = True) -> None:
+        self._fast = _FAST if frames else _FAST_WITHOUT_FRAMES
+        self._slow_pieces = 0
+        self.exact = False
+        """Read times from the text at once: set where float64 has not enough digits for them."""
+
+    def decode(self, text: bytes | bytearray) -> AnyDocument:
+        """Decode a list of events or a document that holds one.
+
+        Args:
+            text: JSON. A bare list is a valid document: the oldest traces are such.
+
+        Raises:
+            msgspec.DecodeError: The text is not JSON or an event has another shape.
+            UnicodeDecodeError: A name is not UTF-8.
+        """
+        bare = _is_list(text)
+        if not self.exact:
+            if bare and self._slow_pieces < _GIVE_UP_AFTER:
+                try:
+                    return Document(events=self._fast.decode(text))
+                except msgspec.ValidationError:
+                    self._slow_pieces += 1  # a category that is not known, an event without one
+            try:
+                return Document(events=_LIST.decode(text)) if bare else _DOCUMENT.decode(text)
+            except msgspec.ValidationError:
+                pass  # a time may be a string: the exact reading takes those, too
+        return Document(events=_EXACT_LIST.decode(text)) if bare else _EXACT_DOCUMENT.decode(text)
 
 
-def decode_one_by_one(text: bytes) -> tuple[Document[ExactEvent], int]:
+def decode_one_by_one(text: bytes) -> tuple[AnyDocument, int]:
     """Decode each event alone, so that one of an unknown shape costs only itself.
 
     Returns:
@@ -105,19 +306,15 @@ def decode_one_by_one(text: bytes) -> tuple[Document[ExactEvent], int]:
     Raises:
         msgspec.DecodeError: The text is not JSON or holds no list of events.
     """
-    raw = Document(events=_RAW_LIST.decode(text)) if _is_list(text) else _RAW_DOCUMENT.decode(text)
+    document: AnyDocument = Document(events=_RAW_LIST.decode(text)) if _is_list(text) else _RAW_DOCUMENT.decode(text)
     events: list[ExactEvent] = []
-    for one in raw.events:
+    for one in document.events:
         try:
             events.append(_EXACT_EVENT.decode(one))
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-    return Document(events=events, base_time=raw.base_time), len(raw.events) - len(events)
+    return msgspec.structs.replace(document, events=events), len(document.events) - len(events)
 
 
 def _is_list(text: bytes | bytearray) -> bool:
     return text[:64].lstrip()[:1] == b"["
-
-
-def _loses_precision(events: Sequence[Event]) -> bool:
-    return any(type(event.ts) is float and event.ts >= INEXACT_FROM_US for event in events)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
-from lightning_gpuprof.trace.columns import ABSENT, Int32, Int64, Spans
 from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns, union
 from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Int32, Int64, LaunchSpans, OperatorSpans, Spans, joined
 
 TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""
@@ -36,7 +36,7 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
     """
     work = trace.device_work
     matched = int(_launched_in(trace.runtime, work).sum())
-    host_ranges = Spans.joined([trace.annotation, trace.cpu_op])
+    host_ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
     operators = trace.cpu_op.where(~_named(trace, trace.cpu_op, lambda name: name.startswith(_STEP)))
     return WindowFacts(
         start_step=start_step,
@@ -56,7 +56,7 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
     )
 
 
-def _launched_in(runtime: Spans, work: Spans) -> npt.NDArray[np.bool_]:
+def _launched_in(runtime: LaunchSpans, work: DeviceSpans) -> npt.NDArray[np.bool_]:
     launches = runtime.correlation[runtime.correlation > ABSENT]
     return np.isin(work.correlation, launches)
 
@@ -81,7 +81,7 @@ def _dataloader_us(trace: Trace, ranges: Spans) -> float:
     return _us(sum(covered_ns(fetches.start_ns[one], fetches.end_ns[one]) for one in _groups(fetches.thread)))
 
 
-def _devices(trace: Trace, work: Spans) -> tuple[DeviceActivity, ...]:
+def _devices(trace: Trace, work: DeviceSpans) -> tuple[DeviceActivity, ...]:
     activities: list[DeviceActivity] = []
     is_kernel = np.arange(len(work)) < len(trace.kernel)
     for one in _groups(work.device):

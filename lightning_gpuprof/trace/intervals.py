@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.trace.columns import Int32, Int64
+from lightning_gpuprof.trace.tables import Int32, Int64
 
 
 def union(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:

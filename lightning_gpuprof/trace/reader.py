@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces
-from lightning_gpuprof.trace.columns import ColumnBuilder, Spans
-from lightning_gpuprof.trace.compression import GZIP_ERRORS, open_json
-from lightning_gpuprof.trace.events import AnyDocument, ExactEvent, Loose, decode, decode_one_by_one
+from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
+from lightning_gpuprof.trace.compression import GZIP_ERRORS, open_json, open_json_of
+from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
+from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.repair import repaired
+from lightning_gpuprof.trace.tables import (
+    Collective,
+    DeviceSpans,
+    FrameSpans,
+    Geometry,
+    Inputs,
+    LaunchSpans,
+    OperatorSpans,
+    Spans,
+    joined,
+)
 
 How = Literal["stream", "whole", "repaired", "one by one"]
 """How a trace was read: in pieces; at once; at once after a repair of its text; so, and each event alone."""
+
+WHOLE_BYTES = 2 << 30
+"""A trace that cannot be cut into pieces is read at once, if it is not larger than this: about ten times this in memory
+is the most that a broken file can cost."""
 
 _BEGIN_BYTES = 64
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -26,46 +46,99 @@ _WHAT_TO_GIVE = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by to
 
 
 @dataclass(frozen=True, kw_only=True)
+class About:
+    """What a trace says of itself; None and empty where it does not."""
+
+    base_time_ns: int | None = None
+    """Unix time of the trace clock's zero; without it the clock mostly is Unix time."""
+    values: Mapping[str, object]
+    """Versions and settings under Kineto's names, e.g. ``schemaVersion``, ``record_shapes``; those that are there."""
+    device_properties: tuple[Mapping[str, object], ...] = ()
+    """One per GPU of the machine, under Kineto's names."""
+    distributed: Mapping[str, object]
+    """``rank``, ``world_size``, ``backend`` …"""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process in its job."""
+        rank = self.distributed.get("rank")
+        return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
-    """All spans of a trace in columns. Times are nanoseconds on the trace's clock.
+    """All spans of a trace in columns. Times are nanoseconds on the trace's clock."""
 
-    Device work is in ``kernel``, ``memcpy`` and ``memset``; launches and other driver calls in ``runtime``; operators
-    in ``cpu_op``; ranges that the user or torch named in ``annotation``.
-    """
-
-    kernel: Spans
-    memcpy: Spans
-    memset: Spans
-    runtime: Spans
-    cpu_op: Spans
-    python_function: Spans
-    annotation: Spans
+    kernel: DeviceSpans
+    memcpy: DeviceSpans
+    memset: DeviceSpans
+    device_wait: DeviceSpans
+    """What streams and the host waited for on the device, where CUPTI recorded it (``cuda_sync``): no work."""
+    runtime: LaunchSpans
+    """Launches and all other calls of the CUDA or HIP runtime and driver."""
+    cpu_op: OperatorSpans
+    annotation: OperatorSpans
+    """Ranges that the user or torch named."""
+    python_function: FrameSpans
+    overhead: Spans
+    """What the profiler itself did, such as flushing its buffers."""
     names: tuple[str, ...]
     """The texts that :attr:`Spans.name` counts; likewise below."""
     threads: tuple[str, ...]
-    """``(process, thread)`` as text."""
+    """``process/thread``."""
     devices: tuple[str, ...]
+    stacks: tuple[str, ...]
+    """Frames from the innermost to the outermost, separated by ``;``."""
+    geometry_texts: tuple[tuple[Any, ...], ...]
+    input_texts: tuple[tuple[bytes, bytes, bytes], ...]
+    collective_texts: tuple[tuple[Any, ...], ...]
+    about: About
+    categories: Mapping[str, int]
+    """Spans of each category as it is spelled in the file."""
     events: int
     """Entries of the file, of all kinds, readable or not."""
     bytes_json: int
     """Size of the JSON, decompressed."""
-    base_time_ns: int | None
-    """Unix time of the trace clock's zero; None if the file does not say, then its clock mostly is Unix time."""
     how: How
     unreadable: int = 0
     """Entries that are no events."""
+    with_frames: bool = True
+    """Whether :attr:`python_function` was read; if not, it is empty whatever the file holds."""
+
+    @cached_property
+    def device_work(self) -> DeviceSpans:
+        """Kernels, then copies, then memsets."""
+        return joined(DeviceSpans, [self.kernel, self.memcpy, self.memset])
+
+    @cached_property
+    def geometries(self) -> tuple[Geometry, ...]:
+        """What :attr:`DeviceSpans.geometry` counts; likewise below."""
+        return geometries_of(self.geometry_texts)
+
+    @cached_property
+    def inputs(self) -> tuple[Inputs, ...]:
+        """The arguments of operators."""
+        return inputs_of(self.input_texts)
+
+    @cached_property
+    def collectives(self) -> tuple[Collective, ...]:
+        """What torch wrote beside communication."""
+        return collectives_of(self.collective_texts)
 
     @property
-    def device_work(self) -> Spans:
-        """Kernels, then copies, then memsets."""
-        return Spans.joined([self.kernel, self.memcpy, self.memset])
+    def base_time_ns(self) -> int | None:
+        """Unix time of the trace clock's zero; None if the file does not say."""
+        return self.about.base_time_ns
 
     @staticmethod
-    def read(path: str | os.PathLike[str], *, block_bytes: int = BLOCK_BYTES) -> Trace:
+    def read(
+        source: str | os.PathLike[str] | BinaryIO, *, frames: bool = True, block_bytes: int = BLOCK_BYTES
+    ) -> Trace:
         """Read a trace, plain or gzip.
 
         Args:
-            path: The file; its name does not matter.
+            source: The file, or an open binary file at its begin; its name does not matter.
+            frames: Also read the calls of Python functions, if they were recorded; analyses of source lines need them.
             block_bytes: Bytes of JSON that are in memory at a time.
 
         Returns:
@@ -74,44 +147,72 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        file = Path(path)
-        try:
-            return _read(file, block_bytes)
-        except FileNotFoundError:
-            raise TraceError(f"{file}: there is no such file. {_WHAT_TO_GIVE}") from None
-        except IsADirectoryError:
-            found = sorted(f.name for f in file.iterdir() if ".json" in f.suffixes and "trace" in f.name)
-            hint = f"Give one of its traces: {', '.join(found[:5])}." if found else _WHAT_TO_GIVE
-            raise TraceError(f"{file}: this is a folder. {hint}") from None
-        except EOFError:
-            raise TraceError(
-                f"{file}: the gzip file is cut off, its writer was stopped or is not done yet. {_AGAIN}"
-            ) from None
-        except GZIP_ERRORS as error:
-            raise TraceError(f"{file}: the gzip file is broken ({error}). {_AGAIN}") from None
-        except OSError as error:
-            raise TraceError(f"{file}: cannot be read ({error.strerror or error}).") from None
-        except OverflowError:
-            raise TraceError(f"{file}: a time in the trace does not fit 64-bit nanoseconds. {_AGAIN}") from None
+        return read(_File(source), frames=frames, block_bytes=block_bytes)
 
 
-def _read(file: Path, block_bytes: int) -> Trace:
-    with open_json(file) as stream:
+class _File:
+    """Something that can be read from its begin more than once."""
+
+    def __init__(self, source: str | os.PathLike[str] | BinaryIO) -> None:
+        self._stream: BinaryIO | None = None
+        if isinstance(source, (str, os.PathLike)):
+            self.path = Path(source)
+            self.name = str(self.path)
+        else:
+            self._stream = source if source.seekable() else io.BytesIO(source.read())
+            self.name = str(getattr(source, "name", "the trace"))
+            self.path = Path(self.name)
+
+    def open(self) -> AbstractContextManager[BinaryIO]:
+        if self._stream is None:
+            return open_json(self.path)
+        self._stream.seek(0)
+        return open_json_of(self._stream)
+
+
+def read(file: _File, *, frames: bool, block_bytes: int) -> Trace:
+    """Read a trace in the fastest way that takes it; see :meth:`Trace.read`."""
+    try:
+        return _read(file, frames, block_bytes)
+    except FileNotFoundError:
+        raise TraceError(f"{file.name}: there is no such file. {_WHAT_TO_GIVE}") from None
+    except IsADirectoryError:
+        found = sorted(f.name for f in file.path.iterdir() if ".json" in f.suffixes and "trace" in f.name)
+        hint = f"Give one of its traces: {', '.join(found[:5])}." if found else _WHAT_TO_GIVE
+        raise TraceError(f"{file.name}: this is a folder. {hint}") from None
+    except EOFError:
+        raise TraceError(
+            f"{file.name}: the gzip file is cut off, its writer was stopped or is not done yet. {_AGAIN}"
+        ) from None
+    except GZIP_ERRORS as error:
+        raise TraceError(f"{file.name}: the gzip file is broken ({error}). {_AGAIN}") from None
+    except OSError as error:
+        raise TraceError(f"{file.name}: cannot be read ({error.strerror or error}).") from None
+    except OverflowError:
+        raise TraceError(f"{file.name}: a time in the trace does not fit 64-bit nanoseconds. {_AGAIN}") from None
+
+
+def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
+    with file.open() as stream:
         _refuse_other_formats(file, stream.read(_BEGIN_BYTES))
     try:
-        return _read_stream(file, block_bytes)
+        return _read_stream(file, frames, block_bytes)
     except _NOT_JSON:
         pass  # cut in the wrong place, or wrong in itself: the ways below tell
-    with open_json(file) as stream:
-        text = stream.read()
+    with file.open() as stream:
+        text = stream.read(WHOLE_BYTES + 1)
+    if len(text) > WHOLE_BYTES:
+        raise TraceError(
+            f"{file.name}: cannot be read in pieces, and at once only up to {WHOLE_BYTES >> 30} GiB. {_AGAIN}"
+        )
+    size = len(text)
     try:
-        return _built([decode(text)], len(text), "whole")
+        return _built(EventDecoder(frames=frames), text, size, "whole", frames)
     except _NOT_JSON:
         pass
-    size = len(text)
     text = repaired(text)
     try:
-        return _built([decode(text)], size, "repaired")
+        return _built(EventDecoder(frames=frames), text, size, "repaired", frames)
     except _NOT_JSON:
         pass
     try:
@@ -119,64 +220,109 @@ def _read(file: Path, block_bytes: int) -> Trace:
     except _NOT_JSON as error:
         raise _explained(file, text, error) from None
     if unreadable and not document.events:
-        raise TraceError(f"{file}: holds a list of other things than trace events. {_WHAT_TO_GIVE}")
-    return _built([document], size, "one by one", unreadable)
+        raise TraceError(f"{file.name}: holds a list of other things than trace events. {_WHAT_TO_GIVE}")
+    builder = ColumnBuilder(frames=frames)
+    builder.add(document.events)
+    return _trace(builder, document, size, "one by one", frames, unreadable)
 
 
-def _read_stream(file: Path, block_bytes: int) -> Trace:
-    builder = ColumnBuilder()
-    base_time: Loose = None
-    exact = False
-    with open_json(file) as stream:
+def _read_stream(file: _File, frames: bool, block_bytes: int) -> Trace:
+    builder = ColumnBuilder(frames=frames)
+    decoder = EventDecoder(frames=frames)
+    document: AnyDocument = Document(events=[])
+    with file.open() as stream:
         pieces = Pieces(stream, block_bytes=block_bytes)
         for piece in pieces:
-            document = decode(piece, exact=exact)
-            # a file whose times need every digit needs them to its end
-            exact = exact or any(isinstance(event, ExactEvent) for event in document.events[:1])
-            builder.add(document.events)
-            base_time = document.base_time
-    return _trace(builder, base_time, pieces.bytes_read, "stream")
+            document = _add(builder, decoder, piece)
+    return _trace(builder, document, pieces.bytes_read, "stream", frames)
 
 
-def _built(documents: list[AnyDocument], bytes_json: int, how: How, unreadable: int = 0) -> Trace:
-    builder = ColumnBuilder()
-    for document in documents:
+def _built(decoder: EventDecoder, text: bytes, size: int, how: How, frames: bool) -> Trace:
+    builder = ColumnBuilder(frames=frames)
+    return _trace(builder, _add(builder, decoder, text), size, how, frames)
+
+
+def _add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) -> AnyDocument:
+    document = decoder.decode(text)
+    try:
         builder.add(document.events)
-    return _trace(builder, documents[-1].base_time, bytes_json, how, unreadable)
+    except InexactTimesError:
+        decoder.exact = True  # a file whose times need every digit needs them to its end
+        document = decoder.decode(text)
+        builder.add(document.events)
+    document.events.clear()  # or two pieces' events would be in memory
+    return document
 
 
-def _trace(builder: ColumnBuilder, base_time: Loose, bytes_json: int, how: How, unreadable: int = 0) -> Trace:
-    return Trace(
-        kernel=builder.table("kernel"),
-        memcpy=builder.table("memcpy"),
-        memset=builder.table("memset"),
-        runtime=builder.table("runtime"),
-        cpu_op=builder.table("cpu_op"),
-        python_function=builder.table("python_function"),
-        annotation=builder.table("annotation"),
-        names=tuple(builder.names.texts),
-        threads=tuple(builder.threads.texts),
-        devices=tuple(builder.devices.texts),
-        events=builder.events + unreadable,
-        bytes_json=bytes_json,
+_VALUES = {
+    "schemaVersion": "schema_version",
+    "cuda_runtime_version": "cuda_runtime_version",
+    "cuda_driver_version": "cuda_driver_version",
+    "cupti_version": "cupti_version",
+    "roctracer_version": "roctracer_version",
+    "hip_runtime_version": "hip_runtime_version",
+    "record_shapes": "record_shapes",
+    "with_stack": "with_stack",
+    "profile_memory": "profile_memory",
+    "displayTimeUnit": "display_time_unit",
+    "baseTimeNanoseconds": "base_time",
+}
+
+
+def _about(document: AnyDocument) -> About:
+    base_time = document.base_time
+    values = {name: getattr(document, field) for name, field in _VALUES.items()}
+    properties = document.device_properties if isinstance(document.device_properties, list) else []
+    return About(
         base_time_ns=int(base_time) if isinstance(base_time, int) else None,
-        how=how,
-        unreadable=unreadable,
+        values={name: value for name, value in values.items() if value is not None},
+        device_properties=tuple(one for one in properties if isinstance(one, dict)),
+        distributed=document.distributed if isinstance(document.distributed, dict) else {},
     )
 
 
-def _refuse_other_formats(file: Path, begin: bytes) -> None:
+def _trace(
+    builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: How, frames: bool, unreadable: int = 0
+) -> Trace:
+    return Trace(
+        kernel=builder.table("kernel", DeviceSpans),
+        memcpy=builder.table("memcpy", DeviceSpans),
+        memset=builder.table("memset", DeviceSpans),
+        device_wait=builder.table("device_wait", DeviceSpans),
+        runtime=builder.table("runtime", LaunchSpans),
+        cpu_op=builder.table("cpu_op", OperatorSpans),
+        annotation=builder.table("annotation", OperatorSpans),
+        python_function=builder.table("python_function", FrameSpans),
+        overhead=builder.table("overhead", Spans),
+        names=tuple(builder.names.texts),
+        threads=tuple(builder.threads.texts),
+        devices=tuple(builder.devices.texts),
+        stacks=tuple(builder.stacks.texts),
+        geometry_texts=tuple(builder.geometries),
+        input_texts=tuple(builder.inputs),
+        collective_texts=tuple(builder.collectives),
+        about=_about(document),
+        categories=dict(builder.categories),
+        events=builder.events + unreadable,
+        bytes_json=bytes_json,
+        how=how,
+        unreadable=unreadable,
+        with_frames=frames,
+    )
+
+
+def _refuse_other_formats(file: _File, begin: bytes) -> None:
     """Tell by the first bytes, so that a large file of another kind is not read to its end."""
     text = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text and len(begin) < _BEGIN_BYTES:
-        raise TraceError(f"{file}: the file is empty, its writer was stopped before it wrote. {_AGAIN}")
+        raise TraceError(f"{file.name}: the file is empty, its writer was stopped before it wrote. {_AGAIN}")
     if text and text[:1] not in (b"{", b"["):
-        raise TraceError(f"{file}: is not JSON, it begins with {text[:12]!r}. {_WHAT_TO_GIVE}")
+        raise TraceError(f"{file.name}: is not JSON, it begins with {text[:12]!r}. {_WHAT_TO_GIVE}")
 
 
-def _explained(file: Path, text: bytes, error: Exception) -> TraceError:
+def _explained(file: _File, text: bytes, error: Exception) -> TraceError:
     if "truncated" in str(error):
-        return TraceError(f"{file}: the JSON is cut off after {len(text)} bytes, its writer was stopped. {_AGAIN}")
+        return TraceError(f"{file.name}: the JSON is cut off after {len(text)} bytes, its writer was stopped. {_AGAIN}")
     if isinstance(error, msgspec.ValidationError):
-        return TraceError(f"{file}: is JSON without a list 'traceEvents', not a Kineto trace. {_WHAT_TO_GIVE}")
-    return TraceError(f"{file}: cannot be read as JSON ({error}). {_AGAIN}")
+        return TraceError(f"{file.name}: is JSON without a list 'traceEvents', not a Kineto trace. {_WHAT_TO_GIVE}")
+    return TraceError(f"{file.name}: cannot be read as JSON ({error}). {_AGAIN}")

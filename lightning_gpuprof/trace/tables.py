@@ -1,0 +1,151 @@
+"""The tables of a trace: one class per kind of span, each field one numpy column, all columns of a table equally long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuprof.trace import events
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Rows = npt.NDArray[np.intp]
+Chosen = npt.NDArray[np.bool_]
+
+ABSENT = events.ABSENT
+"""Stands in columns of ids, bytes and labels for "the event has none"."""
+
+S = TypeVar("S", bound="Spans")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """Events with a start and an end, in no order that means something."""
+
+    start_ns: Int64
+    end_ns: Int64
+    """Never before the start."""
+    name: Int32
+    """Index into :attr:`Trace.names`."""
+    thread: Int32
+    """Index into :attr:`Trace.threads`; on devices the stream's row in the viewer."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def duration_ns(self) -> Int64:
+        """Ends minus starts."""
+        return self.end_ns - self.start_ns
+
+    def where(self: S, chosen: Chosen | Rows) -> S:
+        """The rows for which ``chosen`` is true, or that it counts."""
+        return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
+
+    @property
+    def spans(self) -> Spans:
+        """These rows with nothing but what every kind of span has."""
+        return Spans(start_ns=self.start_ns, end_ns=self.end_ns, name=self.name, thread=self.thread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSpans(Spans):
+    """Calls of the CUDA or HIP runtime and driver."""
+
+    correlation: Int64
+    """Links a call with its device work; :data:`ABSENT` if there is none, likewise below."""
+    external_id: Int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpans(LaunchSpans):
+    """Work on a device: kernels, copies, memsets, and what its streams waited for."""
+
+    stream: Int64
+    device: Int32
+    """Index into :attr:`Trace.devices`."""
+    size_bytes: Int64
+    geometry: Int32
+    """Index into :attr:`Trace.geometries`."""
+    collective: Int32
+    """Index into :attr:`Trace.collectives`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSpans(Spans):
+    """Operators of torch, and ranges that the user or torch named."""
+
+    external_id: Int64
+    sequence: Int64
+    """Number that a forward operator and its backward share."""
+    forward_thread: Int64
+    """Torch's number of the thread that ran the forward; positive only in a backward."""
+    inputs: Int32
+    """Index into :attr:`Trace.inputs`."""
+    stack: Int32
+    """Index into :attr:`Trace.stacks`; traces until 2022 have a call stack in each operator."""
+    collective: Int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameSpans(Spans):
+    """Calls of Python functions."""
+
+    python_id: Int64
+    parent_id: Int64
+
+
+def joined(kind: type[S], parts: Sequence[Spans]) -> S:
+    """All rows of all parts, in order, with the columns of ``kind``, which each part must have."""
+    columns: dict[str, Any] = {}
+    for field in fields(kind):
+        of_parts = [getattr(part, field.name) for part in parts]
+        if len(of_parts) == 1:
+            columns[field.name] = of_parts[0]
+        elif of_parts:
+            columns[field.name] = np.concatenate(of_parts)
+        else:
+            columns[field.name] = np.zeros(0, np.int32 if "Int32" in str(field.type) else np.int64)
+    return kind(**columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """How a kernel was launched; None where the trace does not say."""
+
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    registers_per_thread: int | None = None
+    shared_memory_bytes: int | None = None
+    blocks_per_sm: float | None = None
+    """Blocks of the grid over multiprocessors, as Kineto writes it."""
+    warps_per_sm: float | None = None
+    est_occupancy_ratio: float | None = None
+    """0 to 1, as Kineto estimated it; None where it wrote 0, its "not known"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What an operator was given, as far as shapes were recorded: one entry per argument in each list."""
+
+    shapes: list[Any]
+    """Lists of sizes; an empty list for a scalar, a list of lists for a list of tensors."""
+    types: list[str]
+    values: list[str] | None
+    """What was passed for arguments that are no tensors, as text; None if the trace does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """What torch wrote beside a communication kernel or operator; None where it did not."""
+
+    name: str
+    dtype: str | None = None
+    elements_in: int | None = None
+    elements_out: int | None = None
+    group: str | None = None
+    group_size: int | None = None
