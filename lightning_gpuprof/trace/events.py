@@ -182,7 +182,7 @@ class _Frame(KnownSpan, gc=False, tag="python_function"):
 
 class _Overhead(KnownSpan, gc=False, tag="overhead"):
     cat = "overhead"
-    args: None | LaunchArguments = None
+    args: LaunchArguments | None = None
 
 
 class _Flow(Known, gc=False, tag="ac2g"):

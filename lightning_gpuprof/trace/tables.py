@@ -1,4 +1,4 @@
-"""The tables of a trace: one class per kind of span, each field one numpy column, all columns of a table equally long."""
+"""The tables of a trace: one class per kind of span, each field one numpy column, all columns equally long."""
 
 from __future__ import annotations
 

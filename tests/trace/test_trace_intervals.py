@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from lightning_gpuprof.trace.tables import Int32, Int64
 from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns, union
+from lightning_gpuprof.trace.tables import Int32, Int64
 
 
 def arrays(*columns: list[int]) -> list[Int64]:

@@ -1,0 +1,75 @@
+"""From the named ranges of a trace to phases: what the training was at, on each thread, at any moment."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.trace.nesting import Nesting
+from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, OperatorSpans, Rows, joined
+
+LIGHTNING = "[pl][profile]"
+"""Before the names of Lightning's actions, as its PyTorchProfiler and this package write them."""
+
+_OF_NAME: tuple[tuple[str, Phase], ...] = (
+    (r"^enumerate\(DataLoader\)|(_dataloader|val|test|predict)_next$", "data_wait"),
+    (r"on_save_checkpoint$|^\[pl\]\[profile\]save_checkpoint", "checkpoint"),
+    (r"^Optimizer\.zero_grad|\.optimizer_zero_grad$", "zero_grad"),
+    (r"configure_gradient_clipping$", "clip"),
+    (r"^\[pl\]\[profile\]\[Callback\]", "callbacks"),
+    (r"batch_to_device$|transfer_batch_to_device$|(before|after)_batch_transfer$", "h2d"),
+    (r"\.(validation|test|predict)_step$|^\[pl\]\[profile\](run_)?(evaluation|validation)", "validation"),
+    (r"\.backward$|^autograd::engine::evaluate_function|^## ?backward ?##$|^(loss\.)?backward(\(\))?$", "backward"),
+    (r"\.training_step$|^## ?forward ?##$|^forward(\(\))?$|^DistributedDataParallel\.forward$", "forward"),
+    (r"^Optimizer\.step|\]optimizer_step$|\.(optimizer_step|lr_scheduler_step)$|^## ?optimizer ?##$", "optimizer"),
+    (r"^\[pl\]\[profile\]\[Lightning(Data)?Module\]", "callbacks"),
+)
+"""By torch's own ranges, Lightning's actions, and the names that people give; the first that fits counts.
+
+``optimizer_step`` holds the closure with forward and backward in it: the innermost range with a phase counts.
+"""
+
+
+_COMPILED = tuple((re.compile(pattern), phase) for pattern, phase in _OF_NAME)
+
+
+def phase_of_name(name: str) -> Phase | None:
+    """The phase that the name of a range tells, None if it tells none."""
+    return next((phase for pattern, phase in _COMPILED if pattern.search(name)), None)
+
+
+class HostPhases:
+    """Ranges whose names tell a phase.
+
+    Args:
+        trace: What was recorded.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        phases = [phase_of_name(name) for name in trace.names]
+        telling = np.fromiter((phase is not None for phase in phases), np.bool_, len(phases))
+        ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
+        self.ranges = ranges.where(telling[ranges.name])
+        """They may lie in one another."""
+        self._phases = phases
+
+    @cached_property
+    def nesting(self) -> Nesting:
+        """How the ranges lie in one another."""
+        return Nesting(self.ranges.start_ns, self.ranges.end_ns, self.ranges.thread)
+
+    def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
+        """The innermost range that tells a phase, :data:`ABSENT` where there is none."""
+        return self.nesting.innermost(time_ns, thread)
+
+    def of_range(self, row: int) -> Phase | None:
+        """The phase of a range; None for :data:`ABSENT`."""
+        return None if row == ABSENT else self._phases[int(self.ranges.name[row])]
+
+    def at(self, time_ns: Int64, thread: Int32) -> list[Phase | None]:
+        """The phase of a thread at each moment, None where nothing tells one."""
+        return [self.of_range(int(row)) for row in self.innermost(time_ns, thread)]

@@ -1,0 +1,168 @@
+"""From a trace to its joins: which call launched each work of a device, in which operator, step and phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.trace.host_phases import HostPhases
+from lightning_gpuprof.trace.nesting import Nesting
+from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.steps import Steps, steps_of
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Int32, Int64, Rows, Spans
+
+COMMUNICATION = ("nccl", "rccl")
+"""Parts of the names, in lower case, of kernels that communicate."""
+
+
+class LinkedTrace:
+    """A trace with what joins its tables. Each join is made once, when it is first asked for.
+
+    Columns of device work have one row for each row of :attr:`Trace.device_work`: kernels, then copies, then memsets.
+
+    Args:
+        trace: What was recorded.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @property
+    def work(self) -> DeviceSpans:
+        """All work of all devices."""
+        return self.trace.device_work
+
+    @cached_property
+    def is_kernel(self) -> Chosen:
+        """Whether each device work is a kernel."""
+        return np.arange(len(self.work)) < len(self.trace.kernel)
+
+    @cached_property
+    def is_communication(self) -> Chosen:
+        """Whether each device work is a kernel of NCCL or RCCL."""
+        return self.is_kernel & self.named(self.work, is_communication)
+
+    @cached_property
+    def launch(self) -> Rows:
+        """Row in :attr:`Trace.runtime` of the call that launched each device work.
+
+        :data:`ABSENT` for work that was launched before the window, or whose launch was lost.
+        """
+        runtime, work = self.trace.runtime, self.work
+        if not len(runtime):
+            return np.full(len(work), ABSENT, np.intp)
+        order = np.argsort(runtime.correlation, kind="stable")
+        found = np.searchsorted(runtime.correlation[order], work.correlation)
+        row = order[np.minimum(found, len(order) - 1)]
+        matched = (runtime.correlation[row] == work.correlation) & (work.correlation > ABSENT)
+        launch: Rows = np.where(matched, row, ABSENT)
+        return launch
+
+    @cached_property
+    def launched(self) -> Chosen:
+        """Whether the launch of each device work is in the trace."""
+        known: Chosen = self.launch >= 0
+        return known
+
+    @cached_property
+    def launch_start_ns(self) -> Int64:
+        """When the call that launched each device work began; the work's own start where it is not known."""
+        return self._of_launch(self.trace.runtime.start_ns)
+
+    @cached_property
+    def launch_end_ns(self) -> Int64:
+        """When that call ended; the work's start where it is not known."""
+        return self._of_launch(self.trace.runtime.end_ns)
+
+    @cached_property
+    def launch_thread(self) -> Int32:
+        """The thread that launched each device work; :data:`ABSENT` where it is not known."""
+        thread: Int32 = np.full(len(self.work), ABSENT, np.int32)
+        thread[self.launched] = self.trace.runtime.thread[self.launch[self.launched]]
+        return thread
+
+    def _of_launch(self, column: Int64) -> Int64:
+        values = self.work.start_ns.copy()
+        values[self.launched] = column[self.launch[self.launched]]
+        return values
+
+    @cached_property
+    def operators(self) -> Nesting:
+        """How operators (:attr:`Trace.cpu_op`) lie in one another."""
+        ops = self.trace.cpu_op
+        return Nesting(ops.start_ns, ops.end_ns, ops.thread)
+
+    @cached_property
+    def operator_of_call(self) -> Rows:
+        """Row in :attr:`Trace.cpu_op` of the innermost operator around each call in :attr:`Trace.runtime`.
+
+        By time and thread; where there is none, by Kineto's ``External id``. :data:`ABSENT` without either.
+        """
+        runtime, ops = self.trace.runtime, self.trace.cpu_op
+        row = self.operators.innermost(runtime.start_ns, runtime.thread)
+        missing = np.flatnonzero((row < 0) & (runtime.external_id > 0))
+        if len(missing) and len(ops):
+            order = np.argsort(ops.external_id, kind="stable")
+            ids = runtime.external_id[missing]
+            found = order[np.minimum(np.searchsorted(ops.external_id[order], ids), len(order) - 1)]
+            # old traces give correlation ids here: an operator that does not hold the call is not its operator
+            fits = (ops.external_id[found] == ids) & (ops.start_ns[found] <= runtime.start_ns[missing])
+            fits &= runtime.start_ns[missing] <= ops.end_ns[found]
+            row[missing[fits]] = found[fits]
+        return row
+
+    @cached_property
+    def operator(self) -> Rows:
+        """Row in :attr:`Trace.cpu_op` of the innermost operator that launched each device work."""
+        if not len(self.trace.runtime):
+            return np.full(len(self.work), ABSENT, np.intp)
+        return np.where(self.launched, self.operator_of_call[self.launch], ABSENT)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The steps of the trace."""
+        return steps_of(self.trace)
+
+    @cached_property
+    def phases(self) -> HostPhases:
+        """What the host was at."""
+        return HostPhases(self.trace)
+
+    @cached_property
+    def frames(self) -> Nesting:
+        """How calls of Python functions lie in one another."""
+        frames = self.trace.python_function
+        return Nesting(frames.start_ns, frames.end_ns, frames.thread)
+
+    def named(self, spans: Spans, wanted: Callable[[str], bool]) -> Chosen:
+        """Which spans have a wanted name; each distinct name is looked at once."""
+        names = self.trace.names
+        chosen: Chosen = np.fromiter(map(wanted, names), np.bool_, len(names))[spans.name]
+        return chosen
+
+    @cached_property
+    def device_rows(self) -> dict[int, Rows]:
+        """Rows of device work of each device, by the device's number in :attr:`Trace.devices`."""
+        device = self.work.device
+        return {int(number): np.flatnonzero(device == number) for number in np.unique(device)}
+
+    @cached_property
+    def main_thread(self) -> int | None:
+        """The thread of the training loop: the one with the steps, else with most operators, else with most calls."""
+        if len(self.steps):
+            is_step = self.named(self.trace.annotation, lambda name: name.startswith("ProfilerStep#"))
+            threads = self.trace.annotation.thread[is_step]
+            if not len(threads):
+                is_step = self.named(self.trace.cpu_op, lambda name: name.startswith("ProfilerStep#"))
+                threads = self.trace.cpu_op.thread[is_step]
+        else:
+            threads = self.trace.cpu_op.thread if len(self.trace.cpu_op) else self.trace.runtime.thread
+        return int(np.bincount(threads).argmax()) if len(threads) else None
+
+
+def is_communication(name: str) -> bool:
+    """Whether a kernel of this name communicates with other devices."""
+    lower = name.lower()
+    return any(part in lower for part in COMMUNICATION)

@@ -1,0 +1,89 @@
+"""From spans of threads to their nesting: what encloses each span, and which is the innermost at a moment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
+
+
+class Nesting:
+    """Spans of each thread as a call stack makes them: one ends before the next begins, or lies inside it.
+
+    Of two that begin together the longer one is the outer one. A span that outlasts the one it began in counts as
+    inside it. Empty spans enclose nothing.
+
+    Args:
+        start_ns: Starts, in any order.
+        end_ns: Ends, none before its start.
+        thread: The thread of each span; spans of different threads do not nest.
+    """
+
+    def __init__(self, start_ns: Int64, end_ns: Int64, thread: Int32) -> None:
+        self._start_ns, self._end_ns, self._thread = start_ns, end_ns, thread
+        lasting = np.flatnonzero(end_ns > start_ns)
+        # a later row of equal spans is the inner one, as in the files
+        order = lasting[np.lexsort((lasting, -end_ns[lasting], start_ns[lasting], thread[lasting]))]
+        self.parent: Rows = np.full(len(start_ns), ABSENT, np.intp)
+        """Row of the span directly around each one, :data:`ABSENT` if there is none."""
+        self.depth: Rows = np.zeros(len(start_ns), np.intp)
+        """How many spans are around each one."""
+        self._of_thread: dict[int, tuple[Rows, Int64]] = {}
+        for rows in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+            if len(rows):
+                self._of_thread[int(thread[rows[0]])] = rows, start_ns[rows]
+                self._nest(rows)
+        empty = np.flatnonzero(end_ns == start_ns)
+        if len(empty):
+            self.parent[empty] = self.innermost(start_ns[empty], thread[empty])
+            around = self.parent[empty]
+            self.depth[empty] = np.where(around >= 0, self.depth[around] + 1, 0)
+
+    def _nest(self, rows: Rows) -> None:
+        """Parents in one thread; rows in order of start, outer before inner."""
+        starts, ends = self._start_ns[rows], self._end_ns[rows]
+        count = len(rows)
+        row = np.arange(count)
+        depth = row - np.searchsorted(np.sort(ends), starts, "right")  # begun before, less ended before
+        self.depth[rows] = depth
+        by_depth = np.argsort(depth, kind="stable")
+        children = row[depth > 0]
+        # (depth, row) as one sorted number: the parent is the last row before the child that is one level up
+        key = depth[by_depth] * count + row[by_depth]
+        parent = by_depth[np.searchsorted(key, (depth[children] - 1) * count + children) - 1]
+        self.parent[rows[children]] = rows[parent]
+
+    def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
+        """The innermost span of a thread at each moment, :data:`ABSENT` if there is none.
+
+        Args:
+            time_ns: Moments; a span holds its start and not its end.
+            thread: The thread to look at, for each moment.
+        """
+        found: Rows = np.full(len(time_ns), ABSENT, np.intp)
+        order = np.argsort(thread, kind="stable")
+        for asked in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+            if not len(asked) or (known := self._of_thread.get(int(thread[asked[0]]))) is None:
+                continue
+            rows, starts = known
+            last = np.searchsorted(starts, time_ns[asked], "right") - 1
+            found[asked] = np.where(last >= 0, rows[np.maximum(last, 0)], ABSENT)
+        return self._still_open(found, time_ns)
+
+    def _still_open(self, row: Rows, time_ns: Int64) -> Rows:
+        """Climb from the span that began last to the first one around it that has not ended."""
+        asked = np.flatnonzero(row >= 0)
+        while len(asked):
+            asked = asked[self._end_ns[row[asked]] <= time_ns[asked]]
+            row[asked] = self.parent[row[asked]]
+            asked = asked[row[asked] >= 0]
+        return row
+
+    def outermost(self, row: Rows) -> Rows:
+        """The span that is around all others around each of the given ones, itself if there is none around it."""
+        top = row.copy()
+        moving = np.flatnonzero(top >= 0)
+        while len(moving):
+            moving = moving[self.parent[top[moving]] >= 0]
+            top[moving] = self.parent[top[moving]]
+        return top
