@@ -124,6 +124,8 @@ class ColumnBuilder:
         """Events taken, of all kinds."""
         self.categories: dict[str, int] = {}
         """Spans of each category as it is spelled."""
+        self.call_stacks = 0
+        """Operators that say something of their call stack, though it may be empty."""
         self._threads_of_process: dict[Loose, _ThreadsOfProcess] = {}
         self._frames = frames
         self._parts: dict[Kind, list[Spans]] = {kind: [] for kind in get_args(Kind)}
@@ -220,6 +222,7 @@ class ColumnBuilder:
         stacks = [a.stack for a in arguments]
         if stacks.count(None) == len(stacks):
             return np.full(len(stacks), ABSENT, np.int32)
+        self.call_stacks += len(stacks) - stacks.count(None)
         numbers = self.stacks
         return np.array([numbers[stack] if stack else ABSENT for stack in stacks], np.int32)
 

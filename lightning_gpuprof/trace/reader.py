@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -19,7 +19,7 @@ from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
 from lightning_gpuprof.trace.compression import GZIP_ERRORS, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
-from lightning_gpuprof.trace.repair import repaired
+from lightning_gpuprof.trace.repair import encoding_of, repaired
 from lightning_gpuprof.trace.tables import (
     Collective,
     DeviceSpans,
@@ -100,6 +100,9 @@ class Trace:
     bytes_json: int
     """Size of the JSON, decompressed."""
     how: How
+    call_stacks: int = 0
+    """Operators that say something of their call stack, though it may be empty."""
+    encoding: Literal["utf-8", "latin-1"] = "utf-8"
     unreadable: int = 0
     """Entries that are no events."""
     with_frames: bool = True
@@ -210,9 +213,10 @@ def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
         return _built(EventDecoder(frames=frames), text, size, "whole", frames)
     except _NOT_JSON:
         pass
+    encoding = encoding_of(text)
     text = repaired(text)
     try:
-        return _built(EventDecoder(frames=frames), text, size, "repaired", frames)
+        return replace(_built(EventDecoder(frames=frames), text, size, "repaired", frames), encoding=encoding)
     except _NOT_JSON:
         pass
     try:
@@ -223,7 +227,7 @@ def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
         raise TraceError(f"{file.name}: holds a list of other things than trace events. {_WHAT_TO_GIVE}")
     builder = ColumnBuilder(frames=frames)
     builder.add(document.events)
-    return _trace(builder, document, size, "one by one", frames, unreadable)
+    return replace(_trace(builder, document, size, "one by one", frames, unreadable), encoding=encoding)
 
 
 def _read_stream(file: _File, frames: bool, block_bytes: int) -> Trace:
@@ -306,6 +310,7 @@ def _trace(
         events=builder.events + unreadable,
         bytes_json=bytes_json,
         how=how,
+        call_stacks=builder.call_stacks,
         unreadable=unreadable,
         with_frames=frames,
     )

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|-?[A-Za-z][A-Za-z/]*', re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _BAD_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _WORDS = frozenset({"true", "false", "null"})
+
+
+def encoding_of(text: bytes) -> Literal["utf-8", "latin-1"]:
+    """How the characters of a document are written; what is not UTF-8 is taken as latin-1, which never fails."""
+    try:
+        text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
 
 
 def repaired(text: bytes) -> bytes:
@@ -23,10 +33,8 @@ def repaired(text: bytes) -> bytes:
     Returns:
         UTF-8. A document that is cut off stays so.
     """
-    try:
-        characters = text.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        characters = text.decode("latin-1")
+    encoding = encoding_of(text)
+    characters = text.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     return _TOKEN.sub(_repaired_token, characters).encode("utf-8", "surrogatepass")
 
 

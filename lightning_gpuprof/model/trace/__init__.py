@@ -1,0 +1,1 @@
+"""The results of analyses of one trace: plain data in microseconds, bytes and shares, one kind of answer per module."""

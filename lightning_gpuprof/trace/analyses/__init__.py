@@ -1,0 +1,1 @@
+"""From a trace to one kind of answer per module."""

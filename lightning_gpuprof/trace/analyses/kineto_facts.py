@@ -1,0 +1,180 @@
+"""From a trace to its plain facts, under the names and definitions of a slow program that checks them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
+from lightning_gpuprof.trace.intervals import Coverage, covered_ns
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.steps import STEP
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, OperatorSpans, Rows, Spans, joined
+
+_TOP_KERNELS = 5
+_TOP_CALLS = 15
+_TOP_ANNOTATIONS = 6
+_NAME_CHARACTERS = 160
+_DISTRIBUTED = ("rank", "world_size", "backend", "nccl_version")
+
+
+def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> KinetoFacts:
+    """Compute the plain facts of a trace.
+
+    Args:
+        linked: The trace.
+        sha256: Of the file.
+        bytes_file: Size of the file as it is.
+    """
+    trace, work = linked.trace, linked.work
+    kernel_ns = _by_name(linked, trace.kernel)
+    calls_ns = _by_name(linked, trace.runtime)
+    ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
+    latency = linked.work.start_ns - linked.launch_start_ns
+    latency = latency[linked.launched]
+    sync = linked.named(trace.runtime, lambda name: "synchronize" in name.lower())
+    item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
+    fetch = linked.named(ranges, lambda name: "DataLoader" in name and "__next__" in name)
+    kernel_dur = trace.kernel.duration_ns
+    return KinetoFacts(
+        sha256=sha256,
+        bytes_file=bytes_file,
+        bytes_json=trace.bytes_json,
+        encoding=trace.encoding,
+        n_events=trace.events,
+        n_X=sum(trace.categories.values()),
+        meta=dict(trace.about.values),
+        distributed={key: trace.about.distributed[key] for key in _DISTRIBUTED if key in trace.about.distributed},
+        gpus=sorted({name for one in trace.about.device_properties if isinstance(name := one.get("name"), str)}),
+        categories=dict(sorted(trace.categories.items(), key=lambda item: -item[1])),
+        n_kernel=len(trace.kernel),
+        n_memcpy=len(trace.memcpy),
+        n_memset=len(trace.memset),
+        devices={trace.devices[device]: _device(linked, rows) for device, rows in _in_order_of_name(linked)},
+        kernel_sum_us=_us(int(kernel_dur.sum())),
+        n_kernel_names=len(kernel_ns),
+        top5_kernels=[
+            (name[:_NAME_CHARACTERS], count, _us(total))
+            for name, (count, total) in sorted(kernel_ns.items(), key=lambda row: (-row[1][1], row[0]))[:_TOP_KERNELS]
+        ],
+        kernel_dur_median_us=float(np.median(kernel_dur)) / 1000 if len(kernel_dur) else None,
+        kernels_under_10us=int((kernel_dur < 10_000).sum()),
+        memcpy=_copies(linked),
+        api={
+            name: (count, _us(total))
+            for name, (count, total) in sorted(calls_ns.items(), key=lambda row: -row[1][1])[:_TOP_CALLS]
+        },
+        n_launch={name: count for name, (count, _) in calls_ns.items() if "launch" in name.lower()},
+        sync_us=_us(int(trace.runtime.duration_ns[sync].sum())),
+        n_sync=int(sync.sum()),
+        idle_pct_matched_only=_idle_pct(work.where(linked.launched)),
+        idle_pct_kernels_only=_idle_pct(trace.kernel),
+        gpu_matched=int(linked.launched.sum()),
+        gpu_unmatched=int((~linked.launched).sum()),
+        launch_to_start_median_us=float(np.median(latency)) / 1000 if len(latency) else None,
+        launch_to_start_max_us=_us(int(latency.max())) if len(latency) else None,
+        negative_launch_latency=int((latency < 0).sum()),
+        n_item=int(item.sum()),
+        n_local_scalar_dense=int(linked.named(trace.cpu_op, lambda name: name == "aten::_local_scalar_dense").sum()),
+        item_us=_us(int(trace.cpu_op.duration_ns[item].sum())),
+        n_dataloader_next=int(fetch.sum()),
+        dataloader_us=_us(int(ranges.duration_ns[fetch].sum())),
+        steps=_steps(linked, ranges),
+        n_call_stack_args=trace.call_stacks,
+        n_python_function=trace.categories.get("python_function", 0),
+        n_with_shapes=int((ranges.inputs > ABSENT).sum()),
+        collectives_from_metadata=_collectives(linked),
+        user_annotations=_annotations(linked),
+    )
+
+
+def _in_order_of_name(linked: LinkedTrace) -> list[tuple[int, Rows]]:
+    return sorted(linked.device_rows.items(), key=lambda one: linked.trace.devices[one[0]])
+
+
+def _device(linked: LinkedTrace, rows: Rows) -> DeviceFacts:
+    work = linked.work.where(rows)
+    is_kernel, is_comm = linked.is_kernel[rows], linked.is_communication[rows]
+
+    def of(chosen: Chosen) -> Coverage:
+        return Coverage(work.start_ns[chosen], work.end_ns[chosen])
+
+    busy = Coverage(work.start_ns, work.end_ns)
+    comm, comp = of(is_comm), of(is_kernel & ~is_comm)
+    window_ns = int(work.end_ns.max() - work.start_ns.min())
+    gaps = busy.start_ns[1:] - busy.end_ns[:-1]
+    overlap_ns = int(comp.overlap_ns(comm.start_ns, comm.end_ns).sum())
+    return DeviceFacts(
+        n=len(work),
+        streams=len(np.unique(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
+        window_us=_us(window_ns),
+        busy_us=_us(busy.total_ns),
+        idle_us=_us(window_ns - busy.total_ns),
+        idle_pct=_percent(window_ns - busy.total_ns, window_ns),
+        kernel_union_us=_us(of(is_kernel).total_ns),
+        n_gaps=len(gaps),
+        max_gap_us=_us(int(gaps.max())) if len(gaps) else 0.0,
+        comp_us=_us(comp.total_ns),
+        comm_us=_us(comm.total_ns),
+        mem_us=_us(of(~is_kernel).total_ns),
+        comm_comp_overlap_us=_us(overlap_ns),
+        comm_exposed_us=_us(comm.total_ns - overlap_ns),
+    )
+
+
+def _copies(linked: LinkedTrace) -> dict[str, tuple[int, int, float]]:
+    copies = linked.trace.memcpy
+    bytes_ = np.maximum(copies.size_bytes, 0)
+    found = {}
+    for number in np.unique(copies.name):
+        own = copies.name == number
+        total = int(copies.duration_ns[own].sum())
+        found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), _us(total))
+    return dict(sorted(found.items()))
+
+
+def _steps(linked: LinkedTrace, ranges: OperatorSpans) -> list[tuple[str, float]]:
+    chosen = ranges.where(linked.named(ranges, lambda name: name.startswith(STEP.removesuffix("#"))))
+    rows = zip(chosen.start_ns.tolist(), chosen.name.tolist(), chosen.duration_ns.tolist(), strict=True)
+    named = sorted((start, linked.trace.names[name], duration) for start, name, duration in rows)
+    return [(name, _us(duration)) for _, name, duration in named]
+
+
+def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
+    found: dict[str, tuple[int, int]] = {}
+    work = linked.work
+    for number in np.unique(work.collective[work.collective > ABSENT]):
+        own = work.collective == number
+        name = linked.trace.collectives[number].name
+        count, total = found.get(name, (0, 0))
+        found[name] = (count + int(own.sum()), total + int(work.duration_ns[own].sum()))
+    return {name: (count, _us(total)) for name, (count, total) in found.items()}
+
+
+def _annotations(linked: LinkedTrace) -> list[tuple[str, int]]:
+    names, first, counts = np.unique(linked.trace.annotation.name, return_index=True, return_counts=True)
+    order = np.lexsort((first, -counts))[:_TOP_ANNOTATIONS]
+    return [(linked.trace.names[names[row]], int(counts[row])) for row in order]
+
+
+def _by_name(linked: LinkedTrace, spans: Spans) -> dict[str, tuple[int, int]]:
+    """Count and sum of durations (ns) of each name."""
+    names = linked.trace.names
+    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
+    total = np.bincount(spans.name, weights=spans.duration_ns, minlength=len(names))
+    count = np.bincount(spans.name, minlength=len(names))
+    return {names[number]: (int(count[number]), int(total[number])) for number in np.flatnonzero(count)}
+
+
+def _idle_pct(work: Spans) -> float | None:
+    if not len(work):
+        return None
+    window_ns = int(work.end_ns.max() - work.start_ns.min())
+    return _percent(window_ns - covered_ns(work.start_ns, work.end_ns), window_ns)
+
+
+def _percent(part_ns: int, whole_ns: int) -> float:
+    return 100 * part_ns / whole_ns if whole_ns else 0.0
+
+
+def _us(ns: int) -> float:
+    return ns / 1000
