@@ -25,28 +25,52 @@ class Pieces:
     Args:
         stream: Decompressed JSON.
         block_bytes: Bytes per read.
+        begin: Leave out the events before the first cut at or behind this byte. If there is none, there are no pieces.
+        stop: End at the first cut at or behind this byte, without what is behind it. If there is none, nothing is left
+            out. Two that share such a byte share out the events.
     """
 
-    def __init__(self, stream: BinaryIO, *, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self, stream: BinaryIO, *, block_bytes: int = BLOCK_BYTES, begin: int = 0, stop: int | None = None
+    ) -> None:
         self._stream = stream
         self._block_bytes = block_bytes
+        self._begin = begin
+        self._stop = stop
         self.bytes_read = 0
-        """Bytes of JSON read so far."""
+        """Bytes of JSON read or left out so far."""
+        self.ended_early = False
+        """Whether the end was left out, and so there is no last piece with the document around the events."""
 
     def __iter__(self) -> Iterator[bytearray]:
         text = bytearray(self._read())
         while (first := _FIRST_EVENT.search(text)) is None:
             block = self._read()
             if not block:
-                yield text.removeprefix(_BYTE_ORDER_MARK)
+                if not self._begin:
+                    yield text.removeprefix(_BYTE_ORDER_MARK)
                 return
             text += block
         opens = first.start(1) - 1
         separators = _separators(bytes(first[1]), bytes(first[2]))
         del first  # a match holds the buffer, which could then not be resized
         head, text = text[:opens], text[opens:]
+        if self._begin:
+            found = self._behind(text, separators)
+            if found is None:
+                return
+            text = found
         searched = 0
-        while block := self._read():
+        while True:
+            if self._stop is not None and self.bytes_read >= self._stop:
+                text, self.ended_early = self._up_to_stop(text, separators)
+                if self.ended_early:
+                    yield text
+                    return
+                break
+            block = self._read()
+            if not block:
+                break
             cut = _last_cut(text, separators, searched)
             if cut < 0:
                 searched = len(text)
@@ -62,8 +86,48 @@ class Pieces:
             text += block
         yield (head + text).removeprefix(_BYTE_ORDER_MARK)
 
-    def _read(self) -> bytes:
-        block = self._stream.read(self._block_bytes)
+    def _behind(self, text: bytearray, separators: tuple[bytes, ...]) -> bytearray | None:
+        """The list of events from the first cut at or behind ``begin`` on, as far as it is read."""
+        longest = max(map(len, separators))
+        if self.bytes_read + longest < self._begin:
+            text = self._skip_to(self._begin - longest, text, longest)
+        while True:
+            # the comma counts, not the separator's first character
+            cut = _first_cut(text, separators, self._begin - (self.bytes_read - len(text)))
+            if cut >= 0:
+                return bytearray(b"[") + text[cut + 1 :]
+            block = self._read()
+            if not block:
+                return None
+            text += block
+
+    def _skip_to(self, position: int, text: bytearray, keep: int) -> bytearray:
+        """Leave out the text up to a byte; a few bytes of what was read before stay at hand."""
+        try:
+            self._stream.seek(position)
+        except (AttributeError, OSError):
+            while (left := position - self.bytes_read) > 0 and (block := self._read(min(self._block_bytes, left))):
+                text = text[-keep:] + block
+            return text
+        self.bytes_read = position
+        return bytearray(self._read())
+
+    def _up_to_stop(self, text: bytearray, separators: tuple[bytes, ...]) -> tuple[bytearray, bool]:
+        """All events up to the first cut at or behind ``stop``, or all there are."""
+        assert self._stop is not None
+        while True:
+            cut = _first_cut(text, separators, self._stop - (self.bytes_read - len(text)))
+            if cut >= 0:
+                text[cut] = _CLOSE
+                del text[cut + 1 :]
+                return text, True
+            block = self._read()
+            if not block:
+                return text, False
+            text += block
+
+    def _read(self, size: int = 0) -> bytes:
+        block = self._stream.read(size or self._block_bytes)
         self.bytes_read += len(block)
         return block
 
@@ -88,3 +152,14 @@ def _last_cut(text: bytearray, separators: tuple[bytes, ...], searched: int) -> 
         if found >= 0:
             return found + separator.index(b",")
     return -1
+
+
+def _first_cut(text: bytearray, separators: tuple[bytes, ...], position: int) -> int:
+    """Index of the first comma at or behind a position that stands between two events, or -1."""
+    cuts = []
+    for separator in separators:
+        comma = separator.index(b",")
+        found = text.find(separator, max(0, position - comma))
+        if found >= 0:
+            cuts.append(found + comma)
+    return min(cuts, default=-1)

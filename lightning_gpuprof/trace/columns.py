@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, Literal, get_args
@@ -158,6 +159,30 @@ class ColumnBuilder:
         """All events of a kind; they are given once and not kept."""
         return joined(type_, self._parts.pop(kind))
 
+    def absorb(self, other: ColumnBuilder) -> None:
+        """Take everything that another builder took, as if it came next."""
+        numbers = {
+            "name": _renumbered(self.names, other.names.texts),
+            "thread": _renumbered(self.threads, other.threads.texts),
+            "device": _renumbered(self.devices, other.devices.texts),
+            "geometry": _renumbered(self.geometries, other.geometries),
+            "inputs": _renumbered(self.inputs, other.inputs),
+            "stack": _renumbered(self.stacks, other.stacks.texts),
+            "collective": _renumbered(self.collectives, other.collectives),
+        }
+        for kind, parts in other._parts.items():
+            for part in parts:
+                changed = {
+                    field.name: numbers[field.name][getattr(part, field.name)]
+                    for field in fields(part)
+                    if field.name in numbers
+                }
+                self._parts[kind].append(replace(part, **changed))
+        for category, count in other.categories.items():
+            self.categories[category] = self.categories.get(category, 0) + count
+        self.events += other.events
+        self.call_stacks += other.call_stacks
+
     def _table(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> Spans:
         arguments: list[Any] = [event.args or _NO_ARGUMENTS for event in events]
         start_ns = _to_ns(starts_us)
@@ -247,6 +272,11 @@ class _ThreadsOfProcess(dict[Loose, int]):
     def __missing__(self, thread: Loose) -> int:
         number = self[thread] = self._threads[f"{_text(self._process)}/{_text(thread)}"]
         return number
+
+
+def _renumbered(numbers: dict[Any, int], keys: Iterable[object]) -> Int32:
+    """Our number of each of another builder's; the last entry is that of its :data:`ABSENT`, which indexes it."""
+    return np.array([*(numbers[key] for key in keys), ABSENT], np.int32)
 
 
 def _text(value: Loose) -> str:

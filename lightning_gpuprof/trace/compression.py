@@ -62,6 +62,16 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
         yield cast(BinaryIO, _ReadAhead(stream, thread))
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is compressed, told by its first bytes.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+
+
 class _ReadAhead:
     """Reads the next block while the last one is worked on; the first tells how large the blocks are.
 

@@ -15,9 +15,10 @@ import msgspec
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces
-from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
+from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.compression import GZIP_ERRORS, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
+from lightning_gpuprof.trace.halves import TWO_FROM_BYTES, Half, add, add_all, read_in_two, size_of_json
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.repair import encoding_of, repaired
 from lightning_gpuprof.trace.tables import (
@@ -135,13 +136,19 @@ class Trace:
 
     @staticmethod
     def read(
-        source: str | os.PathLike[str] | BinaryIO, *, frames: bool = True, block_bytes: int = BLOCK_BYTES
+        source: str | os.PathLike[str] | BinaryIO,
+        *,
+        frames: bool = True,
+        processes: int | None = None,
+        block_bytes: int = BLOCK_BYTES,
     ) -> Trace:
         """Read a trace, plain or gzip.
 
         Args:
             source: The file, or an open binary file at its begin; its name does not matter.
             frames: Also read the calls of Python functions, if they were recorded; analyses of source lines need them.
+            processes: 2 reads the halves of a file side by side, 1 does not; by default two where the file is big
+                (128 MB of JSON) and a CPU is there for each.
             block_bytes: Bytes of JSON that are in memory at a time.
 
         Returns:
@@ -150,7 +157,7 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        return read(_File(source), frames=frames, block_bytes=block_bytes)
+        return read(_File(source), frames=frames, processes=processes, block_bytes=block_bytes)
 
 
 class _File:
@@ -158,6 +165,7 @@ class _File:
 
     def __init__(self, source: str | os.PathLike[str] | BinaryIO) -> None:
         self._stream: BinaryIO | None = None
+        """The open file, if one was given."""
         if isinstance(source, (str, os.PathLike)):
             self.path = Path(source)
             self.name = str(self.path)
@@ -166,6 +174,10 @@ class _File:
             self.name = str(getattr(source, "name", "the trace"))
             self.path = Path(self.name)
 
+    @property
+    def is_open(self) -> bool:
+        return self._stream is not None
+
     def open(self) -> AbstractContextManager[BinaryIO]:
         if self._stream is None:
             return open_json(self.path)
@@ -173,10 +185,10 @@ class _File:
         return open_json_of(self._stream)
 
 
-def read(file: _File, *, frames: bool, block_bytes: int) -> Trace:
+def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) -> Trace:
     """Read a trace in the fastest way that takes it; see :meth:`Trace.read`."""
     try:
-        return _read(file, frames, block_bytes)
+        return _read(file, frames, block_bytes, processes)
     except FileNotFoundError:
         raise TraceError(f"{file.name}: there is no such file. {_WHAT_TO_GIVE}") from None
     except IsADirectoryError:
@@ -195,11 +207,11 @@ def read(file: _File, *, frames: bool, block_bytes: int) -> Trace:
         raise TraceError(f"{file.name}: a time in the trace does not fit 64-bit nanoseconds. {_AGAIN}") from None
 
 
-def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
+def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
     with file.open() as stream:
         _refuse_other_formats(file, stream.read(_BEGIN_BYTES))
     try:
-        return _read_stream(file, frames, block_bytes)
+        return _read_pieces(file, frames, block_bytes, processes)
     except _NOT_JSON:
         pass  # cut in the wrong place, or wrong in itself: the ways below tell
     with file.open() as stream:
@@ -210,13 +222,13 @@ def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
         )
     size = len(text)
     try:
-        return _built(EventDecoder(frames=frames), text, size, "whole", frames)
+        return _built(text, size, "whole", frames)
     except _NOT_JSON:
         pass
     encoding = encoding_of(text)
     text = repaired(text)
     try:
-        return replace(_built(EventDecoder(frames=frames), text, size, "repaired", frames), encoding=encoding)
+        return replace(_built(text, size, "repaired", frames), encoding=encoding)
     except _NOT_JSON:
         pass
     try:
@@ -230,32 +242,28 @@ def _read(file: _File, frames: bool, block_bytes: int) -> Trace:
     return replace(_trace(builder, document, size, "one by one", frames, unreadable), encoding=encoding)
 
 
-def _read_stream(file: _File, frames: bool, block_bytes: int) -> Trace:
+def _read_pieces(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
+    half: Half | None = None
+    if not file.is_open:
+        size = size_of_json(file.path)
+        if (processes or min(usable_cpus(), 2) * (size >= TWO_FROM_BYTES)) > 1:
+            half = read_in_two(file.path, size, frames=frames, block_bytes=block_bytes)
+    if half is None:
+        with file.open() as stream:
+            pieces = Pieces(stream, block_bytes=block_bytes)
+            builder, document = add_all(pieces, frames=frames)
+        half = Half(builder, document, pieces.bytes_read)
+    return _trace(half.builder, half.document or Document(events=[]), half.bytes_json, "stream", frames)
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _built(text: bytes, size: int, how: How, frames: bool) -> Trace:
     builder = ColumnBuilder(frames=frames)
-    decoder = EventDecoder(frames=frames)
-    document: AnyDocument = Document(events=[])
-    with file.open() as stream:
-        pieces = Pieces(stream, block_bytes=block_bytes)
-        for piece in pieces:
-            document = _add(builder, decoder, piece)
-    return _trace(builder, document, pieces.bytes_read, "stream", frames)
-
-
-def _built(decoder: EventDecoder, text: bytes, size: int, how: How, frames: bool) -> Trace:
-    builder = ColumnBuilder(frames=frames)
-    return _trace(builder, _add(builder, decoder, text), size, how, frames)
-
-
-def _add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) -> AnyDocument:
-    document = decoder.decode(text)
-    try:
-        builder.add(document.events)
-    except InexactTimesError:
-        decoder.exact = True  # a file whose times need every digit needs them to its end
-        document = decoder.decode(text)
-        builder.add(document.events)
-    document.events.clear()  # or two pieces' events would be in memory
-    return document
+    return _trace(builder, add(builder, EventDecoder(frames=frames), text), size, how, frames)
 
 
 _VALUES = {

@@ -43,3 +43,32 @@ def test_bytes_read_are_counted() -> None:
 def test_text_without_events_is_one_piece() -> None:
     assert list(Pieces(io.BytesIO(b'{"a": [1, 2]}'), block_bytes=4)) == [b'{"a": [1, 2]}']
     assert list(Pieces(io.BytesIO(b""))) == [b""]
+
+
+class Unseekable:
+    def __init__(self, stream: io.BytesIO) -> None:
+        self.read = stream.read
+
+
+@pytest.mark.parametrize("seekable", [True, False])
+@pytest.mark.parametrize("layout", ["kineto", "compact"])
+@pytest.mark.parametrize("block_bytes", [150, 1000, 1 << 20])
+def test_two_that_share_a_byte_share_out_the_events(layout: str, block_bytes: int, seekable: bool) -> None:
+    few = MANY[:25]
+    text = (
+        kineto_text(few, traceName="x") if layout == "kineto" else json.dumps({"traceEvents": few, "a": 1})
+    ).encode()
+
+    def stream() -> io.BytesIO | Unseekable:
+        return io.BytesIO(text) if seekable else Unseekable(io.BytesIO(text))
+
+    for byte in range(1, len(text) + 50):
+        before = Pieces(stream(), block_bytes=block_bytes, stop=byte)
+        behind = Pieces(stream(), block_bytes=block_bytes, begin=byte)
+        found = [json.loads(piece) for piece in before]
+        assert before.ended_early == (not isinstance(found[-1], dict))
+        found += [json.loads(piece) for piece in behind]
+        documents = [piece for piece in found if isinstance(piece, dict)]
+        assert len(documents) == 1
+        events = [event for piece in found for event in (piece["traceEvents"] if isinstance(piece, dict) else piece)]
+        assert events == few

@@ -1,0 +1,147 @@
+"""The second half of a big trace is read in a process of its own, while this one reads the first.
+
+What the other process read comes over its standard output, pickled. It is a fresh process and no fork, as the one that
+reads may have threads and a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from lightning_gpuprof.trace.chunks import Pieces
+from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
+from lightning_gpuprof.trace.compression import is_gzip, open_json
+from lightning_gpuprof.trace.events import AnyDocument, EventDecoder
+
+TWO_FROM_BYTES = 128 << 20
+"""JSON from which a second process saves more time than its start costs, 0.2 s."""
+
+_FIRST_SHARE_PLAIN = 0.52
+_FIRST_SHARE_GZIP = 0.6
+"""Of the JSON; the second process starts later, and unpacks a compressed file from its begin."""
+_START = f"from {__name__} import main; main()"
+"""Not ``-m``: what is defined in a main module cannot be unpickled here."""
+_RATIO_MIN = 3
+"""No JSON trace compresses less; where the size that gzip notes modulo 4 GiB says so, it has wrapped around."""
+
+
+class Half(NamedTuple):
+    """What one process read."""
+
+    builder: ColumnBuilder
+    document: AnyDocument | None
+    """What is around the events; None if the other half holds it."""
+    bytes_json: int
+
+
+def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, stop: int | None = None) -> Half:
+    """Read the events of a file in pieces, all or those of one half.
+
+    Raises:
+        msgspec.DecodeError: A piece is not JSON.
+        OSError: The file cannot be read; further :data:`GZIP_ERRORS`.
+        OverflowError: A time does not fit.
+    """
+    with open_json(path) as stream:
+        pieces = Pieces(stream, block_bytes=block_bytes, begin=begin, stop=stop)
+        builder, document = add_all(pieces, frames=frames)
+    return Half(builder, None if pieces.ended_early else document, pieces.bytes_read)
+
+
+def add_all(pieces: Pieces, *, frames: bool) -> tuple[ColumnBuilder, AnyDocument | None]:
+    """Columns of all pieces, and the document of the last one; None if there was no piece."""
+    builder = ColumnBuilder(frames=frames)
+    decoder = EventDecoder(frames=frames)
+    document: AnyDocument | None = None
+    for piece in pieces:
+        document = add(builder, decoder, piece)
+    return builder, document
+
+
+def add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) -> AnyDocument:
+    """Take one piece; returns the document around its events, which are not kept."""
+    document = decoder.decode(text)
+    try:
+        builder.add(document.events)
+    except InexactTimesError:
+        decoder.exact = True  # a file whose times need every digit needs them to its end
+        document = decoder.decode(text)
+        builder.add(document.events)
+    return msgspec.structs.replace(document, events=[])
+
+
+def size_of_json(path: Path) -> int:
+    """Bytes of JSON in a file as far as can be told without reading it; only a guess if it is compressed."""
+    size = path.stat().st_size
+    if not is_gzip(path) or size < 8:
+        return size
+    with path.open("rb") as file:
+        file.seek(-4, os.SEEK_END)
+        noted = int.from_bytes(file.read(4), "little")
+    while noted < _RATIO_MIN * size:
+        noted += 1 << 32
+    return noted
+
+
+def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -> Half | None:
+    """Read a file in two processes; None if the second one failed, which says nothing about the file.
+
+    Args:
+        path: The file.
+        size_json: See :func:`size_of_json`; only what is halved depends on it.
+        frames: Whether calls of Python functions are wanted.
+        block_bytes: Bytes of JSON in memory at a time, in each process.
+
+    Raises:
+        msgspec.DecodeError: As :func:`read_part`, of the first half, and what else it raises.
+    """
+    share = _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
+    middle = max(1, int(size_json * share))
+    with _second_half(path, middle, frames=frames, block_bytes=block_bytes) as process:
+        first = read_part(path, frames=frames, block_bytes=block_bytes, stop=middle)
+        if first.document is not None:  # the guess of the size was far too large
+            return first
+        try:
+            assert process.stdout is not None
+            second = pickle.load(process.stdout)
+        except (EOFError, pickle.UnpicklingError):
+            return None
+    if not isinstance(second, Half) or second.document is None:
+        return None
+    first.builder.absorb(second.builder)
+    return Half(first.builder, second.document, second.bytes_json)
+
+
+@contextmanager
+def _second_half(path: Path, middle: int, *, frames: bool, block_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
+    package_parent = str(Path(__file__).resolve().parents[2])
+    paths = [package_parent, os.environ.get("PYTHONPATH", "")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _START, str(path.resolve()), str(middle), str(int(frames)), str(block_bytes)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        with process:  # closes the pipe and waits
+            pass
+
+
+def main() -> None:
+    """Read the second half that the command line names."""
+    path, begin, frames, block_bytes = sys.argv[1:]
+    half = read_part(Path(path), frames=frames == "1", block_bytes=int(block_bytes), begin=int(begin))
+    pickle.dump(half, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,0 +1,77 @@
+"""Reading a trace in two processes gives what one gives, and a second process that fails costs nothing but time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_trace_reader import content
+from tiny_traces import Json, document, kineto_text, span, training_step, write
+
+from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.trace import halves
+from lightning_gpuprof.trace.halves import read_in_two, size_of_json
+from lightning_gpuprof.trace.reader import Trace
+
+
+def many_steps() -> list[Json]:
+    events: list[Json] = []
+    for step in range(60):
+        for event in training_step():
+            moved = dict(event)
+            if isinstance(moved.get("ts"), int):
+                moved["ts"] = moved["ts"] + 1000 * step
+            moved["args"] = {**event.get("args", {}), "grid": [step % 7, 1, 1], "block": [32, 1, 1]}  # type: ignore[dict-item]
+            events.append(moved)
+        events.append(span("cpu_op", f"op {step}", 1000 * step, 1, tid=step % 5, Input_Dims=[[step, 2]]))
+    return events
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+@pytest.mark.parametrize("layout", ["kineto", "compact"])
+def test_two_processes_read_what_one_reads(tmp_path: Path, name: str, layout: str) -> None:
+    events = many_steps()
+    text = kineto_text(events, baseTimeNanoseconds=7) if layout == "kineto" else json.dumps(document(events))
+    path = write(tmp_path / name, text)
+    one = Trace.read(path, processes=1, block_bytes=3000)
+    two = Trace.read(path, processes=2, block_bytes=3000)
+    assert content(two) == content(one)
+    assert two.cpu_op.start_ns.tolist() == one.cpu_op.start_ns.tolist()  # rows of one category keep their order
+    assert (two.events, two.bytes_json, two.categories, two.how) == (one.events, len(text), one.categories, "stream")
+    assert two.about == one.about
+
+
+def test_the_work_is_shared_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", kineto_text(many_steps()))
+    half = read_in_two(path, size_of_json(path), frames=True, block_bytes=3000)
+    assert half is not None
+    parts = [len(part) for part in half.builder._parts["cpu_op"]]
+    assert sum(parts) == 180
+    assert max(parts) < 100  # the second half came in its own pieces
+
+
+def test_a_second_process_that_fails_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.json", kineto_text(many_steps()))
+    monkeypatch.setattr(halves, "_START", "raise SystemExit(3)")
+    trace = Trace.read(path, processes=2, block_bytes=3000)
+    assert content(trace) == content(Trace.read(path, processes=1))
+
+
+def test_a_file_without_a_middle_is_read_by_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", document(training_step()[:1]))
+    assert Trace.read(path, processes=2).events == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_wrong_with_a_file_does_not_depend_on_who_reads(tmp_path: Path, processes: int) -> None:
+    text = kineto_text(many_steps())
+    path = write(tmp_path / "t.json", text[: len(text) * 9 // 10])
+    with pytest.raises(TraceError, match="cut off"):
+        Trace.read(path, processes=processes, block_bytes=3000)
+
+
+def test_the_size_of_packed_json_is_noted_in_the_file(tmp_path: Path) -> None:
+    text = kineto_text(many_steps())
+    assert size_of_json(write(tmp_path / "t.json.gz", text)) == len(text)
+    assert size_of_json(write(tmp_path / "t.json", text)) == len(text)
