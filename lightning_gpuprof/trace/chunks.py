@@ -9,9 +9,17 @@ from typing import BinaryIO
 BLOCK_BYTES = 1 << 20
 """Bytes per read: large enough that cutting costs nothing, small enough that a piece's events stay below 10 MB."""
 
+PIECE_BYTES_MAX = 512 << 20
+"""What comes before the first event, and any event, may be so large; more is no trace that anyone wrote."""
+
+_LOOK_BACK = 4096
 _CLOSE = ord("]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FIRST_EVENT = re.compile(rb'(?:"traceEvents"\s*:\s*|\A(?:\xef\xbb\xbf)?\s*)\[(\s*)(?=\{\s*("[^"]*"))')
+
+
+class TooLargeError(Exception):
+    """There is no cut for so long that the text would fill the memory."""
 
 
 class Pieces:
@@ -44,13 +52,17 @@ class Pieces:
 
     def __iter__(self) -> Iterator[bytearray]:
         text = bytearray(self._read())
-        while (first := _FIRST_EVENT.search(text)) is None:
+        looked_at = 0
+        while (first := _FIRST_EVENT.search(text, looked_at)) is None:
+            looked_at = max(0, len(text) - _LOOK_BACK)
             block = self._read()
             if not block:
                 if not self._begin:
                     yield text.removeprefix(_BYTE_ORDER_MARK)
                 return
             text += block
+            if len(text) > PIECE_BYTES_MAX:
+                raise TooLargeError
         opens = first.start(1) - 1
         separators = _separators(bytes(first[1]), bytes(first[2]))
         del first  # a match holds the buffer, which could then not be resized
@@ -74,6 +86,8 @@ class Pieces:
             cut = _last_cut(text, separators, searched)
             if cut < 0:
                 searched = len(text)
+                if searched > PIECE_BYTES_MAX:
+                    raise TooLargeError
             else:
                 # in place: the comma closes this list, and what is behind it begins the next one
                 rest = bytearray(b"[")

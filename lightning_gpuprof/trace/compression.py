@@ -29,6 +29,15 @@ GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 """What a broken gzip file raises while it is read; isal raises the same."""
 
 
+BOMB_BYTES = 1 << 30
+BOMB_RATIO = 200
+"""A file that unpacks to more than both is refused: traces compress 10 to 40 times, gzip can at most 1032 times."""
+
+
+class BombError(Exception):
+    """A compressed file that unpacks to far more than any trace does."""
+
+
 @contextmanager
 def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> Iterator[BinaryIO]:
     """Open a trace; whether it is compressed is told by its first bytes, not by its name.
@@ -59,7 +68,9 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
         (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream,
         ThreadPoolExecutor(1, "gpuprof-gunzip") as thread,
     ):
-        yield cast(BinaryIO, _ReadAhead(stream, thread))
+        packed = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        yield cast(BinaryIO, _ReadAhead(stream, thread, max(BOMB_BYTES, BOMB_RATIO * packed)))
 
 
 def is_gzip(path: Path) -> bool:
@@ -78,8 +89,9 @@ class _ReadAhead:
     Unpacking does not hold the interpreter's lock, neither in isal nor in zlib.
     """
 
-    def __init__(self, stream: gzip.GzipFile, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, stream: gzip.GzipFile, thread: ThreadPoolExecutor, most: int) -> None:
         self._stream = stream
+        self._left = most
         self._thread = thread
         self._next: tuple[int, Future[bytes]] | None = None
 
@@ -93,6 +105,9 @@ class _ReadAhead:
                 return block
         if size < 0 or len(block) < size:
             block += self._stream.read(size if size < 0 else size - len(block))
+        self._left -= len(block)
+        if self._left < 0:
+            raise BombError
         if 0 < size == len(block):
             self._next = size, self._thread.submit(self._stream.read, size)
         return block

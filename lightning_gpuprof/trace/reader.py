@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces
+from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder
-from lightning_gpuprof.trace.compression import GZIP_ERRORS, open_json, open_json_of
+from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.halves import TWO_FROM_BYTES, Half, add, add_all, read_in_two, size_of_json
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
@@ -36,8 +36,8 @@ from lightning_gpuprof.trace.tables import (
 How = Literal["stream", "whole", "repaired", "one by one"]
 """How a trace was read: in pieces; at once; at once after a repair of its text; so, and each event alone."""
 
-WHOLE_BYTES = 2 << 30
-"""A trace that cannot be cut into pieces is read at once, if it is not larger than this: about ten times this in memory
+WHOLE_BYTES = 512 << 20
+"""A trace that cannot be cut into pieces is read at once, if it is not larger than this: some ten times this in memory
 is the most that a broken file can cost."""
 
 _BEGIN_BYTES = 64
@@ -195,6 +195,10 @@ def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) 
         found = sorted(f.name for f in file.path.iterdir() if ".json" in f.suffixes and "trace" in f.name)
         hint = f"Give one of its traces: {', '.join(found[:5])}." if found else _WHAT_TO_GIVE
         raise TraceError(f"{file.name}: this is a folder. {hint}") from None
+    except BombError:
+        raise TraceError(
+            f"{file.name}: unpacks to more than {BOMB_RATIO} times its size, which no trace does. {_WHAT_TO_GIVE}"
+        ) from None
     except EOFError:
         raise TraceError(
             f"{file.name}: the gzip file is cut off, its writer was stopped or is not done yet. {_AGAIN}"
@@ -212,13 +216,13 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
         _refuse_other_formats(file, stream.read(_BEGIN_BYTES))
     try:
         return _read_pieces(file, frames, block_bytes, processes)
-    except _NOT_JSON:
+    except (*_NOT_JSON, TooLargeError):
         pass  # cut in the wrong place, or wrong in itself: the ways below tell
     with file.open() as stream:
         text = stream.read(WHOLE_BYTES + 1)
     if len(text) > WHOLE_BYTES:
         raise TraceError(
-            f"{file.name}: cannot be read in pieces, and at once only up to {WHOLE_BYTES >> 30} GiB. {_AGAIN}"
+            f"{file.name}: cannot be read in pieces, and at once only up to {WHOLE_BYTES >> 20} MiB. {_AGAIN}"
         )
     size = len(text)
     try:

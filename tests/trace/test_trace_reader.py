@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tiny_traces import Json, document, kineto_text, span, training_step, write
 
 from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.trace import compression
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT, Spans
 
@@ -414,3 +416,45 @@ def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ts", ["1e300", "99999999999999999999", "1e999"])
 def test_a_time_beyond_64_bits_is_refused(tmp_path: Path, ts: str) -> None:
     assert refused(write(tmp_path / "t.json", json.dumps([span("kernel", "k", "TS", 1)]).replace('"TS"', ts)))
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    """1.1 GB of an event without an end, in about 1 MB."""
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"traceEvents": [\n  {\n    "name": "')
+        block = b"x" * (1 << 24)
+        for _ in range(70):
+            file.write(block)
+    with pytest.raises(TraceError, match=r"bomb.json.gz: unpacks to more than 200 times its size|cannot be read in pi"):
+        Trace.read(path)
+
+
+def test_a_bomb_of_events_is_refused_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "BOMB_BYTES", 1 << 20)
+    path = write(tmp_path / "t.json.gz", kineto_text(training_step()[-2:] * 100_000))
+    with pytest.raises(TraceError, match="200 times its size"):
+        Trace.read(path)
+
+
+def test_an_open_file_is_read_as_its_path_is(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json.gz", kineto_text(training_step()))
+    expected = content(Trace.read(path))
+    with path.open("rb") as file:
+        assert content(Trace.read(file)) == expected
+        assert not file.closed
+    assert content(Trace.read(io.BytesIO(path.read_bytes()))) == expected
+    assert content(Trace.read(io.BytesIO(kineto_text(training_step()).encode()))) == expected
+
+
+def test_frames_that_are_not_wanted_are_counted_only(tmp_path: Path) -> None:
+    events = [*training_step(), span("python_function", "t.py(3): f", 1, 2, Python_id=1)]
+    for wanted in (True, False):
+        trace = Trace.read(write(tmp_path / "t.json", kineto_text(events)), frames=wanted)
+        assert len(trace.python_function) == wanted
+        assert trace.with_frames == wanted
+        assert trace.categories["python_function"] == 1
+        assert trace.events == 15
