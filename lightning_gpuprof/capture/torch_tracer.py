@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, record_function
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
 from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written
 from lightning_gpuprof.capture.nsight import active_tool
-from lightning_gpuprof.capture.step_clock import Context
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.capture.trace_file import write_trace
 from lightning_gpuprof.model.config import TraceConfig
 
@@ -27,6 +27,9 @@ FETCH_ENDS = tuple(FETCHES)
 FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
 """TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: the one
 that torch itself emits is a ``user_annotation`` today, which the tab drops."""
+
+LIGHTNING_RANGE = "[pl][profile]"
+"""Before the names of Lightning's actions, as its own PyTorchProfiler writes them. Analyses read phases from them."""
 
 
 def other_profiler(trainer_profiler: object, environ: Mapping[str, str]) -> str:
@@ -81,8 +84,8 @@ class _FetchRange:
             self._range.__exit__(None, None, None)
 
 
-class _AnnotatedRange:
-    """A region of the user's own as a range of its name; may be nested in itself."""
+class _NamedRange:
+    """A region of the user's own or an action of Lightning's as a range of its name; may be nested in itself."""
 
     def __init__(self, name: str, context: Context) -> None:
         self._name = name
@@ -103,11 +106,13 @@ class _AnnotatedRange:
 
 
 def _with_range(action: str, context: Context) -> Context:
+    if context is NULL_CONTEXT:
+        return context
     if action.endswith(FETCH_ENDS):
         return _FetchRange(context)
     if action.startswith(ANNOTATED):
-        return _AnnotatedRange(action.removeprefix(ANNOTATED), context)
-    return context
+        return _NamedRange(action.removeprefix(ANNOTATED), context)
+    return _NamedRange(f"{LIGHTNING_RANGE}{action}", context)
 
 
 class TorchTracer:

@@ -21,6 +21,7 @@ _OF_NAME: tuple[tuple[str, Phase], ...] = (
     (r"^Optimizer\.zero_grad|\.optimizer_zero_grad$", "zero_grad"),
     (r"configure_gradient_clipping$", "clip"),
     (r"^\[pl\]\[profile\]\[Callback\]", "callbacks"),
+    (r"^\[pl\]\[profile\]self\.log", "logging"),
     (r"batch_to_device$|transfer_batch_to_device$|(before|after)_batch_transfer$", "h2d"),
     (r"\.(validation|test|predict)_step$|^\[pl\]\[profile\](run_)?(evaluation|validation)", "validation"),
     (r"\.backward$|^autograd::engine::evaluate_function|^## ?backward ?##$|^(loss\.)?backward(\(\))?$", "backward"),

@@ -125,7 +125,7 @@ _NEED_NOT_WARN = ("capture/conditions.py", "capture/cpus.py", "capture/recorder.
 """What fails there is a value that the report then lacks, or a notice in it."""
 
 _NEED_NOT_WARN_IN = (
-    "_AnnotatedRange",
+    "_NamedRange",
     "_FetchRange",
     "TorchTracer.stop",
     "write_trace",

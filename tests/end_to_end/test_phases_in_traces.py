@@ -1,0 +1,35 @@
+"""A trace that this package recorded tells the phase of everything in its steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+from planted_runs import fit, quiet_profiler
+
+from lightning_gpuprof import TraceConfig
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+
+class Busy(pl.Callback):
+    def on_train_batch_end(self, *args: Any) -> None:
+        sum(range(1000))
+
+
+def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=(8, 10), trace=TraceConfig(record_shapes=True))
+    report = fit(tmp_path, callbacks=[Busy()], profiler=profiler)
+    assert profiler.folder is not None
+    linked = LinkedTrace(Trace.read(profiler.folder / report.windows[0].file))
+    assert linked.steps.names == ("ProfilerStep#8", "ProfilerStep#9", "ProfilerStep#10")
+    named = {linked.trace.names[name] for name in linked.phases.ranges.name}
+    assert "[pl][profile][Callback]Busy.on_train_batch_end" in named
+    operators = linked.trace.cpu_op
+    in_step = linked.steps.at(operators.start_ns) >= 0
+    in_step &= ~linked.named(operators, lambda name: name.startswith("ProfilerStep"))
+    phases = np.array(linked.phases.at(operators.start_ns, operators.thread), dtype=object)[in_step]
+    assert {"data_wait", "forward", "backward", "optimizer"} <= set(phases.tolist())
+    assert (phases != np.array(None)).mean() > 0.95
