@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, warn
+from lightning_gpuprof.capture.fence import debugging, is_of_training, warn
 from lightning_gpuprof.capture.session import FINISHED, Entry, Session
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import (
@@ -51,7 +51,7 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
         try:
             hook(self, *args, **kwargs)
         except Exception as error:
-            if debugging():
+            if is_of_training(error) or debugging():
                 raise
             with contextlib.suppress(Exception):
                 self._give_up(error)

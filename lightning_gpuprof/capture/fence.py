@@ -24,6 +24,17 @@ def debugging() -> bool:
     return bool(os.environ.get("GPUPROF_DEBUG"))
 
 
+_WORKER_DIED = "DataLoader worker (pid"
+"""How torch begins what its handler of SIGCHLD raises, wherever the main thread happens to be (torch 2.4 to 2.13)."""
+
+
+def is_of_training(error: BaseException) -> bool:
+    """Whether an error only happened to strike inside our code and has to end the run as it would without us."""
+    if not isinstance(error, Exception):
+        return True
+    return isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)
+
+
 class Fence:
     """Collects the failures of a run's parts.
 
@@ -71,7 +82,7 @@ class Around:
     ) -> bool:
         if error is None:
             return False
-        if not isinstance(error, Exception) or debugging():
+        if is_of_training(error) or debugging():
             return False
         with contextlib.suppress(Exception):  # training goes on also if nobody can be told
             self._fence.tell(self._part, f"switched off after {type(error).__name__}: {error}")

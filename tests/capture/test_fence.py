@@ -1,0 +1,78 @@
+"""What ends at the fence, and what goes through it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.capture.fence import Fence
+
+DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
+
+
+def test_a_failure_of_ours_ends_at_the_fence_and_is_told_once() -> None:
+    told: list[tuple[str, str]] = []
+    fence = Fence(lambda part, message: told.append((part, message)))
+    with pytest.warns(RuntimeWarning, match="gpuprof: traces: switched off after RuntimeError: broken"):
+        for _ in range(2):
+            with fence.around("traces"):
+                raise RuntimeError("broken")
+    assert told == [("traces", "switched off after RuntimeError: broken")]
+
+
+@pytest.mark.parametrize("error", [RuntimeError(DIED), KeyboardInterrupt(), SystemExit(3)])
+def test_what_ends_the_run_without_us_ends_it_with_us(error: BaseException) -> None:
+    fence = Fence(lambda part, message: None)
+    with pytest.raises(type(error)), fence.around("traces"):
+        raise error
+    assert not fence.failed("traces")
+
+
+_SCRIPT = """
+import os, signal, sys, time
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader
+from lightning_gpuprof import GpuProfiler
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        return self.layer(batch).sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+class Unlucky(GpuProfiler):
+    # its own work at the end of the steps is where the death of the worker strikes
+    def _session_of(self, trainer):
+        session = super()._session_of(trainer)
+        if session is not None:
+            session.steps_end = self.wait
+        return session
+
+    def wait(self):
+        os.kill(loader._iterator._workers[0].pid, signal.SIGKILL)
+        time.sleep(10)  # torch's handler raises here
+
+profiler = Unlucky(windows=[], nvml=False, reports=["json"], dirpath=sys.argv[1])
+loader = DataLoader(torch.ones(20, 4), batch_size=2, num_workers=1, persistent_workers=True)
+pl.Trainer(max_epochs=1, accelerator="cpu", callbacks=[profiler], logger=False, enable_checkpointing=False,
+           enable_progress_bar=False).fit(Model(), loader)
+print("ended well")
+"""
+
+
+def test_a_worker_that_dies_while_we_are_at_work_ends_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "is killed by signal: Killed" in done.stderr, done.stderr[-3000:]
+    assert done.returncode == 1
+    assert "ended well" not in done.stdout
