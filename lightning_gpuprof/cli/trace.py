@@ -1,60 +1,160 @@
-"""``gpuprof trace``: Kineto trace files flow in, their facts flow out."""
+"""``gpuprof trace``: Kineto traces flow in; what is in them flows out as text, JSON, HTML, CSV or another trace."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from jsonargparse import ArgumentParser, Namespace
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from lightning_gpuprof.cli.command import Command
-from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.sinks.console import print_to
-from lightning_gpuprof.sinks.window_terminal import render
+from lightning_gpuprof.errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be made of the traces; with nothing set, the summary and the tables that tell most are printed."""
+
+    json: bool = False
+    analysis_json: bool = False
+    tables: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    compare: bool = False
+    html: Path | None = None
+    csv: Path | None = None
+    annotated: Path | None = None
+    flame: Path | None = None
+
+    @property
+    def prints(self) -> bool:
+        """Whether the summary is printed."""
+        return not (self.json or self.analysis_json or self.operators)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="trace of torch.profiler, .json or .json.gz")
-    parser.add_argument("--json", action="store_true", help="print a JSON list with the facts of each file")
+    parser.add_argument("--table", metavar="NAME", nargs="+", default=[], help="print these tables only; 'all' for all")
+    parser.add_argument("--json", action="store_true", help="print the plain facts of each file as JSON, times in µs")
+    parser.add_argument("--analysis", action="store_true", help="print everything that is computed as JSON")
+    parser.add_argument(
+        "--operators", metavar="NAME", nargs="+", default=[], help="print what these operators did, per shape, as JSON"
+    )
+    parser.add_argument("--compare", action="store_true", help="two files: what got slower or faster per step")
+    parser.add_argument("--html", metavar="PATH", help="write a page that opens offline (one file only)")
+    parser.add_argument("--csv", metavar="FOLDER", help="write every table as a CSV file (one file only)")
+    parser.add_argument(
+        "--annotated", metavar="PATH", help="write the trace with phases, idle causes and more for Perfetto"
+    )
+    parser.add_argument(
+        "--flame", metavar="PATH", help="write stacks for speedscope (.json) or as folded text (.folded: device time)"
+    )
 
 
 def _run(options: Namespace) -> int:
-    return run([Path(name) for name in options.files], as_json=options.json)
+    def path(value: str | None) -> Path | None:
+        return None if value is None else Path(value).expanduser()
+
+    wanted = Wanted(
+        json=options.json,
+        analysis_json=options.analysis,
+        tables=tuple(options.table),
+        operators=tuple(options.operators),
+        compare=options.compare,
+        html=path(options.html),
+        csv=path(options.csv),
+        annotated=path(options.annotated),
+        flame=path(options.flame),
+    )
+    return run([Path(name).expanduser() for name in options.files], wanted)
 
 
-def run(files: list[Path], *, as_json: bool = False) -> int:
-    """Print the facts of traces.
+def run(files: Sequence[Path], wanted: Wanted) -> int:
+    """Read traces and make what is wanted of them.
 
     Args:
         files: Traces as torch.profiler writes them.
-        as_json: Print JSON for a program.
+        wanted: What to make.
 
     Returns:
         0.
 
     Raises:
-        GpuProfError: A trace cannot be read; those before it are printed.
+        GpuProfError: A trace cannot be read, with those before it printed; options that do not go together.
     """
-    from lightning_gpuprof import pipeline  # numpy and the trace reader: not for --help
+    from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
 
-    if as_json:
-        facts: list[WindowFacts] = [pipeline.trace_facts(path) for path in files]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(facts), indent=1).decode() + "\n")
+    _check(files, wanted)
+    if wanted.json:
+        facts = {name: outputs.facts(path) for name, path in _named(files).items()}
+        _print_json(facts)
         return 0
-    for path in files:
-        parts: list[RenderableType] = [Text(str(path), style="bold"), render(pipeline.trace_facts(path)), Text("")]
-        print_to(None, Group(*parts))
+    if wanted.compare:
+        outputs.print_differences(files[0], files[1])
+        return 0
+    several = len(files) > 1 and wanted.prints
+    results: dict[str, object] = {}
+    ranks = outputs.Ranks()
+    for name, path in _named(files).items():
+        linked = outputs.read(path)
+        if wanted.operators:
+            results[name] = outputs.operators(linked, wanted.operators)
+            continue
+        analysis = outputs.analysis(linked)
+        if wanted.analysis_json:
+            results[name] = analysis
+        else:
+            outputs.print_analysis(path, analysis, wanted.tables)
+        if several:
+            ranks.add(path, linked)
+        for kind, written in outputs.write(path, linked, analysis, wanted):
+            print(f"  {kind}: {written}", file=sys.stderr)
+    if results:
+        _print_json(results)
+    ranks.print_comparison()
     return 0
+
+
+def _check(files: Sequence[Path], wanted: Wanted) -> None:
+    from lightning_gpuprof.sinks.trace_tables import NAMES
+
+    unknown = [name for name in wanted.tables if name not in (*NAMES, "all")]
+    if unknown:
+        raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
+    if wanted.compare and len(files) != 2:
+        raise ArgumentError("--compare", len(files), "get two files", "Name the trace before and the one after.")
+    for option in ("html", "csv", "annotated", "flame"):
+        if getattr(wanted, option) is not None and len(files) > 1:
+            raise ArgumentError(f"--{option}", len(files), "get one file", "Call gpuprof trace once for each.")
+
+
+def _named(files: Sequence[Path]) -> dict[str, Path]:
+    """Files by their name, or by their whole path where two have one name."""
+    names = [path.name for path in files]
+    return {(path.name if names.count(path.name) == 1 else str(path)): path for path in files}
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 
 COMMAND = Command(
     name="trace",
-    summary="the facts of any Kineto trace",
-    description="Reads traces of torch.profiler and prints what is in them: device time, operators, kernels.",
-    examples=("gpuprof trace rank0.1763705000.pt.trace.json.gz", "gpuprof trace *.pt.trace.json.gz --json"),
+    summary="everything that is in a Kineto trace",
+    description=(
+        "Reads traces of torch.profiler, of any GPU and any version, and says what is in them: why the GPU was idle,\n"
+        "what it did, which code that was. Several files of one job are also compared rank by rank."
+    ),
+    examples=(
+        "gpuprof trace rank0.1763705000.pt.trace.json.gz",
+        "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum cuda_api_sum",
+        "gpuprof trace trace.json.gz --html trace.html",
+        "gpuprof trace trace.json.gz --operators aten::mm aten::addmm",
+        "gpuprof trace before.json.gz after.json.gz --compare",
+        "gpuprof trace rank*.pt.trace.json.gz --json",
+    ),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+
 
 class DeviceActivity(msgspec.Struct, kw_only=True, frozen=True):
     """Activity of one device inside the window, microseconds. ``busy_us + idle_us = window_us``."""
@@ -50,5 +52,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     top_operators: tuple[OperatorRow, ...] = ()
     """By exclusive host time, largest first."""
     top_kernels: tuple[OperatorRow, ...] = ()
+    analysis: TraceAnalysis | None = None
+    """Everything else that was computed, with the first rows of each table; ``gpuprof trace FILE`` gives all."""
     stop_cost_ms: float | None = None
     """What closing the window cost the training thread."""

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-
-import msgspec
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
 from lightning_gpuprof.sinks.figures import StepFigure, step_figure
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.html_page import (
+    bdi,
+    folded,
+    own,
+    page,
+    plotly_script,
+    script_json,
+    section,
+    table_html,
+    term,
+)
+from lightning_gpuprof.sinks.trace_summary import of_devices
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 
 FILE_NAME = "report.html"
 CALLBACK_ROWS = 50
 LEDGER_ROWS = 12
-
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""The browser itself refuses every request of the page to any host."""
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
     (
@@ -94,82 +99,41 @@ def render_html(report: Report) -> str:
         _ledger(report),
         _figure(figure),
         _phases(report),
-        _section("callbacks", tables.callback_table(report, CALLBACK_ROWS)),
-        _section("gpus", tables.device_table(report)),
-        _section("host", tables.host_table(report)),
-        _section("memory", tables.memory_table(report)),
+        section("callbacks", tables.callback_table(report, CALLBACK_ROWS)),
+        section("gpus", tables.device_table(report)),
+        section("host", tables.host_table(report)),
+        section("memory", tables.memory_table(report)),
         _windows(report),
-        _section("not-evaluated", tables.not_evaluated_table(report)),
-        _section("overhead", tables.overhead_table(report)),
-        _folded("conditions", tables.condition_table(report)),
+        section("not-evaluated", tables.not_evaluated_table(report)),
+        section("overhead", tables.overhead_table(report)),
+        folded("conditions", tables.condition_table(report)),
         _terms(),
     ]
-    return "".join(
-        (
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            f"<title>gpuprof: {escape(report.verdict.kind)}</title>\n",
-            f"<style>\n{_own('report.css')}</style>\n</head>\n<body>\n",
-            *body,
-            _scripts(figure),
-            "</body>\n</html>\n",
-        )
-    )
-
-
-def _own(name: str) -> str:
-    """A file of this package that belongs to the page."""
-    return files("lightning_gpuprof.sinks").joinpath(name).read_text(encoding="utf-8")
+    return page(f"gpuprof: {report.verdict.kind}", (*body, _scripts(figure)))
 
 
 def _scripts(figure: StepFigure | None) -> str:
     if figure is None:
         return ""
-    from plotly.offline import get_plotlyjs  # a second to import, and only pages with a figure need it
-
     return "".join(
         (
             f'<script type="application/json" id="step-data">{script_json(figure)}</script>\n',
-            # HTML ends a script at the first "</script", wherever it stands.
-            "<script>",
-            str(get_plotlyjs()).replace("</script", "<\\/script"),
-            "</script>\n",
-            f"<script>\n{_own('report.js')}</script>\n",
+            plotly_script(),
+            f"<script>\n{own('report.js')}</script>\n",
         )
     )
-
-
-def script_json(value: object) -> str:
-    """JSON of anything that msgspec encodes; it can stand inside a script element whatever its strings hold."""
-    text = msgspec.json.encode(value).decode()
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _text(data: str) -> str:
-    """Data inside running text: escaped, and without influence on the direction of what follows."""
-    return f"<bdi>{escape(data)}</bdi>"
-
-
-def _term(text: str, term: str) -> str:
-    """A word that is explained on hover; all of them are also in the list of terms, which needs no pointer."""
-    shown = _text(text)
-    return f'<abbr title="{escape(term)}">{shown}</abbr>' if term else shown
 
 
 def _header(report: Report) -> str:
     state = "ok" if report.validity.ok else "bad"
     lines = [
         f"<header>\n<h1>{wording.title(report).capitalize()}</h1>\n",
-        f"<p>{_text(wording.headline(report))}</p>\n" if wording.headline(report) else "",
-        f"<p>{_text(wording.steadiness(report))}</p>\n",
+        f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
+        f"<p>{bdi(wording.steadiness(report))}</p>\n",
         f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
     ]
     if report.validity.caveats:
-        items = "".join(f"<li>{_text(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
+        items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
         lines.append(f'<ul class="caveats">\n{items}</ul>\n')
     return "".join((*lines, "</header>\n"))
 
@@ -182,12 +146,12 @@ def _navigation() -> str:
 def _verdict(report: Report) -> str:
     runner_up = ""
     if report.verdict.runner_up:
-        runner_up = f"<p>Runner-up: {_text(plain.sentence(report.verdict.runner_up))}</p>\n"
+        runner_up = f"<p>Runner-up: {bdi(plain.sentence(report.verdict.runner_up))}</p>\n"
     return (
         '<section id="verdict" class="verdict">\n'
         f"<h2>Verdict: <strong>{escape(report.verdict.kind)}</strong></h2>\n"
-        f'<p class="lead">{_text(plain.sentence(report.verdict.summary))}</p>\n{runner_up}'
-        f'<p class="next"><span>Next step</span> {_text(wording.next_step(report))}</p>\n</section>\n'
+        f'<p class="lead">{bdi(plain.sentence(report.verdict.summary))}</p>\n{runner_up}'
+        f'<p class="next"><span>Next step</span> {bdi(wording.next_step(report))}</p>\n</section>\n'
     )
 
 
@@ -227,10 +191,10 @@ def _tiles(report: Report) -> str:
         ),
     ]
     cells = "".join(
-        f'<div class="tile"><dt>{_term(name, term)}</dt><dd>{_amount(value)}</dd>'
+        f'<div class="tile"><dt>{term(name, meaning)}</dt><dd>{_amount(value)}</dd>'
         + (f'<dd class="note">{escape(note)}</dd>' if note else "")
         + "</div>\n"
-        for name, value, note, term in tiles
+        for name, value, note, meaning in tiles
     )
     return f'<dl class="tiles">\n{cells}</dl>\n'
 
@@ -256,14 +220,14 @@ def _findings(report: Report) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    subject = f' <span class="subject">{_text(plain.name(finding.subject))}</span>' if finding.subject else ""
+    subject = f' <span class="subject">{bdi(plain.name(finding.subject))}</span>' if finding.subject else ""
     gain = wording.gain(finding.gain) if finding.gain is not None else "no bound known"
-    gain_term = _term("Gain", "upper bound T / (T - R), from intervals that do not overlap")
+    gain_term = term("Gain", "upper bound T / (T - R), from intervals that do not overlap")
     rows = "".join(
         "<tr>"
-        f"<td>{_text(plain.name(item.name))}</td>"
-        f'<td class="{"" if isinstance(item.value, str) else "n"}">{_text(wording.evidence_value(item))}</td>'
-        f'<td class="n">{_text(wording.evidence_limit(item))}</td><td>{_text(plain.sentence(item.source))}</td>'
+        f"<td>{bdi(plain.name(item.name))}</td>"
+        f'<td class="{"" if isinstance(item.value, str) else "n"}">{bdi(wording.evidence_value(item))}</td>'
+        f'<td class="n">{bdi(wording.evidence_limit(item))}</td><td>{bdi(plain.sentence(item.source))}</td>'
         "</tr>\n"
         for item in finding.evidence
     )
@@ -276,11 +240,11 @@ def _finding(finding: Finding) -> str:
         )
     return (
         f'<article class="finding {finding.severity}">\n'
-        f'<h3><span class="severity">{finding.severity}</span> {_text(plain.name(finding.rule))}{subject}</h3>\n'
-        f"<p>{_text(plain.sentence(finding.summary))}</p>\n"
-        f'<p class="next"><span>Do</span> {_text(plain.sentence(finding.advice))}</p>\n'
+        f'<h3><span class="severity">{finding.severity}</span> {bdi(plain.name(finding.rule))}{subject}</h3>\n'
+        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n"
+        f'<p class="next"><span>Do</span> {bdi(plain.sentence(finding.advice))}</p>\n'
         f'<p class="gain">{gain_term}: {escape(gain)}'
-        f" · {_term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %</p>\n"
+        f" · {term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %</p>\n"
         f"{evidence}</article>\n"
     )
 
@@ -288,7 +252,7 @@ def _finding(finding: Finding) -> str:
 def _wall(report: Report) -> str:
     total = report.wall.total_s
     shares = [(part, report.wall.parts.get(part, 0.0) / total) for part in PARTS] if total > 0 else []
-    return _section("wall", tables.wall_table(report), _stack("Wall time by part", shares))
+    return section("wall", tables.wall_table(report), _stack("Wall time by part", shares))
 
 
 def _ledger(report: Report) -> str:
@@ -296,17 +260,17 @@ def _ledger(report: Report) -> str:
     whole = time_tables.ledger_table(report, len(report.ledger))
     more = ""
     if len(whole.rows) > len(shown.rows):
-        more = f"<details>\n<summary>All {len(report.ledger)} rows</summary>\n{_table(whole)}</details>\n"
-    return _section("ledger", shown, "", more)
+        more = f"<details>\n<summary>All {len(report.ledger)} rows</summary>\n{table_html(whole)}</details>\n"
+    return section("ledger", shown, "", more)
 
 
 def _phases(report: Report) -> str:
     stack = _stack("Time of all steps by phase", [(row.phase, row.share) for row in report.phases])
-    period = f"<h3>Period of a step</h3>\n{_table(tables.period_table(report))}"
+    period = f"<h3>Period of a step</h3>\n{table_html(tables.period_table(report))}"
     for table in (time_tables.regime_table(report), time_tables.label_table(report)):
         if table.rows:
-            period += f"<h3>{escape(table.title)}</h3>\n{_table(table)}"
-    return _section("phases", tables.phase_table(report), stack, period)
+            period += f"<h3>{escape(table.title)}</h3>\n{table_html(table)}"
+    return section("phases", tables.phase_table(report), stack, period)
 
 
 def _stack(what: str, shares: Sequence[tuple[str, float]]) -> str:
@@ -340,23 +304,23 @@ def _figure(figure: StepFigure | None) -> str:
 
 
 def _windows(report: Report) -> str:
-    details = "".join(
-        f"<details>\n<summary>{escape(table.title)}</summary>\n{_table(table)}</details>\n"
-        for window in report.windows
-        for table in (tables.operator_table(window), tables.kernel_table(window))
+    return section("windows", tables.window_table(report), "", "".join(map(_window, report.windows)))
+
+
+def _window(window: WindowFacts) -> str:
+    found = window.analysis
+    if found is None:
+        shown = [tables.operator_table(window), tables.kernel_table(window)]
+        lines = []
+    else:
+        shown = [table for entry in CATALOGUE if entry.shown for table in entry.tables(found)]
+        lines = of_devices(found)
+    said = "".join(f"<li>{bdi(line)}</li>\n" for line in lines)
+    summary = f"<h3>Steps {escape(tables.window_steps(window))}</h3>\n<ul>\n{said}</ul>\n" if said else ""
+    return summary + "".join(
+        f"<details>\n<summary>{escape(table.title)}</summary>\n{table_html(table)}</details>\n"
+        for table in shown
         if table.rows
-    )
-    return _section("windows", tables.window_table(report), "", details)
-
-
-def _section(anchor: str, table: tables.Table, before: str = "", after: str = "") -> str:
-    return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{_table(table)}{after}</section>\n'
-
-
-def _folded(anchor: str, table: tables.Table) -> str:
-    return (
-        f'<section id="{anchor}">\n<details>\n<summary><h2>{escape(table.title)}</h2></summary>\n'
-        f"{_table(table)}</details>\n</section>\n"
     )
 
 
@@ -369,32 +333,3 @@ def _terms() -> str:
         '<section id="terms">\n<details>\n<summary><h2>What the words mean</h2></summary>\n'
         f"<dl>\n{items}</dl>\n</details>\n</section>\n</main>\n"
     )
-
-
-def _table(table: tables.Table) -> str:
-    if not table.rows:
-        return f'<p class="absent">{escape(table.absent)}</p>\n'
-    head = "".join(_heading(column) for column in table.columns)
-    rows = "".join(
-        f"<tr>{''.join(_cell(column, cell) for column, cell in zip(table.columns, row, strict=True))}</tr>\n"
-        for row in table.rows
-    )
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n'
-
-
-def _heading(column: tables.Column) -> str:
-    if column.bar:
-        return '<th scope="col" class="b"><span class="hidden">as a bar</span></th>'
-    unit = f" <small>{escape(column.unit)}</small>" if column.unit else ""
-    kind = ' class="n"' if column.numeric else ""
-    return f'<th scope="col"{kind}>{_term(column.title, column.term)}{unit}</th>'
-
-
-def _cell(column: tables.Column, cell: tables.Cell) -> str:
-    if column.bar:
-        if not cell.ratio:
-            return '<td class="b"></td>'
-        width = min(max(cell.ratio, 0.0), 1.0) * 100
-        return f'<td class="b"><span class="bar c-{escape(cell.key)}" style="width:{width:.3f}%"></span></td>'
-    kind = ' class="n"' if column.numeric else ""
-    return f"<td{kind}>{_term(cell.text, cell.term)}</td>"

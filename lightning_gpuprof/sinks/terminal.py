@@ -15,7 +15,7 @@ from rich.text import Text
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage
 from lightning_gpuprof.model.report import Device, Report
-from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
+from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, trace_summary, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 
@@ -215,6 +215,8 @@ def _windows(report: Report) -> list[RenderableType]:
             facts.append(plain.sentence(window.problem))
         steps = tables.window_steps(window)
         lines.append(_labelled(f"steps {steps}:", " · ".join(facts) or "no facts", "yellow" if window.problem else ""))
+        if window.analysis is not None:
+            lines += [_indented(Text(f"- {line}")) for line in trace_summary.of_devices(window.analysis)]
     return lines
 
 

@@ -103,6 +103,11 @@ class Numbers(dict[Any, int]):
         return number
 
 
+LATEST_NS = 2**62
+"""Further from 0, 146 years, no clock is: such a time is none, and sums of it would be wrong without a sign of it."""
+LONGEST_NS = 2**53
+"""The same for durations: 104 days, which float64 still holds to the nanosecond."""
+
 _NO_ARGUMENTS = AnyArguments()
 
 
@@ -185,10 +190,10 @@ class ColumnBuilder:
 
     def _table(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> Spans:
         arguments: list[Any] = [event.args or _NO_ARGUMENTS for event in events]
-        start_ns = _to_ns(starts_us)
+        start_ns = _to_ns(starts_us, most=LATEST_NS)
         columns: dict[str, Any] = {
             "start_ns": start_ns,
-            "end_ns": start_ns + np.maximum(_to_ns([event.dur for event in events], exact=False), 0),
+            "end_ns": start_ns + np.maximum(_to_ns([event.dur for event in events], most=LONGEST_NS, exact=False), 0),
             "name": _labelled(self.names, [event.name for event in events]),
             "thread": self._thread(events),
         }
@@ -358,26 +363,32 @@ def _to_id(value: Loose) -> int:
     return number if -(2**63) <= number < 2**63 else ABSENT
 
 
-def _to_ns(values_us: Sequence[Loose | Decimal], *, exact: bool = True) -> Int64:
+def _to_ns(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> Int64:
     """Microseconds to whole nanoseconds; exact for integers, for decimals and for floats below 2**43.
 
     Raises:
         InexactTimesError: A float lies above, and ``exact``.
+        OverflowError: A time is further from 0 than ``most`` nanoseconds.
     """
     array = np.array(values_us)
-    if array.dtype.kind == "i":
-        if len(array) and max(-int(array.min()), int(array.max())) > np.iinfo(np.int64).max // 1000:
+    if array.dtype.kind in "if" and len(array):
+        largest = float(np.abs(array).max())
+        if largest > most / 1000:  # also false for NaN
             raise OverflowError
-        return array.astype(np.int64) * 1000
-    if array.dtype.kind == "f" and np.isfinite(array).all():
-        if exact and np.abs(array).max() >= INEXACT_FROM_US:
+        if array.dtype.kind == "i":
+            return array.astype(np.int64) * 1000
+        if exact and largest >= INEXACT_FROM_US:
             raise InexactTimesError
-        whole = np.floor(array)  # apart, as the product could round a second time
-        ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
-        return ns
+        if np.isfinite(largest):
+            whole = np.floor(array)  # apart, as the product could round a second time
+            ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
+            return ns
     if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
         raise InexactTimesError
-    return np.array([_one_to_ns(value) for value in values_us], np.int64)
+    ints = [_one_to_ns(value) for value in values_us]
+    if any(abs(one) > most for one in ints):
+        raise OverflowError
+    return np.array(ints, np.int64)
 
 
 def _one_to_ns(value_us: Loose | Decimal) -> int:

@@ -51,12 +51,16 @@ class HostPhases:
     """
 
     def __init__(self, trace: Trace) -> None:
-        phases = [phase_of_name(name) for name in trace.names]
-        telling = np.fromiter((phase is not None for phase in phases), np.bool_, len(phases))
         ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
+        telling = np.zeros(len(trace.names), np.bool_)
+        self._phases: dict[int, Phase] = {}
+        for number in np.unique(ranges.name).tolist():
+            phase = phase_of_name(trace.names[number])
+            if phase is not None:
+                telling[number] = True
+                self._phases[number] = phase
         self.ranges = ranges.where(telling[ranges.name])
         """They may lie in one another."""
-        self._phases = phases
 
     @cached_property
     def nesting(self) -> Nesting:

@@ -17,6 +17,7 @@ import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.compression import compress, replacing
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
@@ -91,7 +92,10 @@ def _worked(job: Job) -> tuple[WindowFacts, list[str]]:
         problems.append(_told(f"compressing {job.plain.name}", error))
     if job.plain.exists():
         try:
-            facts = window_facts(Trace.read(job.plain), start_step=job.start_step, stop_step=job.stop_step)
+            # one process: the CPUs belong to the training
+            trace = Trace.read(job.plain, processes=1)
+            facts = window_facts(trace, start_step=job.start_step, stop_step=job.stop_step)
+            facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(trace)))
         except Exception as error:
             problems.append(_told(f"analysing {job.plain.name}", error))
     if in_place:

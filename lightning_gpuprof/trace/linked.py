@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -138,9 +138,7 @@ class LinkedTrace:
 
     def named(self, spans: Spans, wanted: Callable[[str], bool]) -> Chosen:
         """Which spans have a wanted name; each distinct name is looked at once."""
-        names = self.trace.names
-        chosen: Chosen = np.fromiter(map(wanted, names), np.bool_, len(names))[spans.name]
-        return chosen
+        return named(self.trace.names, spans, wanted)
 
     @cached_property
     def device_rows(self) -> dict[int, Rows]:
@@ -160,6 +158,23 @@ class LinkedTrace:
         else:
             threads = self.trace.cpu_op.thread if len(self.trace.cpu_op) else self.trace.runtime.thread
         return int(np.bincount(threads).argmax()) if len(threads) else None
+
+
+def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> Chosen:
+    """Which spans have a wanted name; each distinct name of theirs is looked at once.
+
+    Args:
+        names: What :attr:`Spans.name` counts.
+        spans: Rows to look at.
+        wanted: Whether a name is.
+    """
+    present = np.zeros(len(names), np.bool_)
+    present[spans.name] = True
+    of_name = np.zeros(len(names), np.bool_)
+    for number in np.flatnonzero(present).tolist():
+        of_name[number] = wanted(names[number])
+    chosen: Chosen = of_name[spans.name]
+    return chosen
 
 
 def is_communication(name: str) -> bool:

@@ -40,8 +40,8 @@ def steps_of(trace: Trace) -> Steps:
     ranges.
     """
     ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
-    is_step = np.fromiter((name.startswith(STEP) for name in trace.names), np.bool_, len(trace.names))
-    ranges = ranges.where(is_step[ranges.name])
+    numbers = [number for number, name in enumerate(trace.names) if name.startswith(STEP)]
+    ranges = ranges.where(np.isin(ranges.name, numbers))
     names: list[str] = []
     starts: list[int] = []
     ends: list[int] = []

@@ -16,10 +16,14 @@ DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
 def test_a_failure_of_ours_ends_at_the_fence_and_is_told_once() -> None:
     told: list[tuple[str, str]] = []
     fence = Fence(lambda part, message: told.append((part, message)))
+
+    def breaks() -> None:
+        with fence.around("traces"):
+            raise RuntimeError("broken")
+
     with pytest.warns(RuntimeWarning, match="gpuprof: traces: switched off after RuntimeError: broken"):
-        for _ in range(2):
-            with fence.around("traces"):
-                raise RuntimeError("broken")
+        breaks()
+    breaks()
     assert told == [("traces", "switched off after RuntimeError: broken")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -30,20 +31,121 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_gives_the_facts_of_each_file(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", str(trace), str(trace), "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert len(facts) == 2
-    assert facts[0]["kernels"] == 2
-    assert facts[0]["devices"][0]["busy_us"] == pytest.approx(60)
-    assert facts[0]["devices"][0]["idle_us"] == pytest.approx(20)
+def out(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["trace", *map(str, words)]) == 0
+    return capsys.readouterr().out
 
 
-def test_the_table_shows_busy_and_idle(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", str(trace)]) == 0
-    shown = capsys.readouterr().out
+def another(trace: Path, name: str, **document: object) -> Path:
+    path = trace.with_name(name)
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": EVENTS, **document}))
+    return path
+
+
+def test_json_gives_the_facts_of_each_file_by_its_name(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = another(trace, "rank1.1.pt.trace.json", distributedInfo={"rank": 1})
+    facts = json.loads(out(capsys, trace, second, "--json"))
+    assert set(facts) == {trace.name, second.name}
+    first = facts[trace.name]
+    assert first["n_kernel"] == 2
+    assert first["devices"]["0"]["busy_us"] == pytest.approx(60)
+    assert first["devices"]["0"]["idle_us"] == pytest.approx(20)
+    assert first["sha256"] == hashlib.sha256(trace.read_bytes()).hexdigest()
+    assert facts[second.name]["distributed"] == {"rank": 1}
+
+
+def test_two_files_of_one_name_are_told_apart_by_their_folders(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").mkdir()
+    second = tmp_path / "other" / trace.name
+    second.write_bytes(trace.read_bytes())
+    assert set(json.loads(out(capsys, trace, second, "--json"))) == {str(trace), str(second)}
+
+
+def test_the_summary_says_busy_and_idle_and_why(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, trace)
     assert "gemm<float>" in shown
-    assert "75.0 %" in shown
+    words = " ".join(shown.split())
+    assert "GPU 0 is busy 75.0 % of 0.0800 ms and idle 25.0 %" in words
+    assert "for reasons that the trace does not hold" in words
+
+
+def test_tables_are_printed_by_name(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = out(capsys, trace, "--table", "cuda_gpu_kern_sum")
+    assert "cuda_gpu_kern_sum" in shown
+    assert "is busy" not in shown
+    assert len(out(capsys, trace, "--table", "all")) > len(shown)
+
+
+def test_an_unknown_table_is_refused_with_the_names_of_all(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", str(trace), "--table", "kernel"]) == 2
+    error = capsys.readouterr().err
+    assert "--table" in error
+    assert "cuda_gpu_kern_sum" in error
+
+
+def test_operators_are_analysed_as_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(out(capsys, trace, "--operators", "aten::mm"))[trace.name]
+    assert [(row["operator"], row["occurrences"], row["total_us"]) for row in rows] == [("aten::mm", 1, 20)]
+    assert main(["trace", str(trace), "--operators", "aten::mn"]) == 2
+    assert "aten::mm" in capsys.readouterr().err
+
+
+def test_everything_as_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(out(capsys, trace, "--analysis"))[trace.name]
+    assert found["idle"]["devices"][0]["busy_us"] == 60
+    assert found["problems"] == []
+
+
+def test_two_traces_are_compared(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slower = another(trace, "after.json")
+    slower.write_text(slower.read_text().replace('"dur": 30.0', '"dur": 45.0'))
+    assert "slower" in out(capsys, trace, slower, "--compare")
+    assert main(["trace", str(trace), "--compare"]) == 2
+    assert "--compare must get two files" in capsys.readouterr().err
+
+
+def test_ranks_of_one_job_are_held_against_each_other(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 2}) for n in (0, 1)]
+    assert "2 ranks" in out(capsys, *ranks)
+    assert "2 ranks" not in out(capsys, ranks[0], trace)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("--html", "t.html"),
+        ("--csv", "tables"),
+        ("--annotated", "a.json.gz"),
+        ("--flame", "f.json"),
+        ("--flame", "f.folded"),
+    ],
+)
+def test_files_are_written_where_they_are_wanted(
+    trace: Path, tmp_path: Path, option: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / name
+    out(capsys, trace, option, target)
+    assert target.exists()
+    assert main(["trace", str(trace), str(trace), option, str(target)]) == 2
+    assert f"{option} must get one file" in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_an_error(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for option in ("--html", "--csv", "--annotated", "--flame"):
+        assert main(["trace", str(trace), option, str(tmp_path / "file" / "x.json")]) == 2
+        error = capsys.readouterr().err
+        assert "cannot write" in error, error
+        assert "internal error" not in error
+
+
+def test_a_folder_is_an_error_that_names_its_traces(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", str(trace.parent)]) == 2
+    assert trace.name in capsys.readouterr().err
 
 
 def test_a_file_that_is_no_trace_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,151 @@
+"""What ``gpuprof trace`` makes of one trace, or of several: text on the terminal, and files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
+from lightning_gpuprof.model.trace.operators import OperatorAnalysis
+from lightning_gpuprof.sinks import trace_terminal
+from lightning_gpuprof.sinks.console import print_to
+from lightning_gpuprof.sinks.csv_tables import write_csv
+from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.trace_html import render_trace_html
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
+from lightning_gpuprof.sinks.window_tables import differences, ranks
+from lightning_gpuprof.trace.analyses.differences import differences_of
+from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
+from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
+from lightning_gpuprof.trace.analyses.ranks import compare_ranks
+from lightning_gpuprof.trace.analysis import analyse
+from lightning_gpuprof.trace.export.annotated import write_annotated
+from lightning_gpuprof.trace.export.flame import folded_stacks, speedscope
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.cli.trace import Wanted
+
+_BLOCK_BYTES = 1 << 20
+
+
+def read(path: Path) -> LinkedTrace:
+    """A trace with its joins."""
+    return LinkedTrace(Trace.read(path))
+
+
+def facts(path: Path) -> KinetoFacts:
+    """The plain facts of a file."""
+    linked = LinkedTrace(Trace.read(path, frames=False))
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+        size = file.tell()
+    return kineto_facts(linked, sha256=digest.hexdigest(), bytes_file=size)
+
+
+def analysis(linked: LinkedTrace) -> TraceAnalysis:
+    """Everything that is computed from a trace."""
+    return analyse(linked)
+
+
+def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysis]:
+    """What operators did, by shape of their inputs."""
+    return op_analyse(linked, names)
+
+
+def print_analysis(path: Path, found: TraceAnalysis, tables: Sequence[str]) -> None:
+    """Print the summary and the tables that tell most, or the tables that are asked for."""
+    names = None if not tables else NAMES if "all" in tables else tables
+    _print(str(path), [trace_terminal.render(found, names=names)])
+
+
+def print_differences(before: Path, after: Path) -> None:
+    """Print what changed from one trace to another."""
+    found = differences_of(read(before), read(after), names=(before.name, after.name))
+    tables = [
+        differences.compared_trace_table(found),
+        differences.caveat_table(found),
+        differences.device_change_table(found),
+        differences.phase_change_table(found),
+        differences.kernel_class_change_table(found),
+        differences.kernel_change_table(found),
+        differences.operator_change_table(found),
+    ]
+    _print(f"{before} → {after}", trace_terminal.drawn(tables))
+
+
+class Ranks:
+    """Traces that may be the ranks of one job."""
+
+    def __init__(self) -> None:
+        self._traces: list[tuple[str, LinkedTrace]] = []
+
+    def add(self, path: Path, linked: LinkedTrace) -> None:
+        """Take a trace; one that names no rank is none of a job."""
+        if linked.trace.about.rank is not None:
+            self._traces.append((path.name, linked))
+
+    def print_comparison(self) -> None:
+        """Print the ranks beside each other, if there are several, each once."""
+        numbers = [linked.trace.about.rank for _, linked in self._traces]
+        if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
+            return
+        found = compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
+        tables = [
+            ranks.rank_table(found),
+            ranks.rank_kind_table(found),
+            ranks.matched_collective_table(found),
+            ranks.late_rank_table(found),
+            ranks.rank_note_table(found),
+        ]
+        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables))
+
+
+def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted) -> Iterator[tuple[str, Path]]:
+    """Write the files that are wanted.
+
+    Yields:
+        What was written, and where.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
+    if wanted.html is not None:
+        write_whole(wanted.html, render_trace_html(found, name=path.name).encode())
+        yield "HTML", wanted.html
+    try:
+        if wanted.csv is not None:
+            tables = [table for entry in CATALOGUE for table in entry.tables(found) if table.rows]
+            write_csv(tables, wanted.csv)
+            yield "CSV", wanted.csv
+        if wanted.annotated is not None:
+            write_annotated(path, wanted.annotated, linked)
+            yield "annotated trace", wanted.annotated
+        if wanted.flame is not None:
+            if wanted.flame.suffix == ".folded":
+                text = "".join(f"{line}\n" for line in folded_stacks(linked, weight="device")).encode()
+            else:
+                text = msgspec.json.encode(speedscope(linked))
+            write_whole(wanted.flame, text)
+            yield "stacks", wanted.flame
+    except OSError as error:
+        where = error.filename or path
+        raise ReportError(
+            f"cannot write {where}: {error.strerror or error}. Name a folder that can be written to"
+        ) from None
+
+
+def _print(title: str, parts: Sequence[RenderableType]) -> None:
+    print_to(None, Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 0)) for part in parts), Text("")))

@@ -1,0 +1,39 @@
+"""Everything that is computed from one trace: one field per analysis."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lightning_gpuprof.model.trace.api_tables import ApiTables
+from lightning_gpuprof.model.trace.attribution import Attribution
+from lightning_gpuprof.model.trace.communication import Communication
+from lightning_gpuprof.model.trace.health import Health
+from lightning_gpuprof.model.trace.idle import Idle
+from lightning_gpuprof.model.trace.kernels import KernelFacts
+from lightning_gpuprof.model.trace.operators import Operators
+from lightning_gpuprof.model.trace.roofline import Roofline
+from lightning_gpuprof.model.trace.step_trace import StepTrace
+from lightning_gpuprof.model.trace.streams import Streams
+from lightning_gpuprof.model.trace.sync_points import SyncPoints
+
+
+class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
+    """One trace, analysed. A field is None if its analysis failed; ``problems`` says why."""
+
+    gpus: tuple[str, ...] = ()
+    """Names of the GPU models of the machine, as far as the trace has them."""
+    rank: int | None = None
+    world_size: int | None = None
+    health: Health | None = None
+    idle: Idle | None = None
+    streams: Streams | None = None
+    api_tables: ApiTables | None = None
+    kernels: KernelFacts | None = None
+    operators: Operators | None = None
+    step_trace: StepTrace | None = None
+    attribution: Attribution | None = None
+    sync_points: SyncPoints | None = None
+    roofline: Roofline | None = None
+    communication: Communication | None = None
+    problems: tuple[str, ...] = ()
+    """Analyses that failed, each with its error; empty if all went well."""

@@ -1,0 +1,119 @@
+"""To what the device's time in a window belongs: operator, module, line of user code, phase."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.trace.source_line import SourceLine
+
+Level = Literal["operator", "module", "line", "phase"]
+"""What device time is attributed to."""
+
+Stacks = Literal["python_calls", "operators"]
+"""Stacks of a trace: the calls of Python functions, of which those of modules are named; or, in traces that torch wrote
+until 2022, the text of each operator's stack, which names lines but no modules."""
+
+Reason = Literal["launch_unknown", "not_recorded", "forward_unknown", "outside"]
+"""Why device time is attributed to nothing; the first that holds counts:
+
+- ``launch_unknown``: the launch is not in the trace, mostly as it was before the window;
+- ``not_recorded``: the trace holds nothing of this level at all: no operators, no stacks, no modules, nothing that
+  tells a phase;
+- ``forward_unknown``: launched in a backward pass that has no forward operator in the trace: gradients are accumulated
+  or reduced there, or the forward ran before the window;
+- ``outside``: launched outside of all operators, modules, lines of user code or named ranges.
+"""
+
+
+class Unattributed(msgspec.Struct, kw_only=True, frozen=True):
+    """Device time that is attributed to nothing."""
+
+    reason: Reason
+    device_us: float
+
+
+class Attributed(msgspec.Struct, kw_only=True, frozen=True):
+    """How much of the device time is attributed on one level."""
+
+    level: Level
+    device_us: float
+    ratio: float | None
+    """Of :attr:`Attribution.device_us`; None if that is 0."""
+    rest: tuple[Unattributed, ...]
+    """Largest first; with ``device_us`` they sum to the device time of the window."""
+
+
+class LineTime(msgspec.Struct, kw_only=True, frozen=True):
+    """What belongs to one line of user code.
+
+    Work that was launched while it was the innermost line of user code, and the backward of that work.
+    """
+
+    line: SourceLine
+    hits: int
+    """Operators that this line called, not counting operators in them; those of backward passes neither."""
+    host_us: float
+    """Time of the training thread in which this was the innermost line of user code, libraries that it called
+    included. By the calls of Python functions; in traces that have only the stacks of operators, the time in those."""
+    device_us: float
+    """Sum of the durations of kernels, copies and memsets, forward and backward. Work that overlaps counts twice."""
+    backward_us: float
+    """The part of ``device_us`` that was launched in a backward pass."""
+    blocked_us: float
+    """Time of the host in calls that wait for the device, or in launches that waited for a place in the full queue."""
+    device_ratio: float | None
+    """``device_us`` over the device time of the window; None if that is 0."""
+    kernels: int
+    """Kernels, copies and memsets."""
+
+
+class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
+    """The device time of one module of the tree of modules, by how they called each other."""
+
+    path: tuple[str, ...]
+    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. The number tells modules of a class apart,
+    in the order in which the trace met them; it is not that of ``model.named_modules()``."""
+    device_us: float
+    """The module's with that of the modules in it, forward and backward."""
+    own_us: float
+    """What no module in it launched."""
+    backward_us: float
+    """The part of ``device_us`` that was launched in a backward pass."""
+    device_ratio: float | None
+    kernels: int
+    """Kernels, copies and memsets, with those of the modules in it."""
+
+
+class PhaseTime(msgspec.Struct, kw_only=True, frozen=True):
+    """The device time that was launched in one phase of the training loop."""
+
+    phase: Phase
+    device_us: float
+    device_ratio: float | None
+    kernels: int
+
+
+class Attribution(msgspec.Struct, kw_only=True, frozen=True):
+    """Device time by what launched it. All device times are sums of durations over all devices and streams."""
+
+    stacks: Stacks | None
+    """What told lines and modules; None without stacks."""
+    device_us: float
+    """All kernels, copies and memsets of the window."""
+    levels: tuple[Attributed, ...]
+    """One for each level."""
+    lines: tuple[LineTime, ...]
+    """By device time, then by host time, largest first; also lines without device time."""
+    modules: tuple[ModuleTime, ...]
+    """Outer modules before those in them, siblings by device time, largest first; those without device time are left
+    out."""
+    phases: tuple[PhaseTime, ...]
+    """Largest first."""
+    blocked_us: float
+    """Of all lines and of none: sum over all waiting calls and launches into a full queue. Waits for the whole device
+    before the first and after the last launch, which mostly are the profiler's own, are left out."""
+    full_queue_us: float
+    """The part of it in launches into a full queue: a device that has enough to do, not a problem."""

@@ -1,0 +1,181 @@
+"""When the devices of a trace window were idle, and why: disjoint causes that sum to the idle time."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from lightning_gpuprof.model.trace.source_line import SourceLine
+
+IdleCause = Literal[
+    "data",
+    "checkpoint",
+    "callbacks",
+    "validation",
+    "profiler",
+    "allocator",
+    "communication",
+    "host_sync",
+    "between_steps",
+    "host_work",
+    "launch",
+    "launch_latency",
+    "queued",
+    "back_to_back",
+    "unexplained",
+]
+"""Why a device was idle.
+
+A gap ends when the device starts some work. If the call that launched it began after the gap did, the device had run
+dry: from the gap's begin to that call the host was late, and every moment of this *host part* has the first cause of
+the list, down to ``launch``, that holds of the launching thread or of the main thread. From the call to the end of the
+gap it is ``launch_latency``; a call of more than 1 ms belongs to the host part. A gap whose work had been launched
+before it began is the device's own: ``queued`` or ``back_to_back``. Without the launch in the trace, and nothing
+behind it in its stream that was launched before the gap, the gap is ``unexplained``.
+
+``host_sync`` is the wait itself while the device has nothing to do, and after it as much of the host part as the host
+had waited since the launch before: had it not waited, the next launch would have come earlier by that.
+"""
+
+IDLE_CAUSES: tuple[IdleCause, ...] = get_args(IdleCause)
+"""In the order in which they claim a moment."""
+
+HOST_WORK_FROM_US = 1000.0
+"""A kernel's launch through torch takes 5 to 100 µs of host time, a few times that under the profiler: a host that
+launched nothing for longer than this was at something else. A convention, not a limit of any hardware."""
+
+BACK_TO_BACK_BELOW_US = 5.0
+"""Kernels that wait in a stream follow each other in 1 to 4 µs on the GPUs that were looked at; a gap in the queue that
+is shorter than this is the device's turn-around. A convention."""
+
+IDLE_CAUSE_TERMS: dict[IdleCause, str] = {
+    "data": "the host was in the fetch of a batch from the DataLoader and had nothing to launch",
+    "checkpoint": "the host wrote a checkpoint",
+    "callbacks": "the host was in a hook of a callback, LightningModule or datamodule",
+    "validation": "the host was in validation, test or prediction inside the window",
+    "profiler": "the profiler itself held the host, or flushed its buffers",
+    "allocator": "the host was in a call that allocates or frees memory, such as cudaMalloc or cudaFree",
+    "communication": "the host was in a call that prepares or waits for a collective; a device that waits inside a "
+    "communication kernel counts as busy",
+    "host_sync": "the host had waited for the device, so its next launch came late by as much as it had waited",
+    "between_steps": "the host was outside every ProfilerStep range",
+    "host_work": "the host launched nothing for more than 1 ms: it ran Python or other work on the CPU, or one call "
+    "held it, as the first launch of a kernel does",
+    "launch": "the host launches too slowly: the device was done before the next launch came",
+    "launch_latency": "from the begin of the launch call to the begin of its work, on a device that had run dry",
+    "queued": "the next work had been launched in time, but the device did not start it for 5 µs or more: it waits for "
+    "another stream, a copy or an event",
+    "back_to_back": "less than 5 µs between two works that were both launched in time",
+    "unexplained": "the launch of the next work is not in the trace",
+}
+"""One sentence per cause, as reports explain it."""
+
+
+class IdleShare(msgspec.Struct, kw_only=True, frozen=True):
+    """Idle time of one cause on one device."""
+
+    cause: IdleCause
+    idle_us: float
+    idle_ratio: float
+    """Of the device's idle time; the causes sum to 1."""
+    window_ratio: float
+    """Of the device's window; the causes and the busy time sum to 1."""
+    gaps: int
+    """Gaps with some time of this cause."""
+
+
+class HostTime(msgspec.Struct, kw_only=True, frozen=True):
+    """Where the host was while it was ``launch`` or ``host_work``; the times that are known sum to these two."""
+
+    calls_us: float
+    """In calls of the CUDA or HIP runtime or driver."""
+    operators_us: float | None
+    """In operators of torch, outside of such calls; None if the trace has no operators."""
+    elsewhere_us: float
+    """In neither: Python, or what nothing was recorded of."""
+
+
+class StepIdle(msgspec.Struct, kw_only=True, frozen=True):
+    """One device during one step, by the host's time of the step: the device may still run work of the step before.
+
+    ``busy_us + idle_us = window_us``, and the causes sum to ``idle_us``.
+    """
+
+    step: str
+    """``ProfilerStep#7``."""
+    start_us: float
+    """From the start of the device's window; negative if the step begins before it."""
+    step_us: float
+    """Duration of the step on the host; inflated by profiling."""
+    window_us: float
+    """Common part of the step and the device's window."""
+    busy_us: float
+    idle_us: float
+    busy_ratio: float | None
+    """Of ``window_us``; None if that is 0."""
+    causes_us: dict[IdleCause, float]
+    """Causes with some time, in the order of :data:`IDLE_CAUSES`."""
+
+
+class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
+    """A stretch in which no stream of the device worked. None where the trace does not tell."""
+
+    start_us: float
+    """From the start of the device's window."""
+    duration_us: float
+    cause: IdleCause
+    """The one with most time of the gap."""
+    causes_us: dict[IdleCause, float]
+    """All causes with some time of the gap; they sum to ``duration_us``."""
+    step: str | None
+    """The step at the middle of the gap's host part; of a gap without one, when its next work was launched."""
+    phase: str | None
+    """What the launching thread, else the main thread, was at in that moment."""
+    host: str | None
+    """The innermost operator, range, call or Python function that held the launching thread, else the main thread, for
+    at least half of the host part."""
+    host_ratio: float | None
+    """Share of the host part that the host spent in it, with all that is nested in it."""
+    operator: str | None
+    """The innermost operator that launched the work after the gap."""
+    before: str
+    """The work that ended last before the gap."""
+    after: str
+    """The work that ends the gap."""
+    launch_thread: str | None
+    """``process/thread`` that launched the work after the gap."""
+    line: SourceLine | None
+    """The innermost line of user code in the moment that ``step`` is told for: of the launching thread, else of the
+    main thread, else the one that ran the operator."""
+
+
+class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
+    """One device. ``busy_us + idle_us = window_us``; the causes sum to ``idle_us``."""
+
+    device: str
+    window_us: float
+    """From the first start to the last end of the device's work."""
+    busy_us: float
+    """Union of kernels, copies and memsets over all streams."""
+    idle_us: float
+    idle_ratio: float | None
+    """Of the window; None if that is empty."""
+    gaps: int
+    causes: tuple[IdleShare, ...]
+    """Causes with some time, longest first."""
+    host: HostTime
+    steps: tuple[StepIdle, ...]
+    """In order of time; steps that have no common part with the device's window are left out."""
+    longest: tuple[IdleGap, ...]
+    """Longest first."""
+
+
+class Idle(msgspec.Struct, kw_only=True, frozen=True):
+    """All devices that did some work in the window."""
+
+    devices: tuple[DeviceIdle, ...] = ()
+    """In order of their numbers."""
+    unseen: tuple[IdleCause, ...] = ()
+    """Causes that this trace has no record for, such as fetches, though there may have been such time; it is then in
+    others, mostly ``host_work`` and ``launch``."""

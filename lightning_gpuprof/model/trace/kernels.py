@@ -1,0 +1,267 @@
+"""What the kernels of a trace are, how far they fill their device, and what could be saved on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TensorCores = Literal["yes", "no", "unknown"]
+"""Whether the name of a kernel proves that it ran on tensor cores (AMD: matrix cores)."""
+
+SavingKind = Literal["idle multiprocessors", "no tensor cores", "launch gap"]
+"""What an estimate of a saving is made from, see :class:`SavingRow`."""
+
+NoSaving = Literal[
+    "communication",
+    "fills the device",
+    "geometry not known",
+    "peak ratio not known",
+    "launch not in the trace",
+    "the device did not wait",
+]
+"""Why no saving is estimated for a kernel, see :data:`NO_SAVING_TERMS`."""
+
+NO_SAVING_TERMS: dict[NoSaving, str] = {
+    "communication": "its time is that of the slowest rank and of the link",
+    "fills the device": "it has a block for every multiprocessor and is not proven to be off tensor cores; "
+    "more is not visible in a trace",
+    "geometry not known": "the trace does not say with how many blocks it was launched, or on which device",
+    "peak ratio not known": "it is proven to be off tensor cores, but for its input type or this device it is not "
+    "known how much faster they are",
+    "launch not in the trace": "it is shorter than the limit for small kernels and was launched before the window, or "
+    "its launch was lost",
+    "the device did not wait": "it is small, but it was in the queue before the device had done the work before it, or "
+    "it is the first work in the trace",
+}
+"""One sentence for each reason."""
+
+
+class ClassRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels of one class, times in microseconds. Counts and times of all classes sum to those of all kernels."""
+
+    kernel_class: str
+    count: int
+    total_us: float
+    share_ratio: float | None
+    """Of the time of all kernels; None if that is 0."""
+    average_us: float
+    est_sm_efficiency_ratio: float | None
+    est_occupancy_ratio: float | None
+
+
+class DtypeRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels by the type of their inputs, times in microseconds."""
+
+    dtype: str | None
+    """None: the name of the kernel does not tell."""
+    count: int
+    total_us: float
+    share_ratio: float | None
+    matrix_us: float
+    """Of those that multiply matrices."""
+    matrix_share_ratio: float | None
+    """Of the time of all kernels that multiply matrices."""
+
+
+class KernelTime(msgspec.Struct, kw_only=True, frozen=True):
+    """Time of a kernel."""
+
+    name: str
+    count: int
+    total_us: float
+
+
+class TensorCoreUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Tensor cores (AMD: matrix cores) in the time of kernels that multiply matrices, as far as their names tell.
+
+    ``yes_us + no_us + unknown_us = matrix_us``. Matrices are multiplied by gemm, convolution and attention kernels
+    without their helpers (layout changes, sums after a split), and by Inductor's templates.
+    """
+
+    available: bool | None
+    """Whether the device has them; None if the trace does not tell."""
+    matrix_us: float
+    yes_us: float
+    no_us: float
+    unknown_us: float
+    """Never counted as no: all kernels of Triton, and names without a hint."""
+    unsuited_us: float
+    """Of ``no_us``: products of a matrix and a vector and convolutions of single channels, which memory bounds."""
+    largest_no: tuple[KernelTime, ...]
+    """Without the unsuited ones."""
+
+
+class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
+    """How far kernels can fill the device: estimates from launch geometry alone, not measurements.
+
+    Averages over kernels are weighted by their time, over those kernels for which the number is known.
+    """
+
+    est_sm_efficiency_ratio: float | None
+    """Average of the least of 1 and (blocks of the grid / multiprocessors): est. SM efficiency while a kernel runs."""
+    est_sm_efficiency_known_ratio: float | None
+    """Share of kernel time whose geometry is known."""
+    est_sm_efficiency_of_window_ratio: float | None
+    """The same over the devices' windows, with idle time as 0 and kernels that run at the same time added up. None if
+    the geometry of more than a twentieth of the kernel time is not known."""
+    est_occupancy_ratio: float | None
+    """Average of Kineto's "est. achieved occupancy": threads that a multiprocessor holds (no more than were launched)
+    over the most that it can hold. Where Kineto wrote 0 (kernels with more than 48 KiB of shared memory, and below half
+    a percent) it is computed by the same rules: those of NVIDIA's occupancy calculator from block, registers, shared
+    memory and the device's properties."""
+    est_occupancy_known_ratio: float | None
+    """Share of kernel time for which it is known."""
+    est_occupancy_computed_ratio: float | None
+    """Share of kernel time for which it was computed here."""
+    waves_known_ratio: float | None
+    """Share of kernel time for which the number of waves is known."""
+    tail_us: float | None
+    """Time of kernels of one wave or more times the share of their last wave that stays empty: what uneven waves cost
+    if all blocks take equally long. None if no number of waves is known."""
+
+
+class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
+    """All kernels of one name in one class, times in microseconds."""
+
+    name: str
+    kernel_class: str
+    dtype: str | None
+    tensor_cores: TensorCores | None
+    """None: it multiplies no matrices."""
+    count: int
+    total_us: float
+    share_ratio: float | None
+    """Of the time of all kernels."""
+    average_us: float
+    min_us: float
+    max_us: float
+    est_sm_efficiency_ratio: float | None
+    est_occupancy_ratio: float | None
+    waves: float | None
+    """Blocks over what the device holds at a time, weighted by time."""
+    tail_ratio: float | None
+    """Share of the time of kernels of one wave or more that goes to the empty part of the last wave."""
+
+
+class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels that are alike in name, operator, device, stream, grid and block; times in microseconds."""
+
+    name: str
+    operator: str | None
+    """The innermost operator around the launch; None if there is none or the launch is not in the trace."""
+    device: str
+    stream: int | None
+    grid: tuple[int, int, int] | None
+    """In blocks, also where the trace has work-items (``hipExtModuleLaunchKernel``)."""
+    block: tuple[int, int, int] | None
+    kernel_class: str
+    dtype: str | None
+    count: int
+    total_us: float
+    average_us: float
+    min_us: float
+    max_us: float
+    est_sm_efficiency_ratio: float | None
+    est_occupancy_ratio: float | None
+    waves: float | None
+    tail_ratio: float | None
+
+
+class DurationBucket(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels from one duration (included) to another (not included); the last bucket has no upper end."""
+
+    from_us: float
+    to_us: float | None
+    count: int
+    count_ratio: float | None
+    total_us: float
+    total_ratio: float | None
+
+
+class SmallKernels(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels shorter than ``limit_us``, where launching costs as much as running; times in microseconds."""
+
+    limit_us: float
+    count: int
+    count_ratio: float | None
+    """Of all kernels."""
+    total_us: float
+    total_ratio: float | None
+    """Of the time of all kernels."""
+    launched_count: int
+    """Those whose launch is in the trace; the numbers below are about them."""
+    launch_call_us: float
+    """Host time of the calls that launched them, each call once (inflated by profiling)."""
+    launch_call_median_us: float | None
+    """Of the calls, one per kernel. The first call of a process can take a second."""
+    longer_launch_count: int
+    """Kernels that ran shorter than their share of the call that launched them."""
+    launch_gap_us: float
+    """Idle time of the device directly before them, from the start of the operator that launched them on. Gaps are
+    disjoint. Python code between operators is not in it, nor are gaps above 1 ms: no launch takes that long, but
+    loading a library or allocating memory does."""
+
+
+class SavingRow(msgspec.Struct, kw_only=True, frozen=True):
+    """An upper bound of what could be saved on kernels of one name, by the one estimate that ``kind`` names.
+
+    - ``launch gap`` (kernels below the limit for small kernels): idle time of the device directly before them while the
+      host launched them; fusing them into a neighbour saves at most that, not their own time.
+    - ``no tensor cores`` (longer ones): time x (1 - 1/k), k = how much faster the device's tensor cores are at their
+      peak, for kernels whose name proves that they multiply fp32 matrices on the CUDA cores.
+    - ``idle multiprocessors`` (longer ones): time x (1 - est. SM efficiency).
+
+    No kernel is in two rows: for longer ones the larger of the two estimates is taken. The bound holds for one kernel
+    alone; kernels that overlap others may save less.
+    """
+
+    name: str
+    kernel_class: str
+    dtype: str | None
+    kind: SavingKind
+    count: int
+    total_us: float
+    """Time of these kernels."""
+    saving_us: float
+    est_sm_efficiency_ratio: float | None = None
+    """For ``idle multiprocessors``."""
+    peak_ratio: float | None = None
+    """For ``no tensor cores``: the k of the formula."""
+    faster_dtype: str | None = None
+    """For ``no tensor cores``: the type of inputs that reaches it."""
+
+
+class NoSavingRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Kernels for which no saving is estimated, and why; times in microseconds."""
+
+    why: NoSaving
+    count: int
+    total_us: float
+    share_ratio: float | None
+    """Of the time of all kernels."""
+
+
+class KernelFacts(msgspec.Struct, kw_only=True, frozen=True):
+    """Everything about the kernels of a trace; largest total first."""
+
+    count: int
+    total_us: float
+    """Sum of durations; above the busy time where streams overlap."""
+    device_window_us: float | None
+    """First start to last end of device work, summed over devices."""
+    classes: tuple[ClassRow, ...]
+    dtypes: tuple[DtypeRow, ...]
+    tensor_cores: TensorCoreUse | None
+    """None if no kernel is known to multiply matrices."""
+    fill: KernelFillFacts
+    kernels: tuple[KernelRow, ...]
+    activity: tuple[ActivityRow, ...]
+    activity_rows: int
+    """How many there are, also those that were not asked for."""
+    durations: tuple[DurationBucket, ...]
+    small: SmallKernels
+    savings: tuple[SavingRow, ...]
+    """Largest saving first."""
+    no_savings: tuple[NoSavingRow, ...]
+    """Kernels that are in no row of ``savings``: the times of both sum to that of all kernels."""

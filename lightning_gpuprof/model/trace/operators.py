@@ -1,0 +1,133 @@
+"""What the operators of a window did: by type, in detail and by the shapes of their inputs, as plain data."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+OperatorPhase = Literal["forward", "backward", "optimizer", "other"]
+"""What an operator was run for; ``optimizer`` holds the clearing and clipping of gradients, too."""
+
+OPERATOR_PHASES: tuple[OperatorPhase, ...] = get_args(OperatorPhase)
+
+Side = Literal["host", "device"]
+
+
+class OperatorType(msgspec.Struct, kw_only=True, frozen=True):
+    """All operators of one type; no time is in two types. Microseconds.
+
+    Host times are inflated by profiling; device times hardly are. Device fields are None if the trace has no device
+    work.
+    """
+
+    type: str
+    """The operator's name without its namespace: ``mm`` of ``aten::mm``."""
+    occurrences: int
+    host_self_us: float
+    """Time in these operators without the operators inside them."""
+    host_average_us: float
+    """Over the occurrences."""
+    host_ratio: float | None
+    """Of the self time of all operators."""
+    device_self_us: float | None
+    """Sum of the durations of the device work that was launched by these operators and none inside them."""
+    device_average_us: float | None
+    """Over the occurrences."""
+    device_ratio: float | None
+    """Of the durations of all device work of the window, also of work outside of operators."""
+
+
+class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
+    """All calls of one operator in one phase, microseconds.
+
+    A call inside another call of the same operator and phase counts as an occurrence, but adds nothing to the totals:
+    its time is in the outer call's.
+    """
+
+    operator: str
+    phase: OperatorPhase
+    occurrences: int
+    host_total_us: float
+    """From begin to end, with the operators inside."""
+    host_self_us: float
+    """Without the operators inside; sums over all rows to the time that operators cover on their threads."""
+    host_average_us: float
+    """``host_total_us`` over the occurrences."""
+    device_total_us: float | None
+    """Sum of the durations of all device work launched inside, also by operators inside."""
+    device_self_us: float | None
+    """Of the work launched by the operator itself; sums over all rows to the attributed device time."""
+    device_average_us: float | None
+    """``device_total_us`` over the occurrences."""
+    device_work: int
+    """Kernels, copies and memsets launched inside."""
+
+
+class OperatorShapes(msgspec.Struct, kw_only=True, frozen=True):
+    """All calls of one operator in one phase with inputs of the same shapes and types; totals as in the detail."""
+
+    operator: str
+    phase: OperatorPhase
+    input_shape: str
+    """Of each tensor: ``32x3x224x224, 64x3x7x7``; ``()`` has no dimensions; a list of tensors is in brackets; empty
+    if no input is a tensor."""
+    dtype: str
+    """Of the tensors, as torch names them, each type once; empty if types were not recorded."""
+    occurrences: int
+    host_total_us: float
+    host_self_us: float
+    host_average_us: float
+    device_total_us: float | None
+    device_self_us: float | None
+    device_average_us: float | None
+    flops_per_call: float | None
+    """Lower bound by the operator's formula, a multiply-add counts 2; the mean if calls with the same shapes differ,
+    as by their stride. None if there is no formula for the operator."""
+    flops_per_s: float | None
+    """FLOPs of the calls that launched device work, over its time."""
+
+
+class Operators(msgspec.Struct, kw_only=True, frozen=True):
+    """The operators of a window; rows come in order of device self time, or of host self time without device work."""
+
+    filter: str = ""
+    """Which names were asked for; empty for all. Shares are of the whole window in any case."""
+    calls: int
+    """Of all operators of the window."""
+    host_self_us: float
+    """Self time of all operators of the window, over all threads."""
+    device_us: float | None
+    """Sum of the durations of all device work of the window; None if there is none."""
+    attributed_device_us: float | None
+    """The part of it that was launched inside an operator: the device self times sum to it."""
+    types: tuple[OperatorType, ...] = ()
+    operators: tuple[OperatorDetail, ...] = ()
+    shapes: tuple[OperatorShapes, ...] | None = None
+    """None if the window was recorded without shapes."""
+    shapes_left_out: int = 0
+    """Rows beyond the most that were asked for."""
+
+
+class OperatorAnalysis(msgspec.Struct, kw_only=True, frozen=True):
+    """What one operator did in one phase with one shape of inputs, on one side; microseconds."""
+
+    side: Side
+    """``host``: the calls themselves. ``device``: the work that they launched, with all operators inside."""
+    operator: str
+    phase: OperatorPhase
+    input_shape: str | None
+    """As in :class:`OperatorShapes`; None if shapes were not recorded."""
+    dtype: str | None
+    occurrences: int
+    """Calls on the host; kernels, copies and memsets on the device."""
+    total_us: float
+    average_us: float
+    """Per occurrence."""
+    device_total_us: float | None
+    """Device time of all calls, on both sides the same; None if they launched nothing."""
+    device_average_us: float | None
+    """Device time per call."""
+    flops_per_call: float | None
+    flops_per_s: float | None
+    """FLOPs of the calls that launched device work, over its time."""

@@ -1,0 +1,63 @@
+"""Where the time of each step of a window went, on the host and on each device, as plain data."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lightning_gpuprof.model.phases import Phase
+
+WHOLE_WINDOW = "whole window"
+"""Name of the one row of a window without steps."""
+
+
+class StepDevice(msgspec.Struct, kw_only=True, frozen=True):
+    """What one device did between the begin and the end of a step, microseconds. ``busy_us + idle_us`` is the step.
+
+    Each time is that in which at least one such work was running, on any stream, so they overlap. A device runs behind
+    the host: a part of the work may have been launched in the step before.
+    """
+
+    device: str
+    busy_us: float
+    """Kernels, copies and memsets."""
+    idle_us: float
+    kernel_us: float
+    """Kernels of any kind."""
+    compute_us: float
+    """Kernels that do not communicate."""
+    memcpy_us: float
+    """Copies and memsets."""
+    communication_us: float
+    """Kernels of NCCL or RCCL; they also wait for the other ranks."""
+    exposed_communication_us: float
+    """The part of it in which no other kernel computed."""
+
+
+class StepRow(msgspec.Struct, kw_only=True, frozen=True):
+    """One step, or the mean of some; microseconds of the training thread, inflated by profiling."""
+
+    name: str
+    total_us: float
+    phases_us: dict[Phase, float]
+    """Disjoint; with ``other_us`` they sum to the total. Every phase that the window tells of has a value in each
+    step; phases that nothing in the window tells of are left out, which is not the same as 0."""
+    other_us: float
+    """Between the phases."""
+    kernels_launched: float
+    """Kernels whose launch began in the step."""
+    devices: tuple[StepDevice, ...] = ()
+
+
+class StepTrace(msgspec.Struct, kw_only=True, frozen=True):
+    """The steps of a window in order of time.
+
+    The phase of the training thread is that of the innermost range that names one. It is backward while the thread
+    runs autograd's operators, or waits from the first to the last of those on another thread. In stretches without a
+    named range, operators that only upload are h2d, and from the first to the last forward operator is forward.
+    """
+
+    steps: tuple[StepRow, ...] = ()
+    """One row for the whole window if it has no steps; empty if it holds nothing at all."""
+    mean: StepRow | None = None
+    """None without steps."""
+    has_steps: bool = False

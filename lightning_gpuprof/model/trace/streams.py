@@ -1,0 +1,99 @@
+"""How the streams of a trace window's devices worked: each for itself, beside each other, and how full their queues."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
+    """How much work was launched and not done, over the device's window.
+
+    A work is in the queue from the begin of the call that launched it, or from the start of the window, to its end;
+    work that runs is in it. Work whose launch is not in the trace is in it while it runs: it was launched before, but
+    nobody knows when. CUDA holds the host in a launch while about a thousand works wait.
+    """
+
+    mean: float
+    """Over time."""
+    max: int
+    empty_ratio: float
+    """Share of the window in which nothing was launched and not done: what the device or stream waited for was the
+    host, or for a stream, that there was nothing for it to do."""
+    bin_us: float
+    """The window is cut into equal stretches of this length for the series."""
+    means: tuple[float, ...]
+    """Mean depth in each stretch, to three decimals; empty where no series is told."""
+    maxima: tuple[int, ...]
+    """Largest depth in each stretch."""
+
+
+class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
+    """One stream. Times are unions: works of one stream that run beside each other, as in a CUDA graph, count once."""
+
+    stream: int | None
+    """None for work whose stream the trace does not tell."""
+    works: int
+    """Kernels, copies and memsets; they sum to it."""
+    kernels: int
+    copies: int
+    memsets: int
+    unmatched: int
+    """Works whose launch is not in the trace: launched before the window, or lost."""
+    busy_us: float
+    window_ratio: float | None
+    """Of the device's window; None if that is empty."""
+    device_busy_ratio: float | None
+    """Of the time in which the device was busy."""
+    overlap_us: float
+    """While at least one other stream of the device worked, too."""
+    overlap_ratio: float | None
+    """Of ``busy_us``; None if that is 0."""
+    communication_us: float
+    """Kernels of NCCL or RCCL."""
+    communicates: bool
+    """Whether at least half of ``busy_us`` is communication."""
+    copy_us: float
+    """Copies between or within memories, without memsets."""
+    exposed_copy_us: float
+    """The part of ``copy_us`` in which no stream of the device ran a kernel."""
+    queue: QueueDepth
+
+
+class Concurrency(msgspec.Struct, kw_only=True, frozen=True):
+    """Time in which so many streams of the device worked; the four sum to the device's window."""
+
+    none_us: float
+    one_us: float
+    two_us: float
+    more_us: float
+    """Three or more."""
+    max: int
+    mean: float | None
+    """Over the time in which at least one worked; None if there is no such time."""
+
+
+class DeviceStreams(msgspec.Struct, kw_only=True, frozen=True):
+    """One device and its streams."""
+
+    device: str
+    window_us: float
+    """From the first start to the last end of the device's work."""
+    busy_us: float
+    """Union of all streams."""
+    works: int
+    unmatched: int
+    """Works of all streams whose launch is not in the trace."""
+    copy_us: float
+    """Union of all copies, without memsets."""
+    exposed_copy_us: float
+    """The part of it in which no kernel ran."""
+    concurrency: Concurrency
+    queue: QueueDepth
+    streams: tuple[StreamTimes, ...]
+    """Longest busy time first."""
+
+
+class Streams(msgspec.Struct, kw_only=True, frozen=True):
+    """All devices that did some work in the window, in order of their numbers."""
+
+    devices: tuple[DeviceStreams, ...] = ()

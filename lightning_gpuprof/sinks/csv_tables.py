@@ -1,0 +1,131 @@
+"""Tables and rows of results flow in, files of comma-separated values flow out, for spreadsheets and scripts.
+
+A text that begins as a formula does in spreadsheets (``=``, ``+``, ``-``, ``@``) gets an apostrophe before it: names of
+kernels and files come from the program that was measured, and must not be run by whoever looks at the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.tables import Cell, Column, Table
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""First characters; a tab or a return is skipped by some programs before they look for the others."""
+
+_NUMBER = re.compile(r"[-+]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?( ?%)?")
+_NAME_LIMIT = 80
+
+
+def write_csv(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write each table to a file of its own, with the numbers as people read them: rounded, and with one unit a column.
+
+    The unit stands behind a column's title. Bars are left out. A number that is not known is an empty cell, and
+    thousands are not separated. A table without rows has its header only.
+
+    Args:
+        tables: Any tables; several may have the same title.
+        folder: Where the files go; made if it is missing.
+
+    Returns:
+        The files, in the tables' order: ``idle_time.csv`` for the title ``Idle time``. Those that exist are replaced.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    paths: list[Path] = []
+    taken: set[str] = set()
+    for table in tables:
+        path = folder / f"{_free_name(table.title, taken)}.csv"
+        kept = [index for index, column in enumerate(table.columns) if not column.bar]
+        rows = ([_shown(row[index], table.columns[index]) for index in kept] for row in table.rows)
+        _write(path, [_header(table.columns[index]) for index in kept], rows)
+        paths.append(path)
+    return paths
+
+
+def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
+    """Write results of one kind with every digit they have.
+
+    Args:
+        rows: Structs of one class. Their fields' names, which end in the unit, are the header. None is an empty cell;
+            a list, tuple, mapping or struct inside of one is written as JSON. Without rows the file is empty, as
+            nothing tells its columns.
+        path: The file, replaced if it exists.
+
+    Raises:
+        ArgumentError: The rows are of several classes.
+        ReportError: The file cannot be written.
+    """
+    kinds = list(dict.fromkeys(type(row) for row in rows))
+    if len(kinds) > 1:
+        found = ", ".join(kind.__name__ for kind in kinds)
+        raise ArgumentError("rows", found, "be of one class")
+    fields = [field.name for kind in kinds for field in msgspec.structs.fields(kind)]
+    _write(path, fields, ([_raw(getattr(row, field)) for field in fields] for row in rows))
+
+
+def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow([_harmless(title) for title in header])
+        writer.writerows(rows)
+    write_whole(path, text.getvalue().encode("utf-8", "backslashreplace"))
+
+
+def _header(column: Column) -> str:
+    # spreadsheets take a file for their system's old encoding, which has µ elsewhere
+    return f"{column.title} ({column.unit})".replace("µ", "u") if column.unit else column.title
+
+
+def _shown(cell: Cell, column: Column) -> str:
+    if column.numeric:
+        if cell.text == numbers.ABSENT:
+            return ""
+        if _NUMBER.fullmatch(cell.text):
+            return cell.text.replace(",", "")
+    return _harmless(cell.text)
+
+
+def _raw(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return _harmless(value)
+    if isinstance(value, float):
+        return repr(value)  # as many digits as tell it from every other float
+    return msgspec.json.encode(value).decode()
+
+
+def _harmless(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    if text.startswith(_FORMULA) and text != numbers.ABSENT and not _NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
+
+
+def _free_name(title: str, taken: set[str]) -> str:
+    """A file's name for a title, in small ASCII letters; the second of a name gets a ``_2``."""
+    ascii_title = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "_", ascii_title).strip("_")[:_NAME_LIMIT].strip("_") or "table"
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free)
+    return free

@@ -1,0 +1,166 @@
+"""The analysis of a trace flows in, a few sentences that say what is in it and what stands out flow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
+from lightning_gpuprof.sinks import numbers, plain
+
+STANDS_OUT = 0.02
+"""A cause of idle time, or a cost, is named from this share of the window on."""
+MOSTLY_IDLE = 0.3
+"""From this share of the window on, the summary begins with why a device is idle."""
+
+_WAITS: dict[IdleCause, str] = {
+    "data": "waits for batches from the DataLoader",
+    "checkpoint": "waits while a checkpoint is written",
+    "callbacks": "waits for hooks of callbacks or of the module",
+    "validation": "waits during validation",
+    "profiler": "waits for the profiler itself",
+    "allocator": "waits while memory is allocated or freed",
+    "communication": "waits for calls of collectives on the host",
+    "host_sync": "waits because the host had waited for it",
+    "between_steps": "waits between the steps",
+    "host_work": "waits for Python or other work on the host",
+    "launch": "waits because the host launches too slowly",
+    "launch_latency": "waits from launch calls to the begin of their work",
+    "queued": "waits for other streams, copies or events",
+    "back_to_back": "turns around between kernels",
+    "unexplained": "is idle for reasons that the trace does not hold",
+}
+
+
+def sentences(analysis: TraceAnalysis) -> list[str]:
+    """Say in plain words what was recorded, what the devices did, and what stands out, most telling first."""
+    lines = [_what(analysis)]
+    lines += of_devices(analysis) or _devices(analysis)
+    if analysis.health is not None:
+        lines += [f"Look out: {plain.sentence(problem)}" for problem in analysis.health.problems[:3]]
+    lines += [f"Not computed: {plain.sentence(problem)}" for problem in analysis.problems]
+    return lines
+
+
+def of_devices(analysis: TraceAnalysis) -> list[str]:
+    """What the devices did and what stands out, without what was recorded; empty if there is no device work."""
+    if analysis.idle is None or not analysis.idle.devices:
+        return []
+    parts = (_devices, _communication, _sync, _kernels, _flops, _lines)
+    return [line for part in parts for line in part(analysis)]
+
+
+def _what(analysis: TraceAnalysis) -> str:
+    parts = []
+    if analysis.gpus:
+        parts.append(", ".join(analysis.gpus))
+    if analysis.rank is not None:
+        parts.append(f"rank {analysis.rank}" + (f" of {analysis.world_size}" if analysis.world_size else ""))
+    steps = analysis.step_trace
+    if steps is not None and steps.has_steps and steps.mean is not None:
+        each = numbers.seconds(steps.mean.total_us / 1e6)
+        parts.append(
+            f"1 step of {each}" if len(steps.steps) == 1 else f"{len(steps.steps)} steps, {each} each on average"
+        )
+    elif steps is not None:
+        parts.append("no steps")
+    if analysis.health is not None:
+        parts.append(f"{numbers.count(analysis.health.events)} events")
+    return "; ".join(parts) + " (recorded with the profiler on: host times are longer than without it)."
+
+
+def _devices(analysis: TraceAnalysis) -> Iterable[str]:
+    if analysis.idle is None:
+        return
+    if not analysis.idle.devices:
+        yield "There is no GPU work in this trace, so nothing can be said of a GPU."
+    for device in analysis.idle.devices:
+        yield _device(device)
+
+
+def _device(device: DeviceIdle) -> str:
+    said = (
+        f"GPU {device.device} is busy {numbers.percent(_share(device.busy_us, device.window_us))} of "
+        f"{numbers.seconds(device.window_us / 1e6)} and idle {numbers.percent(device.idle_ratio)}"
+    )
+    causes = sorted(device.causes, key=lambda cause: -cause.idle_us)
+    named = [cause for cause in causes if cause.window_ratio >= STANDS_OUT][:3]
+    if not named:
+        return f"{said}."
+    waits = "; ".join(f"{numbers.percent(cause.window_ratio)} of the time it {_WAITS[cause.cause]}" for cause in named)
+    return f"{said}: {waits}."
+
+
+def _communication(analysis: TraceAnalysis) -> Iterable[str]:
+    for device in analysis.communication.devices if analysis.communication is not None else ():
+        share = _share(device.communication_us, device.window_us)
+        if share is None or share < STANDS_OUT:
+            continue
+        exposed = numbers.percent(_share(device.exposed_us, device.window_us))
+        yield (
+            f"Communication takes {numbers.percent(share)} of the window of GPU {device.device}, {exposed} exposed: "
+            "nothing computes meanwhile. A GPU that waits in a collective for others counts as busy."
+        )
+
+
+def _sync(analysis: TraceAnalysis) -> Iterable[str]:
+    points = analysis.sync_points
+    if points is None or not points.count or points.devices == 0 or analysis.idle is None:
+        return
+    window_us = sum(device.window_us for device in analysis.idle.devices)
+    share = _share(points.cost_us, window_us)
+    if share is None or share < STANDS_OUT:
+        return
+    worst = points.sites[0]
+    where = f" at {plain.name(worst.line.frame)}" if worst.line is not None else ""
+    yield (
+        f"{numbers.count(points.count)} calls on which the host waits for the GPU cost {numbers.percent(share)} of the "
+        f"window as idle time; most of it {plain.name(worst.operation)}{where}, {numbers.count(worst.count)} times."
+    )
+
+
+def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
+    found = analysis.kernels
+    if found is None or not found.count:
+        return
+    classes = [row for row in found.classes if row.share_ratio][:3]
+    kinds = ", ".join(f"{row.kernel_class} {numbers.percent(row.share_ratio)}" for row in classes)
+    small = found.small
+    kernels = "kernel" if found.count == 1 else "kernels"
+    yield (
+        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. {numbers.percent(small.count_ratio)} of them "
+        f"are shorter than {numbers.significant(small.limit_us)} µs and hold {numbers.percent(small.total_ratio)} of "
+        "the time."
+    )
+    cores = found.tensor_cores
+    if cores is not None and cores.matrix_us and cores.available is not False:
+        yes, no, unknown = (
+            numbers.percent(_share(part_us, cores.matrix_us))
+            for part_us in (cores.yes_us, cores.no_us, cores.unknown_us)
+        )
+        yield (
+            f"Of the time of matrix kernels, {yes} is on tensor cores, {no} is not, and {unknown} cannot be told by "
+            "name."
+        )
+
+
+def _flops(analysis: TraceAnalysis) -> Iterable[str]:
+    found = analysis.roofline
+    if found is None or found.steps is None or found.steps.mfu_ratio is None:
+        return
+    yield (
+        f"MFU {numbers.percent(found.steps.mfu_ratio)} of the dense peak over the traced time "
+        f"({numbers.percent(found.coverage_ratio)} of the time of matrix kernels has known FLOPs)."
+    )
+
+
+def _lines(analysis: TraceAnalysis) -> Iterable[str]:
+    found = analysis.attribution
+    if found is None or not found.lines or not found.lines[0].device_ratio:
+        return
+    first = found.lines[0]
+    yield f"The line with most device time is {plain.name(first.line.frame)}: {numbers.percent(first.device_ratio)}."
+
+
+def _share(part_us: float, whole_us: float) -> float | None:
+    return part_us / whole_us if whole_us > 0 else None

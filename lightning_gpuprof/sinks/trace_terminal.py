@@ -1,0 +1,41 @@
+"""The analysis of a trace flows in, what the terminal shows of it flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.padding import Padding
+from rich.text import Text
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.sinks.console import MAX_WIDTH
+from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.terminal_table import draw
+from lightning_gpuprof.sinks.trace_summary import sentences
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+
+
+def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width: int = MAX_WIDTH) -> RenderableType:
+    """The summary and the tables as something that rich prints.
+
+    Args:
+        analysis: Of a trace.
+        names: Tables to show, and nothing else; None for the summary and the tables that tell most.
+        width: Columns that no line passes.
+    """
+    entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
+    tables = [table for entry in entries for table in entry.tables(analysis)]
+    if names is None:
+        tables = [table for table in tables if table.rows]
+    parts: list[RenderableType] = []
+    if names is None:
+        parts += [Padding(Text(f"- {line}"), (0, 0, 0, 0)) for line in sentences(analysis)]
+    parts += drawn(tables)
+    return Constrain(Padding(Group(*parts), (0, 0, 0, 2)), width)
+
+
+def drawn(tables: Iterable[Table]) -> list[RenderableType]:
+    """Tables under their titles."""
+    return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table))]

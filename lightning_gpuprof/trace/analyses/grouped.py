@@ -1,0 +1,126 @@
+"""From rows with keys to groups, and from their values to each group's statistics, without a loop over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows
+
+Float64 = npt.NDArray[np.float64]
+
+_SMALL = 1 << 31
+_MOST = 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Rows that are alike, in no order that means something; no group is empty."""
+
+    of_row: Int64
+    """The group of each row, from 0."""
+    first: Rows
+    """The first row of each group."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @property
+    def counts(self) -> Int64:
+        """Rows of each group."""
+        return np.bincount(self.of_row, minlength=len(self))
+
+    def sums(self, values: Int64) -> Int64:
+        """Sum of a whole-numbered column in each group, exact."""
+        total = np.zeros(len(self), np.int64)
+        np.add.at(total, self.of_row, values)
+        return total
+
+    def weighted(self, values: Float64, weights: Int64) -> Float64:
+        """Sum of value times weight in each group."""
+        return np.bincount(self.of_row, weights=values * weights, minlength=len(self)).astype(np.float64)
+
+
+def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
+    """Put together the rows that are equal in all columns.
+
+    Args:
+        columns: At least one column of whole numbers; all are equally long.
+    """
+    rows = len(columns[0])
+    if not rows:
+        return Groups(of_row=np.zeros(0, np.int64), first=np.zeros(0, np.intp))
+    key, size = np.zeros(rows, np.int64), 1
+    for column in columns:
+        low = int(column.min())
+        width = int(column.max()) - low + 1
+        if width > _SMALL:
+            column, low, width = np.unique(column, return_inverse=True)[1].astype(np.int64), 0, rows
+        if size > _MOST // width:
+            key, size = np.unique(key, return_inverse=True)[1].astype(np.int64), rows
+        key = key * width + (column.astype(np.int64) - low)
+        size *= width
+    if size > 8 * rows + 4096:
+        _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
+        return Groups(of_row=of_row.astype(np.int64), first=first)
+    # few possible keys: number those that occur, without sorting
+    first = np.full(size, rows, np.intp)
+    first[key[::-1]] = np.arange(rows - 1, -1, -1)
+    present = first < rows
+    return Groups(of_row=(np.cumsum(present) - 1)[key].astype(np.int64), first=first[present])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """One value for each group."""
+
+    count: Int64
+    total: Int64
+    average: Float64
+    median: Float64
+    min: Int64
+    max: Int64
+    std: Float64
+    """Of a sample, i.e. over n - 1, as Nsight Systems computes it; 0 for a single value."""
+
+
+def statistics_of(values: Int64, groups: Groups) -> Statistics:
+    """Statistics of each group.
+
+    Args:
+        values: One whole number, 0 or more, for each row.
+        groups: The groups of the rows.
+    """
+    count = groups.counts
+    if not len(groups):
+        none, no_ratio = np.zeros(0, np.int64), np.zeros(0)
+        return Statistics(count=none, total=none, average=no_ratio, median=no_ratio, min=none, max=none, std=no_ratio)
+    start = np.cumsum(count) - count
+    ordered = _sorted_in_groups(values, groups.of_row, count)
+    total = np.add.reduceat(ordered, start)
+    average = total / count
+    apart = ordered - np.repeat(average, count)
+    variance = np.add.reduceat(apart * apart, start) / np.maximum(count - 1, 1)
+    middle = (ordered[start + (count - 1) // 2] + ordered[start + count // 2]) / 2
+    return Statistics(
+        count=count,
+        total=total,
+        average=average,
+        median=middle,
+        min=ordered[start],
+        max=ordered[start + count - 1],
+        std=np.where(count > 1, np.sqrt(variance), 0.0),
+    )
+
+
+def _sorted_in_groups(values: Int64, group: Int64, count: Int64) -> Int64:
+    """Values of the first group in ascending order, then those of the second, and so on."""
+    width = int(values.max()) + 1
+    if width > _MOST // len(count):
+        by_lexsort: Int64 = values[np.lexsort((values, group))]
+        return by_lexsort
+    base = np.repeat(np.arange(len(count), dtype=np.int64) * width, count)
+    ordered: Int64 = np.sort(group * width + values) - base
+    return ordered

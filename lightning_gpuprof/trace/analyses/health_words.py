@@ -1,0 +1,214 @@
+"""From what was counted in a trace to sentences: its problems, and what to know when reading its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.trace.reader import Trace
+
+OVERHEAD_RATIO = 0.05
+"""From this share of the window on, what the profiler itself did is worth a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """What was counted; words as in :class:`~lightning_gpuprof.model.trace.health.Health`, times in ns."""
+
+    device_work: int
+    matched: int
+    before: int
+    lost: int
+    launches: int
+    launches_without_work: int
+    launches_without_work_at_end: int
+    starts_early: int
+    starts_early_max_us: float
+    overlaps: int
+    crossing: int
+    empty_kernels: int
+    host_window: tuple[int, int] | None
+    device_window: tuple[int, int] | None
+    window: tuple[int, int] | None
+    step_names: tuple[str, ...]
+    steps_missing: int
+    resolution_ns: int | None
+
+
+def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
+    """What makes numbers of the trace doubtful."""
+    return tuple(
+        sentence
+        for sentence in (
+            _file_is_broken(trace),
+            _nothing_there(losses),
+            _no_device_activity(losses),
+            _kernels_lost(losses),
+            _launches_lost(losses),
+            _clocks(losses),
+            _apart(losses),
+            _overlaps(losses),
+            _crossing(losses),
+            _steps(losses),
+        )
+        if sentence
+    )
+
+
+def notes_on(trace: Trace, losses: Losses) -> tuple[str, ...]:
+    """What to know when reading the trace's numbers."""
+    return tuple(
+        sentence
+        for sentence in (
+            _cut_off(losses),
+            _launched_before(losses),
+            _resolution(losses),
+            _overhead(trace, losses),
+            _outside_steps(losses),
+        )
+        if sentence
+    )
+
+
+def _of(part: int, whole: int, what: str) -> str:
+    """``12 of 3,400 kernels (0.4 %)``; ``all 12 kernels``."""
+    if part == whole:
+        return f"all {whole:,} {what}"
+    share = 100 * part / whole
+    return f"{part:,} of {whole:,} {what} ({f'{share:.1f}' if share >= 0.1 else '<0.1'} %)"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _file_is_broken(trace: Trace) -> str:
+    if trace.unreadable:
+        unreadable = _of(trace.unreadable, trace.events, "entries of the file")
+        return f"{_sentence(unreadable)} cannot be read and are left out."
+    if trace.how in ("repaired", "one by one"):
+        return "The file is not valid JSON; its text was repaired, and all of its entries could be read."
+    return ""
+
+
+def _nothing_there(losses: Losses) -> str:
+    if losses.window is None:
+        return "The trace holds no host and no device activity."
+    if losses.window[0] == losses.window[1]:
+        return "The window is 0 us long: all shares of it are undefined."
+    return ""
+
+
+def _no_device_activity(losses: Losses) -> str:
+    if losses.launches and not losses.device_work:
+        return (
+            f"{losses.launches:,} kernel launches, but no device work: CUPTI or roctracer gave no activity. Another"
+            " profiler may hold the GPU's counters, or the process may lack the permission; see gpuprof doctor."
+        )
+    return ""
+
+
+def _kernels_lost(losses: Losses) -> str:
+    missing = losses.launches_without_work - losses.launches_without_work_at_end
+    if not missing or not losses.device_work:
+        return ""
+    return (
+        f"The kernels of {_of(missing, losses.launches, 'launches')} are not in the trace: activity was dropped, and"
+        " device time is too low. Record fewer steps: TraceConfig(active=1)."
+    )
+
+
+def _launches_lost(losses: Losses) -> str:
+    if not losses.lost:
+        return ""
+    return (
+        f"The launch of {_of(losses.lost, losses.device_work, 'pieces of device work')} is not in the trace, though it"
+        " came after the window began: calls were dropped, and this work has no operator, line or phase."
+    )
+
+
+def _clocks(losses: Losses) -> str:
+    if not losses.starts_early:
+        return ""
+    return (
+        f"{_sentence(_of(losses.starts_early, losses.matched, 'pieces of device work'))} start before their launch, by"
+        f" up to {losses.starts_early_max_us:,.3g} us: the clocks of host and device do not agree, and idle causes and"
+        " launch times are off by as much."
+    )
+
+
+def _apart(losses: Losses) -> str:
+    host, device = losses.host_window, losses.device_window
+    if host is None or device is None or (host[0] <= device[1] and device[0] <= host[1]):
+        return ""
+    apart_us = max(device[0] - host[1], host[0] - device[1]) / 1000
+    return (
+        f"Host and device activity do not overlap in time, {apart_us:,.0f} us lie between them: their clocks do not"
+        " agree, and nothing that relates the two holds."
+    )
+
+
+def _overlaps(losses: Losses) -> str:
+    if not losses.overlaps:
+        return ""
+    return (
+        f"{_sentence(_of(losses.overlaps, losses.device_work, 'pieces of device work'))} begin before what is ahead of"
+        " them in their stream has ended. Parts of a graph and programmatic dependent launches may do so; otherwise"
+        " times of the device are wrong."
+    )
+
+
+def _crossing(losses: Losses) -> str:
+    if not losses.crossing:
+        return ""
+    return (
+        f"{losses.crossing:,} operators outlast the operator in which they began: times of the host are inexact, and"
+        " so are times without what is nested."
+    )
+
+
+def _steps(losses: Losses) -> str:
+    found, names = [], losses.step_names
+    if repeated := len(names) - len(set(names)):
+        found.append(f"{repeated} step ranges have the number of another one")
+    if losses.steps_missing:
+        found.append(f"{losses.steps_missing} numbers are missing between those of the {len(names)} steps")
+    return f"{_sentence(' and '.join(found))}: values per step may mix windows." if found else ""
+
+
+def _cut_off(losses: Losses) -> str:
+    if not losses.launches_without_work_at_end or not losses.device_work:
+        return ""
+    return (
+        f"The kernels of the last {losses.launches_without_work_at_end:,} launches are not in the trace: recording"
+        " ended before they ran."
+    )
+
+
+def _launched_before(losses: Losses) -> str:
+    if not losses.before:
+        return ""
+    return (
+        f"{_sentence(_of(losses.before, losses.device_work, 'pieces of device work'))} were launched before the window"
+        " began: they count as device time, but have no operator, line or phase."
+    )
+
+
+def _resolution(losses: Losses) -> str:
+    if losses.resolution_ns != 1000 or not losses.device_work:
+        return ""
+    empty = f"; {losses.empty_kernels:,} kernels have a duration of 0" if losses.empty_kernels else ""
+    return f"Times are whole microseconds: a kernel of a few is off by up to 1 us{empty}."
+
+
+def _overhead(trace: Trace, losses: Losses) -> str:
+    if losses.window is None:
+        return ""
+    spent_ns, window_ns = int(trace.overhead.duration_ns.sum()), losses.window[1] - losses.window[0]
+    if spent_ns < OVERHEAD_RATIO * window_ns or not spent_ns:
+        return ""
+    share = 100 * spent_ns / window_ns
+    return f"The profiler itself worked for {spent_ns / 1000:,.0f} us, {share:.0f} % of the window."
+
+
+def _outside_steps(losses: Losses) -> str:
+    return "" if losses.step_names or losses.window is None else "The trace has no steps: values are per window."

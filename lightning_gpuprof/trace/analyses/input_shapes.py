@@ -1,0 +1,59 @@
+"""From the recorded inputs of operators to the shapes and types of their tensors, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_gpuprof.trace.tables import Inputs
+
+_TORCH_NAMES = {
+    "double": "float64",
+    "float": "float32",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "long int": "int64",
+    "long": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "short": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+"""What torch calls the types that the profiler records under their names in C++."""
+
+
+def shapes_and_types(inputs: Inputs) -> tuple[str, str]:
+    """Shapes and types of the tensors among an operator's inputs; numbers, flags and the like are left out.
+
+    Returns:
+        For example ``32x3x224x224, 64x3x7x7`` and ``float32``; of types that differ each once, in order of the
+        tensors. ``()`` is a tensor without dimensions; the types of tensors in a list are not recorded.
+    """
+    shapes: list[str] = []
+    types: list[str] = []
+    for position, shape in enumerate(inputs.shapes):
+        recorded = inputs.types[position] if position < len(inputs.types) else ""
+        if not isinstance(shape, list):
+            continue
+        if shape and all(isinstance(one, list) for one in shape):
+            shapes.append(f"[{', '.join(map(_sizes, shape))}]")
+        elif shape or _is_tensor(recorded):
+            shapes.append(_sizes(shape))
+            if recorded:
+                types.append(_torch_name(recorded))
+    return ", ".join(shapes), ", ".join(dict.fromkeys(types))
+
+
+def _is_tensor(recorded: str) -> bool:
+    # element types are spelled in lower case or with a namespace; Scalar, Bool, TensorList and the like are no tensors
+    return bool(recorded) and (recorded[0].islower() or "::" in recorded)
+
+
+def _sizes(shape: Sequence[object]) -> str:
+    return "x".join(str(size) for size in shape) if shape else "()"
+
+
+def _torch_name(recorded: str) -> str:
+    return _TORCH_NAMES.get(recorded) or recorded.removeprefix("c10::").lower()

@@ -1,0 +1,120 @@
+"""From a trace to the kinds of information it holds, and what follows where one is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.health import Signal, SignalName
+from lightning_gpuprof.trace.linked import LinkedTrace
+
+_MODULE = "nn.Module: "
+
+_ABSENCE: dict[SignalName, tuple[str, str]] = {
+    "device work": (
+        "nothing can be said of the device: no busy or idle time, no kernels",
+        "Train on a GPU, with CUDA among the profiler's activities; gpuprof doctor says whether CUPTI works.",
+    ),
+    "runtime calls": (
+        "device work has no launch, operator, line or phase; blocking calls and launch times are not known",
+        "Record CPU and CUDA activities together, as GpuProfiler does.",
+    ),
+    "operators": (
+        "device time cannot be given to operators",
+        "Record CPU activities, too, as GpuProfiler does.",
+    ),
+    "steps": (
+        "values are per window, and the time between steps is not known",
+        "GpuProfiler marks steps; elsewhere call profiler.step() once per batch.",
+    ),
+    "shapes": (
+        "no FLOPs, MFU and roofline, no operators by input shape, no sizes of collectives before torch 2.3",
+        "TraceConfig(record_shapes=True), which is the default.",
+    ),
+    "stacks": (
+        "device time and blocking calls cannot be given to source lines",
+        "TraceConfig(with_stack=True); tracing then takes two to three times as long.",
+    ),
+    "module frames": (
+        "device time cannot be given to modules",
+        "TraceConfig(with_stack=True).",
+    ),
+    "forward-backward links": (
+        "device time of the backward cannot be given to the operator of the forward it belongs to",
+        "Record CPU activities of a training step; inference has none.",
+    ),
+    "memory events": (
+        "no memory over time, and no tensors behind it",
+        "TraceConfig(profile_memory=True); it perturbs times.",
+    ),
+    "occupancy": (
+        "the estimated occupancy of kernels is computed from their launch, where device properties are there",
+        "Kineto writes it on NVIDIA GPUs only.",
+    ),
+    "device properties": (
+        "the GPU's model is not known: no peak rates, no estimated SM efficiency",
+        "Record with torch 1.9 or later.",
+    ),
+    "device waits": (
+        "what streams waited for is not known; blocking calls are still seen as calls of the runtime",
+        "torch records it with enable_cuda_sync_events=True, which GpuProfiler leaves off.",
+    ),
+    "rank": (
+        "several ranks are told apart only by the order in which their traces are given",
+        "Record with torch 1.11 or later, after torch.distributed.init_process_group.",
+    ),
+    "collective metadata": (
+        "kinds of collectives come from names; sizes and groups may be missing",
+        "Record with torch 2.3 or later.",
+    ),
+    "absolute time": (
+        "the trace's clock is taken as Unix time",
+        "Record with torch 2.4 or later.",
+    ),
+}
+"""What follows from the absence of a signal, and how to record it."""
+
+
+def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
+    """Which signals a trace holds, in the order of how much hangs on them."""
+    trace, ops, work = linked.trace, linked.trace.cpu_op, linked.work
+    frames = sum(count for category, count in trace.categories.items() if category.lower() == "python_function")
+    modules = int(linked.named(trace.python_function, lambda name: name.startswith(_MODULE)).sum())
+    occupied = np.array([one.est_occupancy_ratio is not None for one in trace.geometries], np.bool_)
+    geometry = trace.kernel.geometry
+    communication = int(linked.is_communication.sum())
+    found = [
+        _counted("device work", len(work)),
+        _counted("runtime calls", len(trace.runtime)),
+        _counted("operators", len(ops)),
+        _counted("steps", len(linked.steps)),
+        _counted("shapes", int((ops.inputs >= 0).sum())),
+        _counted("stacks", frames or int((ops.stack >= 0).sum())),
+        _signal("module frames", None if frames and not trace.with_frames else modules > 0, modules or None),
+        _counted("forward-backward links", int((ops.forward_thread > 0).sum())),
+        # the events themselves are no spans and are not read
+        _signal("memory events", bool(trace.about.values["profile_memory"]) if _says(linked) else None, None),
+        _counted("occupancy", int(occupied[geometry[geometry >= 0]].sum()) if len(occupied) else 0),
+        _signal("device properties", bool(trace.about.device_properties), len(trace.about.device_properties) or None),
+        _counted("device waits", len(trace.device_wait)),
+        # a process on its own has no rank, and misses none
+        _signal("rank", True if trace.about.rank is not None else False if communication else None, None),
+    ]
+    if communication:
+        found.append(_counted("collective metadata", int((trace.kernel.collective >= 0).sum())))
+    else:
+        found.append(Signal(name="collective metadata", present=None, count=None, without="", advice=""))
+    found.append(_signal("absolute time", trace.base_time_ns is not None, None))
+    return tuple(found)
+
+
+def _says(linked: LinkedTrace) -> bool:
+    return "profile_memory" in linked.trace.about.values
+
+
+def _counted(name: SignalName, count: int) -> Signal:
+    return _signal(name, count > 0, count)
+
+
+def _signal(name: SignalName, present: bool | None, count: int | None) -> Signal:
+    without, advice = _ABSENCE[name] if present is False else ("", "")
+    return Signal(name=name, present=present, count=count, without=without, advice=advice)

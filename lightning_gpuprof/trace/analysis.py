@@ -1,0 +1,105 @@
+"""From a trace to everything that is computed from it; an analysis that fails does not take the others with it."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.trace.analyses.api_tables import api_tables
+from lightning_gpuprof.trace.analyses.attribution import attribution
+from lightning_gpuprof.trace.analyses.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.communication import communication_of
+from lightning_gpuprof.trace.analyses.health import health_of
+from lightning_gpuprof.trace.analyses.idle import idle_times
+from lightning_gpuprof.trace.analyses.kernels import kernels
+from lightning_gpuprof.trace.analyses.operators import operators
+from lightning_gpuprof.trace.analyses.roofline import roofline
+from lightning_gpuprof.trace.analyses.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.streams import streams_of
+from lightning_gpuprof.trace.analyses.sync_points import sync_points
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+DEBUG_VARIABLE = "GPUPROF_DEBUG"
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def analyse(trace: Trace | LinkedTrace, *, timings: dict[str, float] | None = None) -> TraceAnalysis:
+    """Compute everything.
+
+    Args:
+        trace: What was recorded. Without frames of Python functions there are no source lines.
+        timings: Gets the seconds that each analysis took, by its name.
+
+    Returns:
+        The results. What a trace has no signal for is empty or None, and its analysis says so.
+    """
+    linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
+    trace = linked.trace
+    places = CallPlaces(linked)
+    parts: dict[str, Callable[[], object]] = {
+        "health": partial(health_of, linked),
+        "idle": partial(idle_times, linked, source=places.source),
+        "streams": partial(streams_of, linked),
+        "api_tables": partial(api_tables, linked),
+        "kernels": partial(kernels, linked),
+        "operators": partial(operators, linked),
+        "step_trace": partial(step_trace, linked),
+        "attribution": partial(attribution, linked, places=places),
+        "sync_points": partial(sync_points, linked, places=places),
+        "roofline": partial(roofline, linked),
+        "communication": partial(communication_of, linked),
+    }
+    found: dict[str, object] = {}
+    problems: list[str] = []
+    for name, compute in parts.items():
+        begin = time.perf_counter()
+        try:
+            found[name] = compute()
+        except Exception as error:  # files come from anywhere: what one analysis did not foresee is its own loss
+            if os.environ.get(DEBUG_VARIABLE):
+                traceback.print_exception(error)
+            problems.append(f"{name.replace('_', ' ')}: {type(error).__name__}: {error}")
+        if timings is not None:
+            timings[name] = time.perf_counter() - begin
+    properties = trace.about.device_properties
+    world_size = trace.about.distributed.get("world_size")
+    return TraceAnalysis(
+        gpus=tuple(sorted({gpu for one in properties if isinstance(gpu := one.get("name"), str)})),
+        rank=trace.about.rank,
+        world_size=world_size if isinstance(world_size, int) else None,
+        problems=tuple(problems),
+        **found,  # type: ignore[arg-type]
+    )
+
+
+ROWS = 20
+"""Rows of each table that a run's report keeps of a window."""
+
+
+def first_rows(analysis: TraceAnalysis, rows: int = ROWS) -> TraceAnalysis:
+    """The same with the first rows of each table, which are those that matter most, or the first steps.
+
+    Args:
+        analysis: Of a trace.
+        rows: Most rows that a table keeps.
+    """
+    return _cut(analysis, rows)
+
+
+def _cut(value: T, rows: int) -> T:
+    changed: dict[str, object] = {}
+    for field in value.__struct_fields__:
+        old = getattr(value, field)
+        if isinstance(old, msgspec.Struct):
+            changed[field] = _cut(old, rows)
+        elif isinstance(old, tuple) and old and isinstance(old[0], msgspec.Struct):
+            changed[field] = tuple(_cut(one, rows) for one in old[:rows])
+    return msgspec.structs.replace(value, **changed) if changed else value

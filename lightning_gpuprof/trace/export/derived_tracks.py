@@ -1,0 +1,134 @@
+"""From a trace to the rows that an annotated one adds: phases, and per device its use, its idle time, its queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import PHASE_TERMS
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES
+from lightning_gpuprof.trace.analyses.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.idle_gaps import gaps_of
+from lightning_gpuprof.trace.analyses.phase_times import phase_times_ns
+from lightning_gpuprof.trace.export.idle_pieces import idle_pieces
+from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
+from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Int64, Rows
+
+_NAME_LIMIT = 160
+"""Characters of a kernel's name beneath a gap; C++ templates make names of some thousand."""
+
+_ALL_TIME = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
+
+
+def slice_tracks(linked: LinkedTrace) -> tuple[SliceTrack, ...]:
+    """The rows, from the top; those that would be empty are left out."""
+    tracks = [_phases(linked)]
+    activity = HostActivity(linked)
+    for device in _devices(linked):
+        rows = linked.device_rows[device]
+        communicates = linked.is_communication[rows]
+        computation = _covered(linked, rows[linked.is_kernel[rows] & ~communicates])
+        communication = _covered(linked, rows[communicates])
+        copies = _covered(linked, rows[~linked.is_kernel[rows]])
+        name = device_name(linked, device)
+        tracks += [
+            _plain(f"{name} compute", "compute", computation),
+            _plain(f"{name} communication", "communication", communication),
+            _plain(f"{name} exposed communication", "exposed communication", communication.without(computation)),
+            _plain(f"{name} copies", "copies", copies),
+            _idle(linked, device, activity),
+        ]
+    return tuple(track for track in tracks if len(track.label))
+
+
+def queue_tracks(linked: LinkedTrace) -> tuple[CounterTrack, ...]:
+    """Work of each device that is launched and not done: :class:`QueueDepth` at every moment."""
+    tracks = []
+    for device in _devices(linked):
+        rows, work = linked.device_rows[device], linked.work
+        # clocks of host and device can differ by a little: no work begins before it is launched
+        entered = np.minimum(linked.launch_start_ns[rows], work.start_ns[rows])
+        moments = np.concatenate((entered, work.end_ns[rows]))
+        order = np.argsort(moments, kind="stable")
+        depth = np.cumsum(np.where(order < len(rows), 1, -1))
+        last = np.append(np.diff(moments[order]) > 0, True)  # of all changes at one moment
+        tracks.append(
+            CounterTrack(
+                name=f"{device_name(linked, device)} queue",
+                unit="works",
+                time_ns=moments[order][last],
+                value=depth[last].astype(np.float64),
+            )
+        )
+    return tuple(tracks)
+
+
+def device_name(linked: LinkedTrace, device: int) -> str:
+    """Name of a device for people.
+
+    Args:
+        linked: The trace.
+        device: A key of :attr:`LinkedTrace.device_rows`.
+    """
+    name = linked.trace.devices[device]
+    return f"GPU {name}" if name.isdecimal() else name or "device"
+
+
+def _devices(linked: LinkedTrace) -> list[int]:
+    return sorted(
+        linked.device_rows, key=lambda device: (len(linked.trace.devices[device]), linked.trace.devices[device])
+    )
+
+
+def _covered(linked: LinkedTrace, rows: Rows) -> Coverage:
+    return Coverage(linked.work.start_ns[rows], linked.work.end_ns[rows])
+
+
+def _phases(linked: LinkedTrace) -> SliceTrack:
+    found = phase_times_ns(linked, *_ALL_TIME)
+    phases = tuple(found)
+    return _track(
+        "phase",
+        [(found[phase].start_ns, found[phase].end_ns) for phase in phases],
+        tuple(Label(name=phase, notes={"what": PHASE_TERMS[phase]}) for phase in phases),
+    )
+
+
+def _plain(row: str, name: str, coverage: Coverage) -> SliceTrack:
+    return _track(row, [(coverage.start_ns, coverage.end_ns)], (Label(name=name, notes={}),))
+
+
+def _track(name: str, parts: list[tuple[Int64, Int64]], labels: tuple[Label, ...]) -> SliceTrack:
+    """Stretches with one label each, in order of time; empty ones are left out."""
+    none = np.zeros(0, np.int64)
+    starts = np.concatenate([none, *(starts for starts, _ in parts)])
+    ends = np.concatenate([none, *(ends for _, ends in parts)])
+    label = np.repeat(np.arange(len(parts)), [len(starts) for starts, _ in parts])
+    order = np.argsort(starts, kind="stable")
+    order = order[ends[order] > starts[order]]
+    return SliceTrack(name=name, start_ns=starts[order], end_ns=ends[order], label=label[order], labels=labels)
+
+
+def _idle(linked: LinkedTrace, device: int, activity: HostActivity) -> SliceTrack:
+    gaps = gaps_of(linked, device)
+    pieces = idle_pieces(linked, gaps, activity)
+    names = linked.trace.names
+    next_name = linked.work.name[gaps.after[pieces.gap]]
+    pairs, label = np.unique(pieces.cause * len(names) + next_name, return_inverse=True)
+    labels = []
+    for cause, name in zip(*divmod(pairs, max(len(names), 1)), strict=True):
+        what = IDLE_CAUSES[cause]
+        notes = {"why": IDLE_CAUSE_TERMS[what], "next work": _shortened(names[name])}
+        labels.append(Label(name=f"idle: {what}", notes=notes))
+    return SliceTrack(
+        name=f"{device_name(linked, device)} idle",
+        start_ns=pieces.start_ns,
+        end_ns=pieces.end_ns,
+        label=label.reshape(-1),
+        labels=tuple(labels),
+    )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_LIMIT else f"{name[: _NAME_LIMIT - 3]}..."

@@ -1,0 +1,136 @@
+"""Tables of ranks: who waited for whom, and what is said of the late one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lightning_gpuprof.model.trace.ranks import (
+    ClassExcess,
+    KindTimes,
+    LateRank,
+    MatchedCollective,
+    RanksComparison,
+    RankTimes,
+    UnmatchedCollectives,
+)
+from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.window_tables import ranks as tables
+
+
+def rank(number: int, waiting_us: float) -> RankTimes:
+    return RankTimes(
+        rank=number,
+        trace=f"rank{number}.json",
+        device="0",
+        window_us=10_000.0,
+        computation_us=4000.0,
+        communication_us=2000.0,
+        idle_us=3000.0,
+        matched=2,
+        unmatched=1,
+        transfer_us=500.0,
+        waiting_us=waiting_us,
+        waiting_in_first_us=100.0,
+        last=1,
+        caused_us=700.0,
+        between_us=1000.0,
+        between_computation_us=900.0,
+        clock_offset_us=0.0,
+    )
+
+
+LATE = LateRank(
+    rank=1,
+    waiting_us=0.0,
+    others_waiting_us=1500.0,
+    last_ratio=0.75,
+    consistent=True,
+    excess_between_us=400.0,
+    excess_computation_us=350.0,
+    excess_by_class=(ClassExcess(kernel_class="gemm", rank_us=500.0, others_median_us=150.0, excess_us=350.0),),
+)
+FOUND = RanksComparison(
+    world_size=2,
+    ranks=(rank(0, 1500.0), rank(1, 0.0)),
+    missing_ranks=(),
+    matched=2,
+    kinds=(KindTimes(kind="all_reduce", count=2, transfer_us=1000.0, waiting_us=1500.0, waiting_ratio=0.6),),
+    collectives=(
+        MatchedCollective(
+            kind="all_reduce",
+            group=None,
+            message_bytes=4096,
+            step="ProfilerStep#3",
+            number=0,
+            ranks=(0, 1),
+            transfer_us=500.0,
+            waiting_us=(1500.0, 0.0),
+            late_rank=1,
+            start_skew_us=None,
+        ),
+    ),
+    collectives_left_out=1,
+    unmatched=(
+        UnmatchedCollectives(
+            kind="broadcast", group=None, message_bytes=None, step=None, counts=(1, 0), why="on one rank only"
+        ),
+    ),
+    ends_apart_us=2.0,
+    clocks_agree=True,
+    late=LATE,
+    notes=("2 of 4 ranks are here.",),
+)
+
+
+def texts(table: Table) -> list[list[str]]:
+    assert all(len(row) == len(table.columns) for row in table.rows)
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def said_of(late: LateRank) -> str:
+    return texts(tables.rank_note_table(msgspec.structs.replace(FOUND, late=late)))[0][0]
+
+
+def test_ranks_show_transfer_and_waiting() -> None:
+    table = tables.rank_table(FOUND)
+    assert texts(table)[0] == ["0", "4", "3", "0.500", "1.50", "", "0.100", "1", "0.700"]
+    assert [row[5].ratio for row in table.rows] == [1.0, 0.0]
+    assert table.rows[0][0].term == "rank0.json"
+
+
+def test_collectives_show_their_late_rank() -> None:
+    table = tables.matched_collective_table(FOUND)
+    assert table.title == "Collectives with most waiting (1 more)"
+    assert texts(table) == [["ProfilerStep#3", "all_reduce", "0", "4 KiB", "2", "0.500", "1.50", "1.50", "1"]]
+    assert texts(tables.rank_kind_table(FOUND)) == [["all_reduce", "2", "1", "1.50", "60.0 %"]]
+
+
+def test_collectives_without_counterpart_say_why() -> None:
+    assert texts(tables.unmatched_collective_table(FOUND)) == [["-", "broadcast", "-", "1, 0", "on one rank only"]]
+
+
+def test_the_late_rank_is_said_with_its_reason() -> None:
+    assert "Rank 1 waits least, 0 ms against 1.50 ms" in said_of(LATE)
+    assert said_of(LATE).endswith("its kernels take longer.")
+    by_host = msgspec.structs.replace(LATE, excess_computation_us=10.0)
+    assert "its device waits for its host" in said_of(by_host)
+    in_turn = msgspec.structs.replace(LATE, last_ratio=0.4, consistent=False)
+    assert "late in turn" in said_of(in_turn)
+    assert "the others wait for it" not in said_of(in_turn)
+    assert texts(tables.late_rank_table(FOUND)) == [["gemm", "0.500", "0.150", "0.350"]]
+
+
+def test_nothing_matched_is_said_in_sentences() -> None:
+    nothing = msgspec.structs.replace(
+        FOUND, ranks=(), matched=0, kinds=(), collectives=(), unmatched=(), late=None, notes=()
+    )
+    for make in (
+        tables.rank_table,
+        tables.rank_kind_table,
+        tables.matched_collective_table,
+        tables.unmatched_collective_table,
+        tables.late_rank_table,
+        tables.rank_note_table,
+    ):
+        assert make(nothing).rows == ()
+        assert make(nothing).absent.endswith(".")

@@ -1,0 +1,340 @@
+"""From the names of kernels, as real traces have them, to their class, input type and use of tensor cores."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.trace.analyses.kernel_names import (
+    MATRIX_CLASSES,
+    KernelClass,
+    KernelDtype,
+    does_matrix_work,
+    kernel_class,
+    kernel_dtype,
+    uses_tensor_cores,
+)
+
+TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
+
+NATIVE = "void at::native::"
+VECTORIZED = NATIVE + "vectorized_elementwise_kernel<4, at::native::"
+FOREACH = NATIVE + "(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+
+# name, class, input type, tensor cores
+MATRIX_KERNELS: list[tuple[str, KernelClass, KernelDtype | None, bool | None]] = [
+    # cuBLAS and cuBLASLt
+    ("volta_sgemm_64x64_nt", "gemm", "fp32", False),
+    ("volta_sgemm_32x32_sliced1x4_nt", "gemm", "fp32", False),
+    ("maxwell_sgemm_128x64_nn", "gemm", "fp32", False),
+    ("ampere_sgemm_128x32_nn", "gemm", "fp32", False),
+    ("ampere_gcgemm_64x64_nt", "gemm", "fp32", False),
+    ("volta_dgemm_64x64_nn", "gemm", "fp64", False),
+    ("volta_h884gemm_128x64_ldg8_nn", "gemm", "fp16", True),
+    ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "gemm", "fp16", True),
+    ("turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_tn", "gemm", "fp16", True),
+    ("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_64x3_nn", "gemm", "fp16", True),
+    ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_tn", "gemm", "bf16", True),
+    (
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8",
+        "gemm",
+        "tf32",
+        True,
+    ),
+    ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4", "gemm", "fp32", False),
+    ("sm80_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x64x16_stage4_tensor8x8x4", "gemm", "fp64", True),
+    (
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute__5x_cublas",
+        "gemm",
+        "bf16",
+        True,
+    ),
+    ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x128x128_execute__5x_cublas", "gemm", "fp8", True),
+    ("sm89_xmma_gemm_i8i32_i8i32_i32_tn_n_tilesize128x128x64_stage3_imma", "gemm", "int8", True),
+    ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", "bf16", True),
+    ("nvjet_hsh_256x128_64x4_2x1_v_bz_coopA_TNN", "gemm", "fp16", True),
+    ("nvjet_sm100_qqtst_128x256_128x4_2x1_2cta_v_bz_TNT", "gemm", "fp8", True),
+    ("nvjet_sss_64x64_32x8_1x1_h_bz_NNN", "gemm", None, True),
+    (
+        "void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128, 16>",
+        "gemm",
+        "bf16",
+        False,
+    ),
+    ("void gemvNSP_kernel<float, float, float, float, 1, 16, 4, 1024, false>(int)", "gemm", "fp32", False),
+    (
+        "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float, float>(int)",
+        "gemm",
+        "fp32",
+        False,
+    ),
+    ("void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false>(int)", "gemm", "fp32", False),
+    ("void dot_kernel<float, 128, 0, cublasDotParams<float const> >(int)", "gemm", "fp32", False),
+    ("void magma_sgemmEx_kernel<float, float, float, true, false, 6, 4, 6, 3, 4>(int)", "gemm", "fp32", False),
+    # CUTLASS
+    ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>(x::Params)", "gemm", "tf32", True),
+    (
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(x::Params)",
+        "gemm",
+        "bf16",
+        True,
+    ),
+    (
+        "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_64x1>(x::Params)",
+        "gemm",
+        "bf16",
+        True,
+    ),
+    ("void cutlass::Kernel<cutlass_70_wmma_tensorop_f16_s161616gemm_f16_32x32_64x2>(x::Params)", "gemm", "fp16", True),
+    (
+        "void cutlass::Kernel2<cutlass_80_tensorop_i16832gemm_s8_128x256_64x3_tn_align16>(x::Params)",
+        "gemm",
+        "int8",
+        True,
+    ),
+    ("void cutlass::Kernel<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(x::Params)", "gemm", "fp32", False),
+    # AMD: Tensile, hipBLASLt, Composable Kernel
+    ("Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_MI16x16x1_SN_LDSB0", "gemm", "fp32", True),
+    ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x192x64_MI16x16x1_SN", "gemm", "bf16", True),
+    ("Cijk_Alik_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1_SE_1LDSB0", "gemm", "fp16", True),
+    ("Cijk_Alik_Bljk_F8F8S_BH_MT128x128x64_MI16x16x1_SN", "gemm", "fp8", True),
+    ("Cijk_Ailk_Bljk_DB_MT32x32x8_SE_TT4_4", "gemm", "fp64", None),
+    # convolutions
+    ("volta_scudnn_128x64_relu_interior_nn_v1", "convolution", "fp32", False),
+    ("cudnn_volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", "convolution", "fp32", False),
+    ("void implicit_convolve_sgemm<float, float, 1024, 6, 7, 3, 3, 5, 1, false>(int)", "convolution", "fp32", False),
+    ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>(int)", "convolution", "fp32", False),
+    ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)", "convolution", "fp32", False),
+    ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution", "fp16", True),
+    (
+        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_g1_tensor16x8x8",
+        "convolution",
+        "tf32",
+        True,
+    ),
+    (
+        "sm80_xmma_wgrad_implicit_gemm_indexed_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32",
+        "convolution",
+        "fp16",
+        True,
+    ),
+    (
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc_align8>(x)",
+        "convolution",
+        "bf16",
+        True,
+    ),
+    (
+        "_ZN19cutlass_cudnn_train6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS_10tfloat32_tENS6_4warp11MmaTensorOpI",
+        "convolution",
+        "tf32",
+        True,
+    ),
+    ("igemm_wrw_gtcx3_nhwc_bf16_bx0_ex1_bt64x64x64_wt32x32x8_ws1x1_wr1x1", "convolution", "bf16", True),
+    ("naive_conv_ab_nonpacked_fwd_nchw_half_double_half", "convolution", "fp16", False),
+    (
+        "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3INS_28GridwiseGemm_xdlS8_",
+        "convolution",
+        None,
+        True,
+    ),
+    (
+        NATIVE + "(anonymous namespace)::conv_depthwise2d_forward_kernel<3, float, int>(int)",
+        "convolution",
+        "fp32",
+        False,
+    ),
+    # attention
+    (
+        "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, "
+        "cutlass::bfloat16_t> >(pytorch_flash::Flash_fwd_params)",
+        "attention",
+        "bf16",
+        True,
+    ),
+    (
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>)",
+        "attention",
+        "bf16",
+        True,
+    ),
+    (
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm75(PyTorchMemEffAttention::AttentionKernel<float>)",
+        "attention",
+        "fp32",
+        False,
+    ),
+    ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_128x128x64_4x1x1", "attention", "fp16", True),
+    ("attn_fwd", "attention", None, None),
+    ("triton_tem_fused_mm_3", "triton", None, None),
+]
+
+OTHER_KERNELS: list[tuple[str, KernelClass, KernelDtype | None]] = [
+    ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "communication", "fp32"),
+    ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", "communication", None),
+    ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "communication", None),
+    ("void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float, true>(int)", "gemm", "fp32"),
+    ("void epilogue::impl::globalKernel<float, float, float, true, true>(int)", "gemm", "fp32"),
+    ("void cudnn::cnn::im2col4d_kernel<float, long>(int)", "convolution", "fp32"),
+    ("void cask_cudnn::computeOffsetsKernel<false, false>(cask_cudnn::ComputeOffsetsParams)", "convolution", None),
+    ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)", "convolution", "fp32"),
+    ("void pytorch_flash::flash_bwd_dot_do_o_kernel<true, cutlass::half_t>(int)", "attention", "fp16"),
+    ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>(int)", "copy", "fp32"),
+    ("batched_transpose_16x32_half", "copy", None),
+    ("transpose_CNHW2NCHW_V2_2D_WG_off64", "copy", None),
+    ("SubTensorOpWithCastTensor1d", "copy", None),
+    (NATIVE + "(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>(float*)", "copy", "fp32"),
+    (
+        NATIVE + "unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>",
+        "copy",
+        None,
+    ),
+    (VECTORIZED + "bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}>(int)", "copy", "bf16"),
+    (NATIVE + "index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<x> >(int)", "copy", None),
+    ("void fbgemm_gpu::permute_2D_lengths_kernel<int>(int)", "copy", None),
+    (VECTORIZED + "CUDAFunctor_add<float>, at::detail::Array<char*, 3> >(int)", "elementwise", "fp32"),
+    (VECTORIZED + "CUDAFunctor_add<c10::Half>, at::detail::Array<char*, 3> >(int)", "elementwise", "fp16"),
+    (VECTORIZED + "CUDAFunctor_add<double>, at::detail::Array<char*, 3> >(int)", "elementwise", "fp64"),
+    (VECTORIZED + "CUDAFunctor_add<long>, at::detail::Array<char*, 3> >(int)", "elementwise", None),
+    (VECTORIZED + "FillFunctor<float>, std::array<char*, 1ul> >(int)", "elementwise", "fp32"),
+    (
+        VECTORIZED + "BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, MulFunctor<float> > >",
+        "elementwise",
+        "bf16",
+    ),
+    (
+        NATIVE + "(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1>(int)",
+        "elementwise",
+        "fp32",
+    ),
+    (
+        NATIVE + "reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float> > >",
+        "norm/reduction",
+        "fp32",
+    ),
+    (
+        NATIVE + "(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16>(int)",
+        "norm/reduction",
+        "bf16",
+    ),
+    (
+        "void (anonymous namespace)::softmax_warp_backward<float, float, float, 10, true>(float*)",
+        "norm/reduction",
+        "fp32",
+    ),
+    (NATIVE + "(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)", "norm/reduction", "fp32"),
+    ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(int)", "norm/reduction", "fp32"),
+    ("MIOpenBatchNormFwdTrainSpatial", "norm/reduction", None),
+    (NATIVE + "(anonymous namespace)::max_pool_backward_nchw<float, float>(int)", "norm/reduction", "fp32"),
+    (FOREACH + "TensorListMetadata<1>, at::native::LpNormFunctor<float, 2, float> >(int)", "norm/reduction", "fp32"),
+    (FOREACH + "FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4> >(int)", "optimizer", "fp32"),
+    ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>, float>(int)", "optimizer", "fp32"),
+    (
+        NATIVE + "(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2>(int)",
+        "embedding",
+        "bf16",
+    ),
+    (
+        "void split_embedding_backward_codegen_rowwise_adagrad_unweighted_kernel_cta_per_row_1<float>(int)",
+        "embedding",
+        "fp32",
+    ),
+    ("triton_poi_fused__unsafe_view_mul_silu_2", "triton", None),
+    ("triton_red_fused_add_mean_mul_pow_rsqrt_0", "triton", None),
+    ("at::cuda::(anonymous namespace)::spin_kernel(long)", "other", None),
+    ("my_own_kernel(float*)", "other", "fp32"),
+]
+
+
+@pytest.mark.parametrize(("name", "expected", "dtype", "tensor_cores"), MATRIX_KERNELS)
+def test_kernels_of_matrix_work(
+    name: str, expected: KernelClass, dtype: KernelDtype | None, tensor_cores: bool | None
+) -> None:
+    assert kernel_class(name) == expected
+    assert kernel_dtype(name) == dtype
+    assert does_matrix_work(name)
+    assert uses_tensor_cores(name) is tensor_cores
+
+
+@pytest.mark.parametrize(("name", "expected", "dtype"), OTHER_KERNELS)
+def test_kernels_without_matrix_work(name: str, expected: KernelClass, dtype: KernelDtype | None) -> None:
+    assert kernel_class(name) == expected
+    assert kernel_dtype(name) == dtype
+    assert not does_matrix_work(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "expected"),
+    [
+        ("volta_sgemm_64x64_nt", "aten::cudnn_convolution", "convolution"),
+        ("volta_sgemm_64x64_nt", "ConvolutionBackward0", "convolution"),
+        ("volta_sgemm_64x64_nt", "aten::mm", "gemm"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", "aten::_scaled_dot_product_flash_attention", "attention"),
+        (VECTORIZED + "CUDAFunctor_add<float> >", "Optimizer.step#AdamW.step", "optimizer"),
+        (FOREACH + "TensorListMetadata<2>, BinaryOpListAlphaFunctor<float> >", "Optimizer.step#SGD.step", "optimizer"),
+        (FOREACH + "TensorListMetadata<2>, BinaryOpListAlphaFunctor<float> >", "aten::_foreach_add_", "elementwise"),
+        ("volta_sgemm_64x64_nt", "Optimizer.step#Shampoo.step", "gemm"),
+        (NATIVE + "reduce_kernel<512, 1>", "aten::convolution_backward", "norm/reduction"),
+        ("bwd_kernel_dk_dv", "aten::_flash_attention_backward", "attention"),
+        ("a_kernel_nobody_knows", "aten::embedding", "embedding"),
+        ("a_kernel_nobody_knows", "aten::convolution_backward", "convolution"),
+        ("a_kernel_nobody_knows", "aten::addmm", "gemm"),
+        ("a_kernel_nobody_knows", "c10d::allreduce_", "communication"),
+        ("a_kernel_nobody_knows", "CudnnBatchNormBackward0", "norm/reduction"),
+        ("a_kernel_nobody_knows", "aten::to", "other"),
+        ("triton_poi_fused_add_0", "Optimizer.step#AdamW.step", "triton"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "Optimizer.step#AdamW.step", "communication"),
+    ],
+)
+def test_the_operator_decides_where_the_name_is_ambiguous(name: str, operator: str, expected: KernelClass) -> None:
+    assert kernel_class(name, operator) == expected
+
+
+def test_the_parts_around_a_convolution_by_operator_do_no_matrix_work() -> None:
+    assert not does_matrix_work("void splitKreduce_kernel<float, float>(int)", "aten::convolution_backward")
+    assert does_matrix_work("a_kernel_nobody_knows", "aten::mm")
+    assert uses_tensor_cores("a_kernel_nobody_knows") is None
+
+
+def time_by_kernel_and_operator(path: Path) -> dict[tuple[str, str | None], float]:
+    """Kernel time of a trace, read the simple way: one pass for the operators, one for the kernels."""
+    document = json.loads(gzip.decompress(path.read_bytes()).decode("latin-1"), strict=False)
+    events = document if isinstance(document, list) else document["traceEvents"]
+    operator_of: dict[object, str] = {}
+    time_us: dict[tuple[str, str | None], float] = defaultdict(float)
+    of_category = defaultdict(list)
+    for event in events:
+        of_category[str(event.get("cat")).lower()].append(event)
+    for event in of_category["cpu_op"] + of_category["operator"]:
+        arguments = event.get("args", {})
+        operator_of[arguments.get("External id", arguments.get("external id"))] = event["name"]
+    for event in of_category["kernel"]:
+        arguments = event.get("args", {})
+        operator = operator_of.get(arguments.get("External id", arguments.get("external id")))
+        if event["ph"] == "X" and "spin_kernel" not in event["name"]:  # torch.cuda._sleep does no work
+            time_us[event["name"], operator] += event["dur"]
+    return time_us
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="no recorded traces beside the repository (../shared/traces)")
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json.gz")) or ["none"], ids=lambda path: Path(path).name)
+def test_nearly_all_kernel_time_of_a_real_trace_has_a_class(path: Path) -> None:
+    time_us = time_by_kernel_and_operator(path)
+    by_class: dict[str, float] = defaultdict(float)
+    by_tensor_cores: dict[bool | None, float] = defaultdict(float)
+    for (name, operator), duration_us in time_us.items():
+        by_class[kernel_class(name, operator)] += duration_us
+        if does_matrix_work(name, operator):
+            by_tensor_cores[uses_tensor_cores(name)] += duration_us
+    assert by_class["other"] <= 0.05 * sum(time_us.values())
+    matrix_us = sum(by_tensor_cores.values())
+    assert matrix_us <= sum(by_class[found] for found in (*MATRIX_CLASSES, "triton")) + 1e-3
+    assert by_tensor_cores[None] <= 0.05 * matrix_us or path.name.startswith(("a100_8rank", "mi300_torch", "v100_dlrm"))
+    if path.name.startswith(("v100", "gp100", "rtx2080ti")):
+        assert by_tensor_cores[True] == 0, "these runs are in fp32, on chips without TF32"
+    if path.name.startswith(("h100", "mi2")):
+        assert by_tensor_cores[True] > 0.95 * matrix_us, "these runs are in bf16"
