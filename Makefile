@@ -17,10 +17,10 @@ newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench peers gpu clean
+.PHONY: help setup demo test test-slow lint bench peers trace-peers gpu clean
 
 help: ## This list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 setup: $(READY) ## The virtual environment with everything in it; done by the others when needed
 
@@ -73,10 +73,15 @@ bench: $(READY) ## What the profiler costs and how right it is, on the CPU; abou
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/long_run.py
+	$(BIN)/python benchmarks/trace.py --readers ours ours-all --json benchmarks/results/trace_ours.json
 
 peers: $(READY) ## The overhead table with TraceML in it, which is installed in an environment of its own
 	$(BIN)/python benchmarks/traceml_environment.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --also traceml device-stats-1
+
+trace-peers: $(READY) ## Reading traces, against HolisticTraceAnalysis and torch_tb_profiler in an environment of their own
+	$(BIN)/python benchmarks/trace_peers_environment.py
+	$(BIN)/python benchmarks/trace.py --grown 620
 
 gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 	@if $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then \

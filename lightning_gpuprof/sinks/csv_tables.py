@@ -20,8 +20,8 @@ from lightning_gpuprof.sinks import numbers
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""First characters; a tab or a return is skipped by some programs before they look for the others."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""First characters; some programs skip the last three before they look for the others."""
 
 _NUMBER = re.compile(r"[-+]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?( ?%)?")
 _NAME_LIMIT = 80
@@ -81,7 +81,7 @@ def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text)  # lines end as RFC 4180 has it; with another end, csv leaves a return in a name bare
     if header:
         writer.writerow([_harmless(title) for title in header])
         writer.writerows(rows)

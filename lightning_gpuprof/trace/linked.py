@@ -10,11 +10,13 @@ import numpy as np
 from lightning_gpuprof.trace.host_phases import HostPhases
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.steps import Steps, steps_of
+from lightning_gpuprof.trace.steps import Steps, is_step, steps_of
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Int32, Int64, Rows, Spans
 
 COMMUNICATION = ("nccl", "rccl")
 """Parts of the names, in lower case, of kernels that communicate."""
+COLLECTIVE_RANGES = ("nccl:", "gloo:", "mpi:", "ucc:")
+"""Begins of the ranges that torch writes around collectives, on whatever thread they are called."""
 
 
 class LinkedTrace:
@@ -148,16 +150,22 @@ class LinkedTrace:
 
     @cached_property
     def main_thread(self) -> int | None:
-        """The thread of the training loop: the one with the steps, else with most operators, else with most calls."""
-        if len(self.steps):
-            is_step = self.named(self.trace.annotation, lambda name: name.startswith("ProfilerStep#"))
-            threads = self.trace.annotation.thread[is_step]
-            if not len(threads):
-                is_step = self.named(self.trace.cpu_op, lambda name: name.startswith("ProfilerStep#"))
-                threads = self.trace.cpu_op.thread[is_step]
-        else:
-            threads = self.trace.cpu_op.thread if len(self.trace.cpu_op) else self.trace.runtime.thread
-        return int(np.bincount(threads).argmax()) if len(threads) else None
+        """The thread of the training loop.
+
+        The one with the steps; else the one with most named ranges, as the threads of autograd and of loaders have
+        few, but for those of collectives; else the one with most operators, or most calls.
+        """
+        ranges, ops = self.trace.annotation, self.trace.cpu_op
+        for threads in (
+            ranges.thread[self.named(ranges, is_step)],
+            ops.thread[self.named(ops, is_step)],
+            ranges.thread[self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))],
+            ops.thread,
+            self.trace.runtime.thread,
+        ):
+            if len(threads):
+                return int(np.bincount(threads).argmax())
+        return None
 
 
 def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> Chosen:

@@ -33,6 +33,11 @@ class Steps:
         return np.where(inside, last, ABSENT)
 
 
+def is_step(name: str) -> bool:
+    """Whether a range of this name is a step."""
+    return name.startswith(STEP)
+
+
 def steps_of(trace: Trace) -> Steps:
     """The steps of a trace.
 
@@ -40,7 +45,7 @@ def steps_of(trace: Trace) -> Steps:
     ranges.
     """
     ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
-    numbers = [number for number, name in enumerate(trace.names) if name.startswith(STEP)]
+    numbers = [number for number, name in enumerate(trace.names) if is_step(name)]
     ranges = ranges.where(np.isin(ranges.name, numbers))
     names: list[str] = []
     starts: list[int] = []

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections import defaultdict
-from dataclasses import fields, is_dataclass
-from decimal import ROUND_HALF_UP, Decimal
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from annotated_rows import COUNTS, OURS, differing, document_of, events_of, rows_of
 from tiny_traces import Json, kineto_text, span, training_step, write
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
 from lightning_gpuprof.trace.export.annotated import CounterTrack, write_annotated
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-OURS = "gpuprof"
 UNIX_US = 1_700_000_000_000_000
-COUNTS = {"categories", "events", "bytes_json", "how"}
-"""What a trace says of the whole file."""
 
 
 def annotated(path: Path, *counters: CounterTrack, name: str = "annotated.json") -> Path:
@@ -36,45 +27,8 @@ def tiny(tmp_path: Path, events: list[Json], **tail: object) -> Path:
     return write(tmp_path / "a.pt.trace.json", kineto_text(events, **tail))
 
 
-def document_of(path: Path) -> object:
-    raw = path.read_bytes()
-    return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-
-
-def events_of(path: Path) -> list[dict[str, object]]:
-    read = document_of(path)
-    return list(read if isinstance(read, list) else read["traceEvents"])  # type: ignore[index]
-
-
-def rows_of(path: Path) -> dict[str, list[tuple[str, float, float]]]:
-    """Name, start and end of every stretch of our rows, by the name of the row."""
-    events = events_of(path)
-    names = {one["tid"]: one["args"]["name"] for one in events if one.get("name") == "thread_name"}  # type: ignore[index]
-    rows: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
-    for one in events:
-        if one.get("cat") == OURS and one["ph"] == "X":
-            rows[names[one["tid"]]].append((one["name"], one["ts"], one["ts"] + one["dur"]))  # type: ignore
-    return dict(rows)
-
-
 def counts_of(path: Path, name: str) -> list[tuple[float, dict[str, float]]]:
-    return [(one["ts"], one["args"]) for one in events_of(path) if one["ph"] == "C" and one["name"] == name]  # type: ignore
-
-
-def differing(one: Trace, other: Trace) -> list[str]:
-    """Fields of two traces that are not equal."""
-    found = []
-    for field in fields(Trace):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if is_dataclass(a) and field.name != "about":
-            found += [
-                f"{field.name}.{f.name}"
-                for f in fields(a)
-                if not np.array_equal(getattr(a, f.name), getattr(b, f.name))
-            ]
-        elif a != b:
-            found.append(field.name)
-    return found
+    return [(one["ts"], one["args"]) for one in events_of(path) if one["ph"] == "C" and one["name"] == name]
 
 
 def test_the_rows_of_a_step(tmp_path: Path) -> None:
@@ -132,8 +86,8 @@ def test_the_queue_holds_what_is_launched_and_not_done(tmp_path: Path) -> None:
 
 def test_a_click_on_a_gap_tells_what_the_cause_means_and_what_came_next(tmp_path: Path) -> None:
     gap = next(one for one in events_of(annotated(tiny(tmp_path, training_step()))) if one["name"] == "idle: queued")
-    assert gap["args"]["next work"] == "Memcpy HtoD"  # type: ignore[index]
-    assert "another stream" in gap["args"]["why"]  # type: ignore[index]
+    assert gap["args"]["next work"] == "Memcpy HtoD"
+    assert "another stream" in gap["args"]["why"]
 
 
 def test_our_process_is_on_top_and_has_no_number_that_is_taken(tmp_path: Path) -> None:
@@ -143,7 +97,7 @@ def test_our_process_is_on_top_and_has_no_number_that_is_taken(tmp_path: Path) -
     theirs = {one["pid"] for one in events}
     assert len(ours) == 1
     assert not ours & theirs
-    (index,) = [one["args"]["sort_index"] for one in events_of(path) if one["name"] == "process_sort_index"]  # type: ignore[index]
+    (index,) = [one["args"]["sort_index"] for one in events_of(path) if one["name"] == "process_sort_index"]
     assert index < 0
     order = [one["args"] for one in events_of(path) if one["name"] == "thread_sort_index"]
     assert order == [{"sort_index": number} for number in range(1, len(order) + 1)]
@@ -213,18 +167,18 @@ def test_names_are_written_as_json(tmp_path: Path) -> None:
             event["name"] = 'a "b" \\ \n ✓ ' + "x" * 500
     path = annotated(tiny(tmp_path, events))
     gap = next(one for one in events_of(path) if one["name"] == "idle: launch_latency")
-    assert str(gap["args"]["next work"]).startswith('a "b" \\ \n ✓ xxx')  # type: ignore[index]
-    assert len(str(gap["args"]["next work"])) < 200  # type: ignore[index]
+    assert str(gap["args"]["next work"]).startswith('a "b" \\ \n ✓ xxx')
+    assert len(str(gap["args"]["next work"])) < 200
 
 
 def moved(events: list[Json], by_us: float) -> list[Json]:
-    return [{**event, "ts": event["ts"] + by_us} for event in events]  # type: ignore[operator]
+    return [{**event, "ts": event["ts"] + by_us} for event in events]
 
 
 def test_times_that_float64_cannot_hold_are_whole_microseconds(tmp_path: Path) -> None:
     events = moved(training_step(), UNIX_US)
     for number, event in enumerate(events):
-        event["dur"] = float(event.get("dur", 0)) - 0.001 * number  # type: ignore[arg-type]
+        event["dur"] = float(event.get("dur", 0)) - 0.001 * number
     path = annotated(write(tmp_path / "a.json", kineto_text(events)))
     times = [one[key] for one in events_of(path) if one.get("cat") == OURS for key in ("ts", "dur") if key in one]
     assert len(times) > 10
@@ -260,59 +214,3 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
         write_annotated(path, tmp_path / "missing" / "b.json", linked)
     with pytest.raises(TraceError, match=r"cannot write .* from .*gone\.json: No such file"):
         write_annotated(tmp_path / "gone.json", tmp_path / "b.json", linked)
-
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-RECORDED = sorted(path.name for path in TRACES.glob("*.json.gz"))
-
-
-@pytest.fixture(params=RECORDED or ["none"], scope="module")
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, Path]:
-    if not RECORDED:
-        pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    trace = Trace.read(TRACES / request.param)
-    target = tmp_path_factory.mktemp("annotated") / request.param
-    write_annotated(TRACES / request.param, target, LinkedTrace(trace))
-    return trace, target
-
-
-def test_a_recorded_trace_reads_alike_after_it_is_annotated(recorded: tuple[Trace, Path]) -> None:
-    trace, target = recorded
-    again = Trace.read(target)
-    assert set(differing(trace, again)) <= {"categories", "events", "bytes_json"}
-    assert set(again.categories) - set(trace.categories) <= {OURS}
-
-
-def as_perfetto_reads(time_us: float) -> int:
-    """Whole nanoseconds, through float64 if the text is no integer."""
-    if isinstance(time_us, int):
-        return time_us * 1000
-    return int(Decimal(time_us * 1000).quantize(Decimal(1), ROUND_HALF_UP))
-
-
-def test_perfetto_drops_no_stretch_of_a_recorded_trace(recorded: tuple[Trace, Path]) -> None:
-    """It drops what begins inside of a stretch and ends behind it."""
-    by_row: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for one in events_of(recorded[1]):
-        if one.get("cat") == OURS and one["ph"] == "X":
-            start, duration = (as_perfetto_reads(one[key]) for key in ("ts", "dur"))  # type: ignore[arg-type]
-            by_row[one["tid"]].append((start, start + duration))
-    for row in by_row.values():
-        assert all(end <= start for (_, end), (start, _) in pairwise(row))
-
-
-def test_the_rows_of_a_recorded_trace_tell_busy_and_idle_time(recorded: tuple[Trace, Path]) -> None:
-    trace, target = recorded
-    rows = rows_of(target)
-    for number, rows_of_device in LinkedTrace(trace).device_rows.items():
-        work = trace.device_work.where(rows_of_device)
-        window_us = (int(work.end_ns.max()) - int(work.start_ns.min())) / 1000
-        name = f"GPU {trace.devices[number]}"
-        told = {row: sum(end - start for _, start, end in rows.get(f"{name} {row}", ())) for row in ("compute", "idle")}
-        exposed = sum(end - start for _, start, end in rows.get(f"{name} exposed communication", ()))
-        copies = sum(end - start for _, start, end in rows.get(f"{name} copies", ()))
-        # copies may run beside kernels
-        least, most = told["compute"] + told["idle"] + exposed, sum(told.values()) + exposed + copies
-        rounding_us = sum(map(len, rows.values())) * (0.5 if trace.kernel.start_ns.min() > 2**53 else 0.01)
-        assert least - rounding_us <= window_us <= most + rounding_us
-        assert {one for one, _, _ in rows.get(f"{name} idle", ())} <= {f"idle: {cause}" for cause in IDLE_CAUSES}

@@ -22,7 +22,7 @@ def properties_of(trace: Trace, device: int) -> Mapping[str, object] | None:
     """
     known = trace.about.device_properties
     for properties in known:
-        if str(properties.get("id")) == trace.devices[device]:
+        if device < len(trace.devices) and str(properties.get("id")) == trace.devices[device]:
             return properties
     alike = [{key: value for key, value in one.items() if key != "id"} for one in known]
     return known[0] if known and all(one == alike[0] for one in alike) else None

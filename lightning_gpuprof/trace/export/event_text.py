@@ -83,7 +83,7 @@ def _as_viewers_hold(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64, bool
 
 
 def _as_read(time_ns: Int64) -> Int64:
-    """The nanoseconds that Perfetto makes of a time in microseconds: from 2**42 on, one more or less may come back."""
+    """What Perfetto makes of a time; from 2**42 microseconds on that may be one nanosecond more or less."""
     read = time_ns / 1000 * 1000.0
     whole = np.floor(read)
     return whole.astype(np.int64) + (read - whole >= 0.5)

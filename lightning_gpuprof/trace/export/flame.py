@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ def folded_stacks(linked: LinkedTrace, *, weight: Weight) -> Iterator[str]:
     """Lines ``root;outer;inner 123``, the folded format of Brendan Gregg's ``flamegraph.pl``.
 
     Each line is a distinct stack with its own time in whole microseconds, without that of stacks which go on from it;
-    those below half a microsecond are left out.
+    those below half a microsecond are left out. Stacks that begin alike follow each other.
 
     Args:
         linked: The trace.
@@ -36,17 +37,23 @@ def folded_stacks(linked: LinkedTrace, *, weight: Weight) -> Iterator[str]:
             full.
     """
     host = HostStacks(linked)
-    texts = host.stacks.texts(host.threads, host.names)
     if weight == "host":
-        for stack in np.flatnonzero(host.exclusive_ns).tolist():
-            yield from _line(texts[stack], int(host.exclusive_ns[stack]))
-        return
+        for stack, text in host.stacks.texts(host.threads, host.names):
+            yield from _line(text, int(host.exclusive_ns[stack]))
+    else:
+        yield from _device_lines(linked, host)
+
+
+def _device_lines(linked: LinkedTrace, host: HostStacks) -> Iterator[str]:
     launched = _launched(linked, host)
     devices = [device_name(linked, device) for device in range(len(linked.trace.devices))]
-    texts.append(_NOT_LAUNCHED)  # of ABSENT
-    columns = (launched.device, launched.stack, launched.name, launched.time_ns)
-    for device, stack, name, time_ns in zip(*(column.tolist() for column in columns), strict=True):
-        yield from _line(f"{devices[device]};{texts[stack]};{launched.names[name]}", time_ns)
+    leaves: dict[int, list[tuple[str, str, int]]] = {}
+    columns = (launched.stack, launched.device, launched.name, launched.time_ns)
+    for stack, device, name, time_ns in zip(*(column.tolist() for column in columns), strict=True):
+        leaves.setdefault(stack, []).append((devices[device], launched.names[name], time_ns))
+    for stack, text in chain(host.stacks.texts(host.threads, host.names), [(ABSENT, _NOT_LAUNCHED)]):
+        for of_device, work, time_ns in leaves.get(stack, ()):
+            yield from _line(f"{of_device};{text};{work}", time_ns)
 
 
 def _line(text: str, time_ns: int) -> Iterator[str]:

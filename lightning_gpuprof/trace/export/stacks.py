@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -69,12 +69,16 @@ class Stacks:
             paths.append(() if parent == ABSENT else (*paths[parent], name))
         return paths
 
-    def texts(self, roots: Sequence[str], names: Sequence[str]) -> list[str]:
-        """Each stack in one line: ``root;outer;inner``."""
-        texts: list[str] = []
-        for parent, name in self._nodes:
-            texts.append(roots[len(texts)] if parent == ABSENT else f"{texts[parent]};{names[name]}")
-        return texts
+    def texts(self, roots: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Each stack in one line, ``root;outer;inner``, those that begin alike after each other."""
+        nodes, around = self._nodes, [(ABSENT, "")]
+        for stack in np.argsort(self.places()).tolist():
+            parent, name = nodes[stack]
+            while around[-1][0] != parent:
+                around.pop()
+            text = roots[stack] if parent == ABSENT else f"{around[-1][1]};{names[name]}"
+            around.append((stack, text))
+            yield stack, text
 
     def places(self) -> Rows:
         """The place of each stack in an order in which stacks that begin alike are neighbours."""
