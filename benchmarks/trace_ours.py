@@ -96,10 +96,12 @@ def main(reader: str, path: str = "") -> None:
     meter = Meter()
     for module in IMPORTED:
         importlib.import_module(f"lightning_gpuprof.trace.{module}")
+    from lightning_gpuprof.trace.allocator import return_freed_memory
     from lightning_gpuprof.trace.compression import fastest_gzip
     from lightning_gpuprof.trace.reader import Trace
 
     fastest_gzip()  # imports what unpacks
+    return_freed_memory()  # as the command does
     watch_reader(meter)
     meter.imported()
     if not path:

@@ -152,14 +152,17 @@ class LinkedTrace:
     def main_thread(self) -> int | None:
         """The thread of the training loop.
 
-        The one with the steps; else the one with most named ranges, as the threads of autograd and of loaders have
-        few, but for those of collectives; else the one with most operators, or most calls.
+        The one with the steps; else, of those that launch work, the one with most named ranges, as the threads of
+        autograd have few, but for those of collectives; else the one with most operators, or most calls.
         """
         ranges, ops = self.trace.annotation, self.trace.cpu_op
+        telling = self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))
+        if self.launched.any():
+            telling &= np.isin(ranges.thread, self.launch_thread)
         for threads in (
             ranges.thread[self.named(ranges, is_step)],
             ops.thread[self.named(ops, is_step)],
-            ranges.thread[self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))],
+            ranges.thread[telling],
             ops.thread,
             self.trace.runtime.thread,
         ):

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, OperatorSpans, Rows, joined
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, joined
 
 STEP = "ProfilerStep#"
 
@@ -44,9 +44,9 @@ def steps_of(trace: Trace) -> Steps:
     A step that is in the trace as annotation and as operator, or once per thread, is one step: the union of its
     ranges.
     """
-    ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
-    numbers = [number for number, name in enumerate(trace.names) if is_step(name)]
-    ranges = ranges.where(np.isin(ranges.name, numbers))
+    telling = np.zeros(len(trace.names), np.bool_)
+    telling[[number for number, name in enumerate(trace.names) if is_step(name)]] = True
+    ranges = joined(Spans, [part.where(telling[part.name]) for part in (trace.annotation.spans, trace.cpu_op.spans)])
     names: list[str] = []
     starts: list[int] = []
     ends: list[int] = []

@@ -15,7 +15,7 @@ from lightning_gpuprof.trace.analyses.waits import blocking_calls
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, Spans, joined
 
 _COLLECTIVE = re.compile(r"^(c10d|nccl|rccl|gloo|mpi|ucc)::?\w")
 """Ranges and operators in which the host starts a collective, and with Gloo also carries it out."""
@@ -117,7 +117,10 @@ class HostActivity:
         telling = [name for name in self._first_range_of_name if not names[name].startswith(AUTOGRAD)]
         only_names[telling] = True
         operators = self._linked.trace.cpu_op.spans
-        return operators.where(~only_names[operators.name])
+        is_range = only_names[operators.name]
+        # an operator inside another one adds no time to that
+        around = self._linked.operators.parent
+        return operators.where(~is_range & ((around == ABSENT) | is_range[around]))
 
     def _coverage(self, what: str, spans: Spans, threads: frozenset[int]) -> Coverage:
         """Of single threads, then joined: sets of threads share members, and the union of one thread is short."""

@@ -48,28 +48,32 @@ def spliced(stream: BinaryIO, events: Iterable[bytes], *, block_bytes: int = BLO
     begun = False
     indent = b""
     while (end := body.end_in(text)) is None:
-        block = stream.read(block_bytes)
-        if not block:
+        following = stream.read(block_bytes)
+        if not following:
             raise TraceError("the trace ends before its list of events does. Record the window again.")
         if not begun and text.strip(_SPACE):
             begun, indent = True, _indent(text)
         if not begun:
-            text += block  # nothing but space so far: whether the list is empty is not known yet
+            text += following  # nothing but space so far: whether the list is empty is not known yet
             body = _Body()
             continue
         whole = len(text) - _trailing_escape(text)
         yield text[:whole]
-        text = text[whole:] + block
+        text = text[whole:] + following
     content = text[:end].rstrip(_SPACE)
     if not begun:
         begun, indent = bool(content), _indent(text)
-    yield content
+    block = bytearray(content)
     for event in events:
-        yield b"%s%s{%s%s}" % (b"," if begun else b"", indent, event, indent)
+        block += b"%s%s{%s%s}" % (b"," if begun else b"", indent, event, indent)
         begun = True
+        if len(block) >= block_bytes:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)
     yield text[len(content) :]
-    while block := stream.read(block_bytes):
-        yield block
+    while rest := stream.read(block_bytes):
+        yield rest
 
 
 def _head(stream: BinaryIO, block_bytes: int) -> tuple[bytes, int]:

@@ -1,0 +1,58 @@
+"""Reads annotated traces for tests: the rows on top, and what else differs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_gpuprof.trace.reader import Trace
+
+OURS = "gpuprof"
+COUNTS = {"categories", "events", "bytes_json", "how"}
+"""What a trace says of the whole file."""
+
+
+def document_of(path: Path) -> Any:
+    raw = path.read_bytes()
+    return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    read = document_of(path)
+    return list(read if isinstance(read, list) else read["traceEvents"])
+
+
+def rows_of(path: Path) -> dict[str, list[tuple[str, float, float]]]:
+    """Name, start and end of every stretch of our rows, by the name of the row."""
+    return rows_of_events(events_of(path))
+
+
+def rows_of_events(events: list[dict[str, Any]]) -> dict[str, list[tuple[str, float, float]]]:
+    names = {one["tid"]: one["args"]["name"] for one in events if one.get("name") == "thread_name"}
+    rows: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
+    for one in events:
+        if one.get("cat") == OURS and one["ph"] == "X":
+            rows[names[one["tid"]]].append((one["name"], one["ts"], one["ts"] + one["dur"]))
+    return dict(rows)
+
+
+def differing(one: Trace, other: Trace) -> list[str]:
+    """Fields of two traces that are not equal."""
+    found = []
+    for field in fields(Trace):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if is_dataclass(a) and field.name != "about":
+            found += [
+                f"{field.name}.{f.name}"
+                for f in fields(a)
+                if not np.array_equal(getattr(a, f.name), getattr(b, f.name))
+            ]
+        elif a != b:
+            found.append(field.name)
+    return found

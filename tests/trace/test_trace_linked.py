@@ -1,0 +1,87 @@
+"""What joins the tables of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_traces import Json, document, span, training_step, write
+
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+
+def linked(tmp_path: Path, events: list[Json]) -> LinkedTrace:
+    return LinkedTrace(Trace.read(write(tmp_path / "t.json", document(events))))
+
+
+def names(of: LinkedTrace, rows: list[int], table: str) -> list[str | None]:
+    spans = getattr(of.trace, table)
+    return [of.trace.names[int(spans.name[row])] if row >= 0 else None for row in rows]
+
+
+def test_work_is_joined_to_its_launch_and_the_innermost_operator_around_that(tmp_path: Path) -> None:
+    found = linked(tmp_path, training_step())
+    assert names(found, found.launch.tolist(), "runtime") == [
+        None, "cudaLaunchKernel", "cuLaunchKernel", "cudaMemcpyAsync",
+    ]  # fmt: skip
+    assert names(found, found.operator.tolist(), "cpu_op") == [None, "aten::addmm", "aten::addmm", "aten::linear"]
+    assert found.launched.tolist() == [False, True, True, True]
+    assert found.launch_start_ns.tolist() == [5_000, 40_000, 46_000, 60_000]
+    assert found.launch_thread.tolist()[0] == -1
+    assert found.is_kernel.tolist() == [True, True, True, False]
+
+
+def test_many_kernels_of_one_graph_launch_are_all_joined_to_it(tmp_path: Path) -> None:
+    events = [span("cuda_runtime", "cudaGraphLaunch", 0, 5, correlation=4)]
+    events += [span("kernel", f"k{n}", 10 + n, 1, device=0, stream=7, correlation=4) for n in range(30)]
+    assert linked(tmp_path, events).launch.tolist() == [0] * 30
+
+
+def test_a_call_outside_of_operators_finds_its_own_by_external_id(tmp_path: Path) -> None:
+    op = span("cpu_op", "aten::mm", 10, 10, tid=1, External_id=7)
+    inside = span("cuda_runtime", "cudaLaunchKernel", 12, 2, tid=2, correlation=1, External_id=7)
+    later = span("cuda_runtime", "cudaLaunchKernel", 30, 2, tid=2, correlation=2, External_id=7)
+    found = linked(tmp_path, [op, inside, later])
+    assert names(found, found.operator_of_call.tolist(), "cpu_op") == ["aten::mm", None]
+
+
+OPERATORS = [span("cpu_op", "aten::mm", n, 1, tid=4) for n in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("events", "thread"),
+    [
+        ([span("user_annotation", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/3"),
+        ([span("cpu_op", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/3"),
+        ([span("user_annotation", "## forward ##", 0, 9, tid=3), *OPERATORS], "1/3"),
+        ([span("user_annotation", "nccl:all_reduce", 0, 9, tid=3), *OPERATORS], "1/4"),
+        ([span("cuda_runtime", "cudaLaunchKernel", 0, 9, tid=5)], "1/5"),
+    ],
+)
+def test_the_thread_of_the_training_loop(tmp_path: Path, events: list[Json], thread: str) -> None:
+    found = linked(tmp_path, events)
+    assert found.main_thread is not None
+    assert found.trace.threads[found.main_thread] == thread
+
+
+def test_a_trace_of_nothing_is_joined_to_nothing(tmp_path: Path) -> None:
+    found = linked(tmp_path, [])
+    assert found.main_thread is None
+    assert len(found.steps) == 0
+    assert found.launch.tolist() == found.operator.tolist() == found.operator_of_call.tolist() == []
+    assert found.device_rows == {}
+
+
+def test_a_step_that_is_annotation_and_operator_is_one(tmp_path: Path) -> None:
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 9),
+        span("cpu_op", "ProfilerStep#1", 1, 9),
+        span("user_annotation", "ProfilerStep#2", 20, 5),
+    ]
+    steps = linked(tmp_path, events).steps
+    assert steps.names == ("ProfilerStep#1", "ProfilerStep#2")
+    assert steps.start_ns.tolist() == [0, 20_000]
+    assert steps.end_ns.tolist() == [10_000, 25_000]
+    assert steps.at(steps.end_ns).tolist() == [-1, -1]
+    assert steps.at(steps.start_ns).tolist() == [0, 1]
