@@ -96,12 +96,10 @@ def main(reader: str, path: str = "") -> None:
     meter = Meter()
     for module in IMPORTED:
         importlib.import_module(f"lightning_gpuprof.trace.{module}")
-    from lightning_gpuprof.trace.allocator import return_freed_memory
     from lightning_gpuprof.trace.compression import fastest_gzip
     from lightning_gpuprof.trace.reader import Trace
 
     fastest_gzip()  # imports what unpacks
-    return_freed_memory()  # as the command does
     watch_reader(meter)
     meter.imported()
     if not path:
@@ -110,6 +108,7 @@ def main(reader: str, path: str = "") -> None:
     begin = time.perf_counter()
     trace = Trace.read(Path(path), frames=frames, processes=processes)
     took = time.perf_counter() - begin
+    meter.others_ended()
     meter.add(READING + "rest", took - sum(meter.parts_s.values()))
     analyse_all(trace, meter)
     meter.finish(bytes_json=trace.bytes_json)

@@ -62,6 +62,7 @@ class Meter:
         self.peaks_mb: dict[str, float] = {}
         self.parts_s: dict[str, float] = {}
         self.problems: list[str] = []
+        self._peak_beside_mb = 0.0
 
     def imported(self) -> None:
         """All imports are done; the work begins."""
@@ -72,6 +73,10 @@ class Meter:
     def mark(self, name: str) -> None:
         """Note the largest memory so far."""
         self.peaks_mb[name] = _own_peak_mb()
+
+    def others_ended(self) -> None:
+        """The processes that were started have ended: what is used from here on is not used beside theirs."""
+        self._peak_beside_mb = _own_peak_mb() + _started_mb()
 
     def add(self, part: str, seconds: float) -> None:
         """Count time for a part of the work."""
@@ -99,13 +104,13 @@ class Meter:
         """Print the measurement as the last line of the output."""
         work_s = time.perf_counter() - self._imported
         cpu_s = _cpu_s() - self._cpu_begin_s
-        started_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _OF_CHILDREN_BYTES / MB
+        started_mb = _started_mb()
         reading = Reading(
             imports_s=self._imported - self._begin,
             work_s=work_s,
             cpu_s=cpu_s,
             peaks_mb=self.peaks_mb,
-            peak_mb=_own_peak_mb() + started_mb,
+            peak_mb=max(_own_peak_mb(), self._peak_beside_mb or _own_peak_mb() + started_mb),
             started_mb=started_mb,
             parts_s=self.parts_s,
             bytes_json=bytes_json,
@@ -118,6 +123,11 @@ def _cpu_s() -> float:
     """Time on CPUs of this process and of those it started that have ended."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _started_mb() -> float:
+    """Largest resident memory of the largest process that was started and has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _OF_CHILDREN_BYTES / MB
 
 
 def _own_peak_mb() -> float:

@@ -87,7 +87,6 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
 
     _check(files, wanted)
-    outputs.return_freed_memory()
     if wanted.json:
         facts = {name: outputs.facts(path) for name, path in _named(files).items()}
         _print_json(facts)

@@ -23,7 +23,6 @@ from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
 from lightning_gpuprof.sinks.window_tables import differences, ranks
-from lightning_gpuprof.trace.allocator import return_freed_memory
 from lightning_gpuprof.trace.analyses.differences import differences_of
 from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
 from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
@@ -38,18 +37,6 @@ if TYPE_CHECKING:
     from lightning_gpuprof.cli.trace import Wanted
 
 _BLOCK_BYTES = 1 << 20
-
-__all__ = [
-    "Ranks",
-    "analysis",
-    "facts",
-    "operators",
-    "print_analysis",
-    "print_differences",
-    "read",
-    "return_freed_memory",
-    "write",
-]
 
 
 def read(path: Path) -> LinkedTrace:

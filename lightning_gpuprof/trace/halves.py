@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from lightning_gpuprof.trace.allocator import return_freed_memory
 from lightning_gpuprof.trace.chunks import Pieces
 from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
 from lightning_gpuprof.trace.compression import is_gzip, open_json
@@ -158,7 +157,6 @@ def _second_half(path: Path, middle: int, *, frames: bool, block_bytes: int) -> 
 
 def main() -> None:
     """Read the second half that the command line names."""
-    return_freed_memory()
     path, begin, frames, block_bytes = sys.argv[1:]
     half = read_part(Path(path), frames=frames == "1", block_bytes=int(block_bytes), begin=int(begin))
     pickle.dump(half, sys.stdout.buffer, protocol=pickle.HIGHEST_PROTOCOL)

@@ -17,7 +17,6 @@ import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.trace.allocator import return_freed_memory
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.compression import compress, replacing
 from lightning_gpuprof.trace.facts import window_facts
@@ -122,7 +121,6 @@ def _told(what: str, error: Exception) -> str:
 def main() -> int:
     """Run the job of the command line, with a lower priority than the training that it must not slow down."""
     os.nice(_NICE)
-    return_freed_memory()
     return run(sys.argv[1:])
 
 

@@ -80,7 +80,8 @@ def hold_together(analysis: TraceAnalysis) -> None:
 NAMES = st.sampled_from(
     [
         "aten::mm", "aten::item", "cudaLaunchKernel", "cudaStreamSynchronize", "cudaMemcpyAsync",
-        "ncclKernel_AllReduce", "volta_sgemm_128x32_nt", "ProfilerStep#1", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        "ncclKernel_AllReduce", "volta_sgemm_128x32_nt", "ProfilerStep#1",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
         "Memcpy HtoD (Pageable -> Device)", "train.py(3): f", "nn.Module: Linear_0",
         "autograd::engine::evaluate_function: MmBackward0",
         "Optimizer.step#SGD.step", "void at::native::vectorized_elementwise_kernel<4>", "", "\x1b[31m", "名前",
