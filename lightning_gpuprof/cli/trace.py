@@ -117,6 +117,19 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     return 0
 
 
+_ENDS: dict[str, tuple[str, ...]] = {
+    "html": (".html", ".htm"),
+    "csv": ("",),
+    "annotated": (".json", ".json.gz"),
+    "flame": (".json", ".folded"),
+}
+"""How the names of what is written end: a trace that is named by mistake must not be written over."""
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
 def _check(files: Sequence[Path], wanted: Wanted) -> None:
     from lightning_gpuprof.sinks.trace_tables import NAMES
 
@@ -125,9 +138,18 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
     if wanted.compare and len(files) != 2:
         raise ArgumentError("--compare", len(files), "get two files", "Name the trace before and the one after.")
-    for option in ("html", "csv", "annotated", "flame"):
-        if getattr(wanted, option) is not None and len(files) > 1:
+    for option, ends in _ENDS.items():
+        target: Path | None = getattr(wanted, option)
+        if target is None:
+            continue
+        if len(files) > 1:
             raise ArgumentError(f"--{option}", len(files), "get one file", "Call gpuprof trace once for each.")
+        if not target.name.lower().endswith(ends):
+            raise ArgumentError(
+                f"--{option}", str(target), f"end with {' or '.join(ends)}", "It names what is written."
+            )
+        if any(_same(target, path) for path in files):
+            raise ArgumentError(f"--{option}", str(target), "be another file", "A trace is not written over.")
 
 
 def _named(files: Sequence[Path]) -> dict[str, Path]:

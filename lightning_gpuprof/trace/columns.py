@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Raw
 
 from lightning_gpuprof.trace.events import (
@@ -20,6 +22,7 @@ from lightning_gpuprof.trace.events import (
     DeviceArguments,
     Known,
     Loose,
+    NoSpan,
     OperatorArguments,
 )
 from lightning_gpuprof.trace.tables import (
@@ -32,7 +35,7 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     S,
     Spans,
-    joined,
+    dtype_of,
 )
 
 Kind = Literal[
@@ -69,6 +72,9 @@ TABLE_OF_KIND: dict[Kind, type[Spans]] = {
     "python_function": FrameSpans,
     "overhead": Spans,
 }
+
+
+Float64 = npt.NDArray[np.float64]
 
 
 class InexactTimesError(Exception):
@@ -134,7 +140,7 @@ class ColumnBuilder:
         """Operators that say something of their call stack, though it may be empty."""
         self._threads_of_process: dict[Loose, _ThreadsOfProcess] = {}
         self._frames = frames
-        self._parts: dict[Kind, list[Spans]] = {kind: [] for kind in get_args(Kind)}
+        self._parts: dict[Kind, list[_Part]] = {kind: [] for kind in get_args(Kind)}
 
     def add(self, events: Sequence[AnyEvent]) -> None:
         """Take a piece. Events without a start are counted, but have no place in a table.
@@ -153,7 +159,7 @@ class ColumnBuilder:
                     chosen = [event for event in chosen if event.ts is not None and event.ts == event.ts]
                     starts_us = [event.ts for event in chosen]
                 if chosen:
-                    parts.append((kind, self._table(kind, chosen, starts_us)))
+                    parts.append((kind, self._part(kind, chosen, starts_us)))
         for kind, part in parts:
             self._parts[kind].append(part)
         for category, chosen in of_category.items():
@@ -162,7 +168,14 @@ class ColumnBuilder:
 
     def table(self, kind: Kind, type_: type[S]) -> S:
         """All events of a kind; they are given once and not kept."""
-        return joined(type_, self._parts.pop(kind))
+        parts = self._parts.pop(kind)
+        columns: dict[str, Any] = {}
+        for field in fields(type_):
+            if field.name not in ("start_ns", "end_ns"):
+                columns[field.name] = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
+        start_ns = _joined_ns([part.start for part in parts])
+        duration_ns = _joined_ns([part.duration for part in parts])
+        return type_(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0), **columns)
 
     def absorb(self, other: ColumnBuilder) -> None:
         """Take everything that another builder took, as if it came next."""
@@ -177,23 +190,20 @@ class ColumnBuilder:
         }
         for kind, parts in other._parts.items():
             for part in parts:
-                changed = {
-                    field.name: numbers[field.name][getattr(part, field.name)]
-                    for field in fields(part)
-                    if field.name in numbers
+                columns = {
+                    name: numbers[name][column] if name in numbers else column for name, column in part.columns.items()
                 }
-                self._parts[kind].append(replace(part, **changed))
+                self._parts[kind].append(part._replace(columns=columns))
         for category, count in other.categories.items():
             self.categories[category] = self.categories.get(category, 0) + count
         self.events += other.events
         self.call_stacks += other.call_stacks
 
-    def _table(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> Spans:
+    def _part(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> _Part:
         arguments: list[Any] = [event.args or _NO_ARGUMENTS for event in events]
-        start_ns = _to_ns(starts_us, most=LATEST_NS)
+        start = _times(starts_us, most=LATEST_NS)
+        duration = _times([event.dur for event in events], most=LONGEST_NS, exact=False)
         columns: dict[str, Any] = {
-            "start_ns": start_ns,
-            "end_ns": start_ns + np.maximum(_to_ns([event.dur for event in events], most=LONGEST_NS, exact=False), 0),
             "name": _labelled(self.names, [event.name for event in events]),
             "thread": self._thread(events),
         }
@@ -217,7 +227,7 @@ class ColumnBuilder:
         if type_ is FrameSpans:
             columns["python_id"] = _to_ids([a.python_id for a in arguments])
             columns["parent_id"] = _to_ids([a.parent_id for a in arguments])
-        return type_(**columns)
+        return _Part(start, duration, columns)
 
     def _thread(self, events: Sequence[Any]) -> Int32:
         processes = {event.pid for event in events}
@@ -290,15 +300,19 @@ def _text(value: Loose) -> str:
 
 def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
     """The spans among events."""
-    if events and isinstance(events[0], Known):
-        of_type: defaultdict[type[AnyEvent], list[AnyEvent]] = defaultdict(list)
+    if events and isinstance(events[0], (Known, NoSpan)):
+        of_type: defaultdict[type[AnyEvent], list[Any]] = defaultdict(list)
         for event in events:
             of_type[type(event)].append(event)
-        spans = {str(kind.cat): [event for event in found if event.ph == "X"] for kind, found in of_type.items()}
+        spans = {
+            kind.cat: [event for event in found if event.ph == "X"]
+            for kind, found in of_type.items()
+            if issubclass(kind, Known)
+        }
         return {category: found for category, found in spans.items() if found}
     of_category: dict[str, list[Any]] = {}
     for event in events:
-        if event.ph == "X":
+        if not isinstance(event, NoSpan) and event.ph == "X":
             of_category.setdefault(str(event.cat), []).append(event)
     return of_category
 
@@ -363,32 +377,67 @@ def _to_id(value: Loose) -> int:
     return number if -(2**63) <= number < 2**63 else ABSENT
 
 
-def _to_ns(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> Int64:
-    """Microseconds to whole nanoseconds; exact for integers, for decimals and for floats below 2**43.
+class _Times(NamedTuple):
+    """Times of a piece as they are in the file, so that they can be converted all at once."""
+
+    values: Int64 | Float64
+    in_ns: bool
+    """Otherwise in microseconds."""
+
+
+class _Part(NamedTuple):
+    """The events of a piece."""
+
+    start: _Times
+    duration: _Times
+    columns: dict[str, Any]
+
+
+def _times(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> _Times:
+    """Times of a piece; numbers stay what they are, other things become whole nanoseconds.
 
     Raises:
-        InexactTimesError: A float lies above, and ``exact``.
+        InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.
         OverflowError: A time is further from 0 than ``most`` nanoseconds.
     """
     array = np.array(values_us)
     if array.dtype.kind in "if" and len(array):
-        largest = float(np.abs(array).max())
+        largest = max(-float(array.min()), float(array.max()))
         if largest > most / 1000:  # also false for NaN
             raise OverflowError
         if array.dtype.kind == "i":
-            return array.astype(np.int64) * 1000
+            return _Times(array.astype(np.int64), in_ns=False)
         if exact and largest >= INEXACT_FROM_US:
             raise InexactTimesError
-        if np.isfinite(largest):
-            whole = np.floor(array)  # apart, as the product could round a second time
-            ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((array - whole) * 1000).astype(np.int64)
-            return ns
+        if math.isfinite(largest):
+            return _Times(array, in_ns=False)
     if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
         raise InexactTimesError
     ints = [_one_to_ns(value) for value in values_us]
     if any(abs(one) > most for one in ints):
         raise OverflowError
-    return np.array(ints, np.int64)
+    return _Times(np.array(ints, np.int64), in_ns=True)
+
+
+def _joined(columns: Sequence[Int64 | Int32], dtype: type[np.int32] | type[np.int64]) -> Any:
+    return np.concatenate(columns) if columns else np.zeros(0, dtype)
+
+
+def _joined_ns(times: Sequence[_Times]) -> Int64:
+    """Whole nanoseconds; exact for integers and for floats below 2**43 microseconds."""
+    kinds = {(part.in_ns, part.values.dtype) for part in times}
+    if len(kinds) > 1:
+        return np.concatenate([_joined_ns([part]) for part in times])
+    if not kinds:
+        return np.zeros(0, np.int64)
+    values = np.concatenate([part.values for part in times])
+    if times[0].in_ns:
+        return values.astype(np.int64, copy=False)
+    if values.dtype.kind == "i":
+        return values.astype(np.int64, copy=False) * 1000
+    whole = np.floor(values)  # apart, as the product could round a second time
+    ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
+    return ns
 
 
 def _one_to_ns(value_us: Loose | Decimal) -> int:

@@ -25,8 +25,15 @@ def fastest_gzip() -> type[gzip.GzipFile]:
     return cast("type[gzip.GzipFile]", IGzipFile)
 
 
-GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
-"""What a broken gzip file raises while it is read; isal raises the same."""
+try:
+    from isal.igzip_lib import IsalError
+except ImportError:
+    IsalError = zlib.error
+
+GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, IsalError)
+"""What a broken gzip file raises while it is read, by isal or the standard library."""
+READ_ERRORS = (OSError, *GZIP_ERRORS)
+"""What reading a file may raise."""
 
 
 BOMB_BYTES = 1 << 30

@@ -185,16 +185,20 @@ class _Overhead(KnownSpan, gc=False, tag="overhead"):
     args: LaunchArguments | None = None
 
 
-class _Flow(Known, gc=False, tag="ac2g"):
-    cat = "ac2g"
+class NoSpan(msgspec.Struct, gc=False, tag_field="cat"):
+    """An event of a category that has no spans: nothing of it is kept."""
 
 
-class _ForwardBackward(Known, gc=False, tag="fwdbwd"):
-    cat = "fwdbwd"
+class _Flow(NoSpan, gc=False, tag="ac2g"):
+    pass
 
 
-class _Instant(Known, gc=False, tag="cpu_instant_event"):
-    cat = "cpu_instant_event"
+class _ForwardBackward(NoSpan, gc=False, tag="fwdbwd"):
+    pass
+
+
+class _Instant(NoSpan, gc=False, tag="cpu_instant_event"):
+    pass
 
 
 class _DeviceAnnotation(Known, gc=False, tag="gpu_user_annotation"):
@@ -221,7 +225,7 @@ _Others = (
     | _DeviceAnnotation
 )
 
-AnyEvent = Event | ExactEvent | Known
+AnyEvent = Event | ExactEvent | Known | NoSpan
 E = TypeVar("E")
 
 

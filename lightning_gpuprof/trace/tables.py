@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,6 +99,11 @@ class FrameSpans(Spans):
     parent_id: Int64
 
 
+def dtype_of(column: Field[Any]) -> type[np.int32] | type[np.int64]:
+    """The type of a column's numbers."""
+    return np.int32 if "Int32" in str(column.type) else np.int64
+
+
 def joined(kind: type[S], parts: Sequence[Spans]) -> S:
     """All rows of all parts, in order, with the columns of ``kind``, which each part must have."""
     columns: dict[str, Any] = {}
@@ -109,7 +114,7 @@ def joined(kind: type[S], parts: Sequence[Spans]) -> S:
         elif of_parts:
             columns[field.name] = np.concatenate(of_parts)
         else:
-            columns[field.name] = np.zeros(0, np.int32 if "Int32" in str(field.type) else np.int64)
+            columns[field.name] = np.zeros(0, dtype_of(field))
     return kind(**columns)
 
 

@@ -132,15 +132,27 @@ def test_files_are_written_where_they_are_wanted(
     assert f"{option} must get one file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--html", "--csv", "--annotated", "--flame"])
+def test_a_trace_is_never_written_over(trace: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = another(trace, "other.json.gz")
+    before = trace.read_bytes(), other.read_bytes()
+    assert main(["trace", str(trace), option, str(trace)]) == 2
+    assert option in capsys.readouterr().err
+    if option in ("--html", "--flame"):
+        assert main(["trace", str(trace), option, str(other)]) == 2
+        assert f"{option} must end with" in capsys.readouterr().err
+    assert (trace.read_bytes(), other.read_bytes()) == before
+
+
 def test_a_place_that_cannot_be_written_is_an_error(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    for option in ("--html", "--csv", "--annotated", "--flame"):
-        assert main(["trace", str(trace), option, str(tmp_path / "file" / "x.json")]) == 2
+    for option, name in (("--html", "x.html"), ("--csv", "x"), ("--annotated", "x.json"), ("--flame", "x.json")):
+        assert main(["trace", str(trace), option, str(tmp_path / "file" / name)]) == 2
         error = capsys.readouterr().err
         assert error.startswith("gpuprof: cannot "), error
-        assert "x.json" in error
+        assert name in error
         assert "internal error" not in error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
+EXAMPLES = int(os.environ.get("GPUPROF_FUZZ_EXAMPLES", "250"))
+"""More of them find more: ``GPUPROF_FUZZ_EXAMPLES=20000 pytest tests/trace/test_trace_fuzz.py``."""
 SMALL = sorted(path for path in TRACES.glob("*.json.gz") if path.stat().st_size < 40_000) if TRACES.is_dir() else []
 
 
@@ -157,7 +160,9 @@ PROPERTIES = st.one_of(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(
     events=st.lists(EVENTS, max_size=25),
     properties=PROPERTIES,

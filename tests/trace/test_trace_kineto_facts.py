@@ -118,5 +118,5 @@ def test_a_trace_of_nothing_has_facts(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_not_utf8_are_told(tmp_path: Path) -> None:
-    text = json.dumps(document([span("cpu_op", "caf?", 0, 1)])).encode().replace(b"?", b"\xe9")
+    text = json.dumps(document([span("cpu_op", "tok?", 0, 1)])).encode().replace(b"?", b"\xe9")
     assert facts(write(tmp_path / "t.json", text))["encoding"] == "latin-1"

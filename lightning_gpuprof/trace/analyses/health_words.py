@@ -206,8 +206,8 @@ def _overhead(trace: Trace, losses: Losses) -> str:
     spent_ns, window_ns = int(trace.overhead.duration_ns.sum()), losses.window[1] - losses.window[0]
     if spent_ns < OVERHEAD_RATIO * window_ns or not spent_ns:
         return ""
-    share = 100 * spent_ns / window_ns
-    return f"The profiler itself worked for {spent_ns / 1000:,.0f} us, {share:.0f} % of the window."
+    share = f", {100 * spent_ns / window_ns:.0f} % of the window" if window_ns else ""
+    return f"The profiler itself worked for {spent_ns / 1000:,.0f} us{share}."
 
 
 def _outside_steps(losses: Losses) -> str:

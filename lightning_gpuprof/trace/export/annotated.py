@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.trace.compression import GZIP_ERRORS, fastest_gzip, open_json, replacing
+from lightning_gpuprof.trace.compression import READ_ERRORS, fastest_gzip, open_json, replacing
 from lightning_gpuprof.trace.export.derived_tracks import queue_tracks, slice_tracks
 from lightning_gpuprof.trace.export.event_text import CATEGORY, track_events
 from lightning_gpuprof.trace.export.splice import spliced
@@ -48,7 +48,7 @@ def write_annotated(source: Path, target: Path, linked: LinkedTrace, *, counters
                 packed.write(block)
     except TraceError as error:
         raise TraceError(f"{source}: {error}") from None
-    except (OSError, *GZIP_ERRORS) as error:
+    except READ_ERRORS as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise TraceError(f"cannot write {target} from {source}: {reason}.") from error
 
