@@ -25,14 +25,17 @@ def fastest_gzip() -> type[gzip.GzipFile]:
     return cast("type[gzip.GzipFile]", IGzipFile)
 
 
-try:
-    from isal.igzip_lib import IsalError
-except ImportError:
-    IsalError = zlib.error
+def _error_of_isal() -> type[Exception]:
+    try:
+        from isal.igzip_lib import IsalError
+    except ImportError:
+        return zlib.error
+    return cast("type[Exception]", IsalError)
 
-GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, IsalError)
+
+GZIP_ERRORS: tuple[type[Exception], ...] = (EOFError, gzip.BadGzipFile, zlib.error, _error_of_isal())
 """What a broken gzip file raises while it is read, by isal or the standard library."""
-READ_ERRORS = (OSError, *GZIP_ERRORS)
+READ_ERRORS: tuple[type[Exception], ...] = (OSError, *GZIP_ERRORS)
 """What reading a file may raise."""
 
 
