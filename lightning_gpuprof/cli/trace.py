@@ -36,11 +36,11 @@ class Wanted:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="trace of torch.profiler, .json or .json.gz")
-    parser.add_argument("--table", metavar="NAME", nargs="+", default=[], help="print these tables only; 'all' for all")
+    parser.add_argument("--table", metavar="NAME,…", help="print these tables only; 'all' for all")
     parser.add_argument("--json", action="store_true", help="print the plain facts of each file as JSON, times in µs")
     parser.add_argument("--analysis", action="store_true", help="print everything that is computed as JSON")
     parser.add_argument(
-        "--operators", metavar="NAME", nargs="+", default=[], help="print what these operators did, per shape, as JSON"
+        "--operators", metavar="NAME,…", help="print what these operators did, per shape of their inputs, as JSON"
     )
     parser.add_argument("--compare", action="store_true", help="two files: what got slower or faster per step")
     parser.add_argument("--html", metavar="PATH", help="write a page that opens offline (one file only)")
@@ -60,8 +60,8 @@ def _run(options: Namespace) -> int:
     wanted = Wanted(
         json=options.json,
         analysis_json=options.analysis,
-        tables=tuple(options.table),
-        operators=tuple(options.operators),
+        tables=_names(options.table),
+        operators=_names(options.operators),
         compare=options.compare,
         html=path(options.html),
         csv=path(options.csv),
@@ -69,6 +69,10 @@ def _run(options: Namespace) -> int:
         flame=path(options.flame),
     )
     return run([Path(name).expanduser() for name in options.files], wanted)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
 def run(files: Sequence[Path], wanted: Wanted) -> int:
@@ -94,7 +98,6 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     if wanted.compare:
         outputs.print_differences(files[0], files[1])
         return 0
-    several = len(files) > 1 and wanted.prints
     results: dict[str, object] = {}
     ranks = outputs.Ranks()
     for name, path in _named(files).items():
@@ -103,14 +106,14 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
             results[name] = outputs.operators(linked, wanted.operators)
             continue
         analysis = outputs.analysis(linked)
+        for kind, written in outputs.write(path, linked, analysis, wanted):
+            print(f"{kind}: {written}", file=sys.stderr)
         if wanted.analysis_json:
             results[name] = analysis
         else:
-            outputs.print_analysis(path, analysis, wanted.tables)
-        if several:
+            outputs.print_analysis(path, analysis, wanted.tables, alone=len(files) == 1)
+        if wanted.prints and not wanted.tables:
             ranks.add(path, linked)
-        for kind, written in outputs.write(path, linked, analysis, wanted):
-            print(f"  {kind}: {written}", file=sys.stderr)
     if results:
         _print_json(results)
     ranks.print_comparison()
@@ -136,6 +139,10 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
     unknown = [name for name in wanted.tables if name not in (*NAMES, "all")]
     if unknown:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
+    alone = [name for name in ("json", "analysis_json", "operators", "compare") if getattr(wanted, name)]
+    if len(alone) > 1:
+        option = f"--{alone[1].removesuffix('_json')}"
+        raise ArgumentError(option, True, f"not go with --{alone[0].removesuffix('_json')}", "Ask for one at a time.")
     if wanted.compare and len(files) != 2:
         raise ArgumentError("--compare", len(files), "get two files", "Name the trace before and the one after.")
     for option, ends in _ENDS.items():
@@ -171,9 +178,9 @@ COMMAND = Command(
     ),
     examples=(
         "gpuprof trace rank0.1763705000.pt.trace.json.gz",
-        "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum cuda_api_sum",
+        "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum,cuda_api_sum",
         "gpuprof trace trace.json.gz --html trace.html",
-        "gpuprof trace trace.json.gz --operators aten::mm aten::addmm",
+        "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
         "gpuprof trace rank*.pt.trace.json.gz --json",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,12 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.sinks import trace_terminal
-from lightning_gpuprof.sinks.console import print_to
+from lightning_gpuprof.sinks.console import make_console, print_to
 from lightning_gpuprof.sinks.csv_tables import write_csv
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
-from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES, Entry
 from lightning_gpuprof.sinks.window_tables import differences, ranks
 from lightning_gpuprof.trace.analyses.differences import differences_of
 from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
@@ -29,7 +31,7 @@ from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
 from lightning_gpuprof.trace.analyses.ranks import compare_ranks
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.export.annotated import write_annotated
-from lightning_gpuprof.trace.export.flame import folded_stacks, speedscope
+from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -65,10 +67,11 @@ def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysi
     return op_analyse(linked, names)
 
 
-def print_analysis(path: Path, found: TraceAnalysis, tables: Sequence[str]) -> None:
-    """Print the summary and the tables that tell most, or the tables that are asked for."""
-    names = None if not tables else NAMES if "all" in tables else tables
-    _print(str(path), [trace_terminal.render(found, names=names)])
+def print_analysis(path: Path, found: TraceAnalysis, tables: Sequence[str], *, alone: bool) -> None:
+    """Print the summary and the tables that tell most, or the tables that are asked for; of several files a summary."""
+    names = NAMES if "all" in tables else tables
+    shown = None if alone and not tables else names
+    _print(str(path), [trace_terminal.render(found, names=shown, width=make_console(None).width)])
 
 
 def print_differences(before: Path, after: Path) -> None:
@@ -83,7 +86,7 @@ def print_differences(before: Path, after: Path) -> None:
         differences.kernel_change_table(found),
         differences.operator_change_table(found),
     ]
-    _print(f"{before} → {after}", trace_terminal.drawn(tables))
+    _print(f"{before} → {after}", trace_terminal.drawn(tables, make_console(None).width))
 
 
 class Ranks:
@@ -110,7 +113,7 @@ class Ranks:
             ranks.late_rank_table(found),
             ranks.rank_note_table(found),
         ]
-        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables))
+        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables, make_console(None).width))
 
 
 def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted) -> Iterator[tuple[str, Path]]:
@@ -127,15 +130,15 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted)
         yield "HTML", wanted.html
     try:
         if wanted.csv is not None:
-            tables = [table for entry in CATALOGUE for table in entry.tables(found) if table.rows]
-            write_csv(tables, wanted.csv)
+            write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], wanted.csv)
             yield "CSV", wanted.csv
         if wanted.annotated is not None:
             write_annotated(path, wanted.annotated, linked)
             yield "annotated trace", wanted.annotated
         if wanted.flame is not None:
             if wanted.flame.suffix == ".folded":
-                text = "".join(f"{line}\n" for line in folded_stacks(linked, weight="device")).encode()
+                weight: Weight = "device" if len(linked.work) else "host"
+                text = "".join(f"{line}\n" for line in folded_stacks(linked, weight=weight)).encode()
             else:
                 text = msgspec.json.encode(speedscope(linked))
             write_whole(wanted.flame, text)
@@ -145,6 +148,14 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted)
         raise ReportError(
             f"cannot write {where}: {error.strerror or error}. Name a folder that can be written to"
         ) from None
+
+
+def _of_name(entry: Entry, found: TraceAnalysis) -> list[Table]:
+    """An entry's tables that have rows, with its name as their title, which becomes the name of their file."""
+    tables = [table for table in entry.tables(found) if table.rows]
+    if len(tables) == 1:
+        return [replace(tables[0], title=entry.name)]
+    return [replace(table, title=f"{entry.name}_{number}") for number, table in enumerate(tables, 1)]
 
 
 def _print(title: str, parts: Sequence[RenderableType]) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
+from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.window_tables import source_line
 
 STANDS_OUT = 0.02
 """A cause of idle time, or a cost, is named from this share of the window on."""
-MOSTLY_IDLE = 0.3
-"""From this share of the window on, the summary begins with why a device is idle."""
+NEARLY = 0.9
+"""A device's window and the host's steps are the same time if they are this close."""
 
 _WAITS: dict[IdleCause, str] = {
     "data": "waits for batches from the DataLoader",
@@ -60,7 +62,9 @@ def _what(analysis: TraceAnalysis) -> str:
     if steps is not None and steps.has_steps and steps.mean is not None:
         each = numbers.seconds(steps.mean.total_us / 1e6)
         parts.append(
-            f"1 step of {each}" if len(steps.steps) == 1 else f"{len(steps.steps)} steps, {each} each on average"
+            f"1 step, {each} on the host"
+            if len(steps.steps) == 1
+            else f"{len(steps.steps)} steps, {each} each on the host"
         )
     elif steps is not None:
         parts.append("no steps")
@@ -75,7 +79,21 @@ def _devices(analysis: TraceAnalysis) -> Iterable[str]:
     if not analysis.idle.devices:
         yield "There is no GPU work in this trace, so nothing can be said of a GPU."
     for device in analysis.idle.devices:
-        yield _device(device)
+        yield _device(device) + _against_steps(device, analysis.step_trace)
+
+
+def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
+    """Where the device's window is another time than the steps of the host, which its shares do not tell."""
+    if steps is None or not steps.has_steps:
+        return ""
+    host_us = sum(step.total_us for step in steps.steps)
+    if device.window_us < NEARLY * host_us:
+        without = numbers.percent(1 - device.window_us / host_us)
+        return f" That is from its first to its last work: in {without} of the steps' time on the host it had none."
+    if device.window_us * NEARLY > host_us:
+        each = numbers.seconds(device.window_us / len(steps.steps) / 1e6)
+        return f" It needs {each} a step, longer than the host, which runs ahead."
+    return ""
 
 
 def _device(device: DeviceIdle) -> str:
@@ -159,7 +177,9 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or not found.lines or not found.lines[0].device_ratio:
         return
     first = found.lines[0]
-    yield f"The line with most device time is {plain.name(first.line.frame)}: {numbers.percent(first.device_ratio)}."
+    what = "line" if first.line.means == "call" else "function"
+    place = source_line.cell(first.line, plain.NAME_LIMIT).text
+    yield f"The {what} of your code with most device time is {place}: {numbers.percent(first.device_ratio)}."
 
 
 def _share(part_us: float, whole_us: float) -> float | None:

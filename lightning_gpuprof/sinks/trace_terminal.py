@@ -16,13 +16,16 @@ from lightning_gpuprof.sinks.terminal_table import draw
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 
+_INDENT = 2
+
 
 def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width: int = MAX_WIDTH) -> RenderableType:
     """The summary and the tables as something that rich prints.
 
     Args:
         analysis: Of a trace.
-        names: Tables to show, and nothing else; None for the summary and the tables that tell most.
+        names: Tables to show, and nothing else; None for the summary and the tables that tell most, empty for the
+            summary alone.
         width: Columns that no line passes.
     """
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
@@ -30,12 +33,12 @@ def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width
     if names is None:
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
-    if names is None:
+    if not names:
         parts += [Padding(Text(f"- {line}"), (0, 0, 0, 0)) for line in sentences(analysis)]
-    parts += drawn(tables)
-    return Constrain(Padding(Group(*parts), (0, 0, 0, 2)), width)
+    parts += drawn(tables, width - _INDENT)
+    return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
 
 
-def drawn(tables: Iterable[Table]) -> list[RenderableType]:
-    """Tables under their titles."""
-    return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table))]
+def drawn(tables: Iterable[Table], width: int = MAX_WIDTH - _INDENT) -> list[RenderableType]:
+    """Tables under their titles, without the columns that there is no place for."""
+    return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table, width))]

@@ -147,16 +147,20 @@ class Pieces:
 
 
 def _separators(space: bytes, first_key: bytes) -> tuple[bytes, ...]:
-    """What stands between two events: Kineto and ``json.dump(indent=...)`` put each brace on a line of its own.
+    """What stands between two events.
 
+    Kineto and ``json.dump(indent=...)`` put each brace on a line of its own, others each event; lines end as on Unix
+    or as on Windows.
     A raw newline or an unescaped quote cannot be inside a JSON string, so none of these can be part of a name.
     """
-    compact = (b"}," + first_key.join((b"{", b"")), b"}, " + first_key.join((b"{", b"")))
+    begin = b"{" + first_key
+    compact = (b"}," + begin, b"}, " + begin)
     newline = space.rfind(b"\n")
     if newline < 0:
-        return compact
+        return (*compact, b"},\n" + begin)
     indent = space[newline:]
-    return (indent + b"}," + indent + b"{", *compact)
+    line_end = b"\r" * (space[newline - 1 : newline] == b"\r")
+    return (indent + b"}," + line_end + indent + b"{", *compact, b"}," + line_end + indent + begin)
 
 
 def _last_cut(text: bytearray, separators: tuple[bytes, ...], searched: int) -> int:

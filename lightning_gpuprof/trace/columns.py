@@ -156,7 +156,7 @@ class ColumnBuilder:
             if kind is not None and (self._frames or kind != "python_function"):
                 starts_us = [event.ts for event in chosen]
                 if None in starts_us or isinstance(starts_us[0], Decimal):  # which may be "not a number"
-                    chosen = [event for event in chosen if event.ts is not None and event.ts == event.ts]
+                    chosen = [event for event in chosen if _is_moment(event.ts)]
                     starts_us = [event.ts for event in chosen]
                 if chosen:
                     parts.append((kind, self._part(kind, chosen, starts_us)))
@@ -440,8 +440,21 @@ def _joined_ns(times: Sequence[_Times]) -> Int64:
     return ns
 
 
+def _is_moment(ts: float | Decimal | None) -> bool:
+    return ts is not None and (not isinstance(ts, Decimal) or ts.is_finite())
+
+
+_MOST_DIGITS = 30
+"""Before the point; an exponent makes numbers that fill the memory when they are written out."""
+
+
 def _one_to_ns(value_us: Loose | Decimal) -> int:
     try:
-        return round(Decimal(value_us or 0) * 1000)
-    except (ArithmeticError, ValueError):  # not a number, not finite
+        value = Decimal(value_us or 0)
+    except (ArithmeticError, ValueError):  # not a number
         return 0
+    if not value.is_finite():
+        return 0
+    if value and value.adjusted() > _MOST_DIGITS:
+        raise OverflowError
+    return round(value * 1000)

@@ -29,8 +29,9 @@ TWO_FROM_BYTES = 128 << 20
 _FIRST_SHARE_PLAIN = 0.52
 _FIRST_SHARE_GZIP = 0.6
 """Of the JSON; the second process starts later, and unpacks a compressed file from its begin."""
-_START = f"from {__name__} import main; main()"
-"""Not ``-m``: what is defined in a main module cannot be unpickled here."""
+_START = f"import sys; sys.path = list(filter(None, sys.path)); from {__name__} import main; main()"
+"""Not ``-m``: what is defined in a main module cannot be unpickled here. Nothing is imported from the folder that
+this runs in: traces may lie there beside anything."""
 _RATIO_MIN = 3
 """No JSON trace compresses less; where the size that gzip notes modulo 4 GiB says so, it has wrapped around."""
 
@@ -122,6 +123,8 @@ def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -
     share = _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
     middle = max(1, int(size_json * share))
     with _second_half(path, middle, frames=frames, block_bytes=block_bytes) as process:
+        if process is None:
+            return None
         first = read_part(path, frames=frames, block_bytes=block_bytes, stop=middle)
         if first.document is not None:  # the guess of the size was far too large
             return first
@@ -137,16 +140,24 @@ def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -
 
 
 @contextmanager
-def _second_half(path: Path, middle: int, *, frames: bool, block_bytes: int) -> Iterator[subprocess.Popen[bytes]]:
+def _second_half(
+    path: Path, middle: int, *, frames: bool, block_bytes: int
+) -> Iterator[subprocess.Popen[bytes] | None]:
+    """A process that reads the second half and ends with the context; None if none could be started."""
     package_parent = str(Path(__file__).resolve().parents[2])
     paths = [package_parent, os.environ.get("PYTHONPATH", "")]
-    process = subprocess.Popen(
-        [sys.executable, "-c", _START, str(path.resolve()), str(middle), str(int(frames)), str(block_bytes)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
+    try:
+        process = subprocess.Popen(
+            # an interpreter inside of another program may not know its own file
+            [sys.executable or "", "-c", _START, str(path.resolve()), str(middle), str(int(frames)), str(block_bytes)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        )
+    except OSError:
+        yield None
+        return
     try:
         yield process
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.trace.nesting import nested
 from lightning_gpuprof.trace.tables import Int32, Int64
 
 
@@ -59,18 +60,13 @@ def exclusive_ns(start_ns: Int64, end_ns: Int64, thread: Int32) -> Int64:
 
 def _nested_ns(starts: Int64, ends: Int64) -> Int64:
     """Time of each range that its direct children take; ranges in order of start, outer before inner."""
-    count = len(starts)
-    row = np.arange(count)
-    depth = row - np.searchsorted(np.sort(ends), starts, "right")  # begun before, less ended before
-    by_depth = np.argsort(depth, kind="stable")
-    children = row[depth > 0]
-    # (depth, row) as one sorted number: the parent is the last row before the child that is one level up
-    key = depth[by_depth] * count + row[by_depth]
-    parent = by_depth[np.searchsorted(key, (depth[children] - 1) * count + children) - 1]
+    around, _ = nested(starts, ends)
+    children = np.flatnonzero(around >= 0)
+    parent = around[children]
     common = np.maximum(np.minimum(ends[children], ends[parent]) - starts[children], 0)
     # float64 weights are exact up to 2**53 ns, which is 104 days
-    nested: Int64 = np.bincount(parent, weights=common, minlength=count).astype(np.int64)
-    return nested
+    summed: Int64 = np.bincount(parent, weights=common, minlength=len(starts)).astype(np.int64)
+    return summed
 
 
 class Coverage:

@@ -152,16 +152,27 @@ class LinkedTrace:
     def main_thread(self) -> int | None:
         """The thread of the training loop.
 
-        The one with the steps; else, of those that launch work, the one with most named ranges, as the threads of
-        autograd have few, but for those of collectives; else the one with most operators, or most calls.
+        The one with the steps, unless it does nothing else; else, of those that launch work, the one with most named
+        ranges, as the threads of autograd have few, but for those of collectives; else the one with most operators,
+        or most calls.
         """
         ranges, ops = self.trace.annotation, self.trace.cpu_op
         telling = self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))
         if self.launched.any():
             telling &= np.isin(ranges.thread, self.launch_thread)
+        is_step_range, is_step_op = self.named(ranges, is_step), self.named(ops, is_step)
+        telling &= ~is_step_range
+        frames = self.trace.python_function
+        at_work = np.concatenate(
+            (ops.thread[~is_step_op], ranges.thread[~is_step_range], self.trace.runtime.thread, frames.thread)
+        )
+
+        def of_steps(threads: Int32) -> Int32:
+            return threads[np.isin(threads, at_work)] if len(at_work) else threads
+
         for threads in (
-            ranges.thread[self.named(ranges, is_step)],
-            ops.thread[self.named(ops, is_step)],
+            of_steps(ranges.thread[is_step_range]),
+            of_steps(ops.thread[is_step_op]),
             ranges.thread[telling],
             ops.thread,
             self.trace.runtime.thread,

@@ -41,17 +41,9 @@ class Nesting:
 
     def _nest(self, rows: Rows) -> None:
         """Parents in one thread; rows in order of start, outer before inner."""
-        starts, ends = self._start_ns[rows], self._end_ns[rows]
-        count = len(rows)
-        row = np.arange(count)
-        depth = row - np.searchsorted(np.sort(ends), starts, "right")  # begun before, less ended before
-        self.depth[rows] = depth
-        by_depth = np.argsort(depth, kind="stable")
-        children = row[depth > 0]
-        # (depth, row) as one sorted number: the parent is the last row before the child that is one level up
-        key = depth[by_depth] * count + row[by_depth]
-        parent = by_depth[np.searchsorted(key, (depth[children] - 1) * count + children) - 1]
-        self.parent[rows[children]] = rows[parent]
+        parent, self.depth[rows] = nested(self._start_ns[rows], self._end_ns[rows])
+        children = np.flatnonzero(parent >= 0)
+        self.parent[rows[children]] = rows[parent[children]]
 
     def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
         """The innermost span of a thread at each moment, :data:`ABSENT` if there is none.
@@ -87,3 +79,38 @@ class Nesting:
             moving = moving[self.parent[top[moving]] >= 0]
             top[moving] = self.parent[top[moving]]
         return top
+
+
+def nested(starts: Int64, ends: Int64) -> tuple[Rows, Rows]:
+    """The span directly around each span of a thread, :data:`ABSENT` if there is none, and how many are around it.
+
+    Args:
+        starts: In order, outer before inner.
+        ends: All after their starts.
+    """
+    count = len(starts)
+    row = np.arange(count)
+    depth = row - np.searchsorted(np.sort(ends), starts, "right")  # begun before, less ended before
+    by_depth = np.argsort(depth, kind="stable")
+    children = row[depth > 0]
+    # (depth, row) as one sorted number: the parent is the last row before the child that is one level up
+    key = depth[by_depth] * count + row[by_depth]
+    parent: Rows = np.full(count, ABSENT, np.intp)
+    parent[children] = by_depth[np.searchsorted(key, (depth[children] - 1) * count + children) - 1]
+    if (ends[children] > ends[parent[children]]).any():  # the first that crosses another one outlasts its parent
+        return _nested_one_by_one(starts.tolist(), ends.tolist())
+    return parent, depth
+
+
+def _nested_one_by_one(starts: list[int], ends: list[int]) -> tuple[Rows, Rows]:
+    """The same where spans cross, which no writer of traces does on purpose: levels do not tell the parent there."""
+    parent = np.full(len(starts), ABSENT, np.intp)
+    depth = np.zeros(len(starts), np.intp)
+    around: list[int] = []
+    for row, start in enumerate(starts):
+        while around and ends[around[-1]] <= start:
+            around.pop()
+        if around:
+            parent[row], depth[row] = around[-1], len(around)
+        around.append(row)
+    return parent, depth

@@ -227,8 +227,9 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
     size = len(text)
     try:
         return _built(text, size, "whole", frames)
-    except _NOT_JSON:
-        pass
+    except _NOT_JSON as error:
+        if "truncated" in str(error) and not isinstance(error, msgspec.ValidationError):
+            raise _explained(file, text, error) from None  # valid up to its end: there is nothing to repair
     encoding = encoding_of(text)
     text = repaired(text)
     try:

@@ -32,6 +32,25 @@ def test_no_piece_is_much_larger_than_a_block() -> None:
     assert max(map(len, pieces)) < 2000 + 2 * largest + len(kineto_text([]))
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        kineto_text(MANY),
+        json.dumps({"traceEvents": MANY}, indent=2),
+        "[\n" + ",\n".join(json.dumps(event) for event in MANY) + "\n]",
+        "[\n  " + ",\n  ".join(json.dumps(event) for event in MANY) + "\n]",
+    ],
+    ids=["kineto", "indented", "a line for each", "an indented line for each"],
+)
+def test_layouts_of_lines_are_cut(text: str, line_end: str) -> None:
+    pieces = list(Pieces(io.BytesIO(text.replace("\n", line_end).encode()), block_bytes=2000))
+    assert len(pieces) > 10
+    last = json.loads(pieces[-1])
+    events = [event for piece in pieces[:-1] for event in json.loads(piece)]
+    assert events + (last if isinstance(last, list) else last["traceEvents"]) == MANY
+
+
 def test_bytes_read_are_counted() -> None:
     text = kineto_text(training_step()).encode()
     pieces = Pieces(io.BytesIO(text), block_bytes=100)

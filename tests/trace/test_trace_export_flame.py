@@ -202,6 +202,7 @@ def test_speedscope_gets_a_profile_for_each_thread_and_device(tmp_path: Path) ->
 def test_the_main_thread_is_first_even_if_another_one_waits_longer(tmp_path: Path) -> None:
     events = [
         span("user_annotation", "ProfilerStep#1", 0, 10),
+        span("cpu_op", "aten::mm", 1, 1),
         *(span("cpu_op", "wait", 0, 100 + tid, tid=tid) for tid in range(2, 9)),
     ]
     profiles: Any = speedscope(linked(tmp_path, events), threads=3)["profiles"]

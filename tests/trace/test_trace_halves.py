@@ -58,6 +58,26 @@ def test_a_second_process_that_fails_costs_nothing(tmp_path: Path, monkeypatch: 
     assert content(trace) == content(Trace.read(path, processes=1))
 
 
+@pytest.mark.parametrize("executable", ["/nowhere/python", "", None])
+def test_a_second_process_that_cannot_be_started_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str | None
+) -> None:
+    path = write(tmp_path / "t.json", kineto_text(many_steps()))
+    monkeypatch.setattr(halves.sys, "executable", executable)
+    trace = Trace.read(path, processes=2, block_bytes=3000)
+    assert content(trace) == content(Trace.read(path, processes=1))
+
+
+def test_the_second_process_imports_nothing_from_the_folder_it_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "t.json", kineto_text(many_steps()))
+    (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()")
+    monkeypatch.chdir(tmp_path)
+    assert read_in_two(path, size_of_json(path), frames=True, block_bytes=3000) is not None
+    assert not (tmp_path / "imported").exists()
+
+
 def test_a_file_without_a_middle_is_read_by_one(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", document(training_step()[:1]))
     assert Trace.read(path, processes=2).events == 1

@@ -157,6 +157,20 @@ def test_missing_and_repeated_steps_are_said(tmp_path: Path) -> None:
     assert any("1 step ranges" in problem and "2 numbers are missing" in problem for problem in found.problems)
 
 
+def test_steps_of_two_profilers_are_said(tmp_path: Path) -> None:
+    one = [span("user_annotation", f"ProfilerStep#{n}", 10 * n, 10) for n in range(3)]
+    assert health(tmp_path, [*pairs(0, 10, 20), *one]).problems == ()
+    other = [span("user_annotation", f"ProfilerStep#{n + 3}", 10 * n + 1, 8) for n in range(3)]
+    (problem,) = health(tmp_path, [*pairs(0, 10, 20), *one, *other]).problems
+    assert problem.startswith("3 of 6 steps overlap")
+
+
+def test_calls_that_share_a_correlation_id_are_a_problem(tmp_path: Path) -> None:
+    second = [{**event, "pid": 2, "tid": 2} for event in (launch(10, 3), launch(11, 13))]
+    (problem,) = health(tmp_path, [*pairs(0, 10, 20), *second]).problems
+    assert problem.startswith("4 calls that launch work share their correlation id")
+
+
 def test_a_window_of_no_length_is_a_problem(tmp_path: Path) -> None:
     found = health(tmp_path, [span("cpu_op", "aten::add", 5, 0)])
     assert found.window_us == 0

@@ -47,13 +47,17 @@ def test_a_call_outside_of_operators_finds_its_own_by_external_id(tmp_path: Path
 
 
 OPERATORS = [span("cpu_op", "aten::mm", n, 1, tid=4) for n in range(5)]
+AT_WORK = span("cpu_op", "aten::add", 6, 1, tid=3)
 
 
 @pytest.mark.parametrize(
     ("events", "thread"),
     [
-        ([span("user_annotation", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/3"),
-        ([span("cpu_op", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/3"),
+        ([span("user_annotation", "ProfilerStep#1", 0, 9, tid=3), AT_WORK, *OPERATORS], "1/3"),
+        ([span("cpu_op", "ProfilerStep#1", 0, 9, tid=3), AT_WORK, *OPERATORS], "1/3"),
+        ([span("user_annotation", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/4"),  # it only names the steps
+        ([span("cpu_op", "ProfilerStep#1", 0, 9, tid=3), *OPERATORS], "1/4"),
+        ([span("user_annotation", "ProfilerStep#1", 0, 9, tid=3)], "1/3"),
         ([span("user_annotation", "## forward ##", 0, 9, tid=3), *OPERATORS], "1/3"),
         ([span("user_annotation", "nccl:all_reduce", 0, 9, tid=3), *OPERATORS], "1/4"),
         ([span("cuda_runtime", "cudaLaunchKernel", 0, 9, tid=5)], "1/5"),

@@ -116,3 +116,33 @@ def test_coverage_is_set_algebra_on_ticks(seed: int) -> None:
     edges = np.array([(s, e) for s in range(0, 60, 7) for e in range(s, 60, 5)], np.int64)
     assert a.overlap_ns(edges[:, 0], edges[:, 1]).tolist() == [len(in_a & set(range(s, e))) for s, e in edges]
     assert a.contains(np.arange(-2, 60)).tolist() == [t in in_a for t in range(-2, 60)]
+
+
+CROSSING = [
+    ([(0, 100), (10, 12), (11, 50), (20, 30)], [-1, 0, 1, 2]),
+    ([(0, 15), (10, 100), (12, 90), (20, 30)], [-1, 0, 1, 2]),
+    ([(0, 10), (5, 20), (12, 14), (30, 40)], [-1, 0, 1, -1]),
+]
+
+
+@pytest.mark.parametrize(("spans", "parents"), CROSSING)
+def test_of_spans_that_cross_the_parent_is_the_last_that_began_and_is_open(
+    spans: list[tuple[int, int]], parents: list[int]
+) -> None:
+    starts, ends = np.array(spans).T
+    assert Nesting(starts, ends, np.zeros(len(spans), np.int32)).parent.tolist() == parents
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_parent_of_any_span_is_the_last_that_began_and_is_open(seed: int) -> None:
+    rng = random.Random(seed)
+    spans = sorted({(start, start + rng.randint(1, 30)) for start in (rng.randint(0, 60) for _ in range(25))})
+    spans.sort(key=lambda one: (one[0], -one[1]))
+    starts, ends = np.array(spans).T
+    nesting = Nesting(starts, ends, np.zeros(len(spans), np.int32))
+    for row, (start, _) in enumerate(spans):
+        still_open = [other for other in range(row) if spans[other][1] > start]
+        assert nesting.parent[row] == max(still_open, default=-1)
+    asked = np.arange(95)
+    for time, found in zip(asked.tolist(), nesting.innermost(asked, np.zeros(95, np.int32)).tolist(), strict=True):
+        assert found == max((row for row, (start, end) in enumerate(spans) if start <= time < end), default=-1)

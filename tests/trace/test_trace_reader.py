@@ -240,6 +240,12 @@ def test_an_event_without_a_time_has_no_place_in_a_table(tmp_path: Path) -> None
     assert (trace.events, len(trace.kernel)) == (3, 0)
 
 
+@pytest.mark.parametrize("ts", ["NaN", "sNaN", "Infinity", "-Infinity"])
+def test_a_time_that_is_no_number_is_none(tmp_path: Path, ts: str) -> None:
+    trace = read(tmp_path, document([span("kernel", "k", ts, 1), span("kernel", "k", "5", 1)]))
+    assert (trace.events, trace.kernel.start_ns.tolist()) == (2, [5_000])
+
+
 def test_a_negative_duration_does_not_end_before_its_start(tmp_path: Path) -> None:
     trace = read(tmp_path, document([span("kernel", "k", 10, -3)]))
     assert trace.kernel.end_ns.tolist() == [10_000]
@@ -413,7 +419,7 @@ def test_nesting_without_end_is_refused(tmp_path: Path) -> None:
     assert refused(write(tmp_path / "t.json", "[" * 100_000))
 
 
-@pytest.mark.parametrize("ts", ["1e300", "99999999999999999999", "1e999"])
+@pytest.mark.parametrize("ts", ["1e300", "99999999999999999999", "1e999", "1e99999999", '"1e999999"'])
 def test_a_time_beyond_64_bits_is_refused(tmp_path: Path, ts: str) -> None:
     assert refused(write(tmp_path / "t.json", json.dumps([span("kernel", "k", "TS", 1)]).replace('"TS"', ts)))
 

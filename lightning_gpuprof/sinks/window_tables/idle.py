@@ -133,7 +133,7 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
     shown = device.steps[:limit]
     first = f", the first {len(shown)} of {numbers.count(len(device.steps))}" if len(shown) < len(device.steps) else ""
     table = Table(
-        title=f"Steps of {_device(device)}{first}",
+        title=f"Idle time in each step, inside the window of {_device(device)}{first}",
         columns=(
             Column(title="step", term="ProfilerStep range, by the host's time: the device may still run earlier work"),
             Column(title="length", unit="ms", term="on the host; inflated by profiling", numeric=True),

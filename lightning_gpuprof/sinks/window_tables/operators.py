@@ -113,6 +113,10 @@ def _type_cells(row: OperatorType, spent_us: float, average_us: float | None, ra
     )
 
 
+def _title(title: str, rows: int, limit: int) -> str:
+    return title if rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
+
+
 def _rest_cells(rest: Sequence[OperatorType], spent_us: float, total_us: float) -> tuple[Cell, ...]:
     ratio = spent_us / total_us if total_us else None
     return (
@@ -135,7 +139,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     total = operators.device_us
     rows = [row for row in operators.operators if row.device_total_us]
     return Table(
-        title="Operators by device time",
+        title=_title("Operators by device time", len(rows), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),
@@ -170,7 +174,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.host_self_us
     return Table(
-        title="Operators by host time",
+        title=_title("Operators by host time", len(operators.operators), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),

@@ -45,11 +45,13 @@ def health_of(linked: LinkedTrace) -> Health:
         overlaps=_overlaps_in_stream(work),
         crossing=_crossing(linked),
         empty_kernels=int((trace.kernel.duration_ns == 0).sum()),
+        shared_ids=_shared_ids(trace.runtime.correlation[has_work]),
         host_window=_window(host),
         device_window=_window([work]),
         window=_window([*host, work]),
         step_names=linked.steps.names,
         steps_missing=_missing_steps(linked.steps.names),
+        steps_overlapping=int((linked.steps.start_ns[1:] < linked.steps.end_ns[:-1]).sum()),
         resolution_ns=_resolution_ns([*host, work]),
     )
     return Health(
@@ -85,6 +87,11 @@ def health_of(linked: LinkedTrace) -> Health:
 def can_start_work(name: str) -> bool:
     """Whether a call of this name can start device work."""
     return bool(_STARTS_WORK.search(name) and not _NO_START.search(name))
+
+
+def _shared_ids(correlation: Int64) -> int:
+    _, count = np.unique(correlation, return_counts=True)
+    return int(count[count > 1].sum())
 
 
 def _captured(linked: LinkedTrace) -> Chosen:

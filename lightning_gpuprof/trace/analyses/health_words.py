@@ -26,11 +26,15 @@ class Losses:
     overlaps: int
     crossing: int
     empty_kernels: int
+    shared_ids: int
+    """Calls with device work whose correlation id another call has, too."""
     host_window: tuple[int, int] | None
     device_window: tuple[int, int] | None
     window: tuple[int, int] | None
     step_names: tuple[str, ...]
     steps_missing: int
+    steps_overlapping: int
+    """Steps that begin before the one before them has ended."""
     resolution_ns: int | None
 
 
@@ -44,6 +48,7 @@ def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
             _no_device_activity(losses),
             _kernels_lost(losses),
             _launches_lost(losses),
+            _shared_ids(losses),
             _clocks(losses),
             _apart(losses),
             _overlaps(losses),
@@ -126,6 +131,15 @@ def _launches_lost(losses: Losses) -> str:
     )
 
 
+def _shared_ids(losses: Losses) -> str:
+    if not losses.shared_ids:
+        return ""
+    return (
+        f"{losses.shared_ids:,} calls that launch work share their correlation id with another one: the trace may be of"
+        " several processes, and which of them launched what cannot be told. Give one trace for each process."
+    )
+
+
 def _clocks(losses: Losses) -> str:
     if not losses.starts_early:
         return ""
@@ -172,6 +186,8 @@ def _steps(losses: Losses) -> str:
         found.append(f"{repeated} step ranges have the number of another one")
     if losses.steps_missing:
         found.append(f"{losses.steps_missing} numbers are missing between those of the {len(names)} steps")
+    if losses.steps_overlapping:
+        found.append(f"{losses.steps_overlapping} of {len(names)} steps overlap, as those of two profilers do")
     return f"{_sentence(' and '.join(found))}: values per step may mix windows." if found else ""
 
 

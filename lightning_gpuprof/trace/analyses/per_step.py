@@ -8,8 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.differences import DeviceTimes, Unit
 from lightning_gpuprof.trace.analyses.kernel_traits import kernel_traits
+from lightning_gpuprof.trace.analyses.main_thread_phases import main_thread_phases
 from lightning_gpuprof.trace.analyses.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.phase_times import phase_counts, phase_times_ns
 from lightning_gpuprof.trace.intervals import Coverage
@@ -117,8 +119,13 @@ class PerStep:
         first, last = int(self.inside.start_ns[0]), int(self.inside.end_ns[-1])
         counts = phase_counts(self.linked, first, last)
         totals: dict[str, Total] = {}
-        for phase, coverage in phase_times_ns(self.linked, first, last).items():
-            ns = _common_ns(coverage, self.inside)
+        if self.unit == "step":  # as the table of steps has them
+            of_steps = main_thread_phases(self.linked, self.linked.steps)
+            spent_ns: dict[Phase, int] = {phase: int(ns.sum()) for phase, ns in of_steps.items()}
+        else:
+            covered = phase_times_ns(self.linked, first, last)
+            spent_ns = {phase: _common_ns(coverage, self.inside) for phase, coverage in covered.items()}
+        for phase, ns in spent_ns.items():
             totals[phase] = Total(ns=ns, count=counts.get(phase, 0))
         totals["none"] = Total(ns=self.inside.total_ns - sum(total.ns for total in totals.values()), count=0)
         return totals
