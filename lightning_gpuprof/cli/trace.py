@@ -12,6 +12,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.sinks.plain import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,7 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
 def _named(files: Sequence[Path]) -> dict[str, Path]:
     """Files by their name, or by their whole path where two have one name."""
     names = [path.name for path in files]
-    return {(path.name if names.count(path.name) == 1 else str(path)): path for path in files}
+    return {visible(path.name if names.count(path.name) == 1 else str(path)): path for path in files}
 
 
 def _print_json(value: object) -> None:

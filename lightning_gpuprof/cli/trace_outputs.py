@@ -110,6 +110,7 @@ class Ranks:
             ranks.rank_table(found),
             ranks.rank_kind_table(found),
             ranks.matched_collective_table(found),
+            ranks.unmatched_collective_table(found),
             ranks.late_rank_table(found),
             ranks.rank_note_table(found),
         ]

@@ -7,6 +7,7 @@ from html import escape
 from itertools import groupby
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.html_page import bdi, own, page, plotly_script, script_json, table_html
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
@@ -20,6 +21,7 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str) -> str:
         analysis: Of a trace.
         name: Of the trace, as people know it.
     """
+    name = plain.name(name)
     chapters = [(title, list(entries)) for title, entries in groupby(CATALOGUE, key=lambda entry: entry.chapter)]
     figure = None if analysis.roofline is None else roofline_figure(analysis.roofline)
     links = "".join(f'<a href="#{_anchor(title)}">{escape(title)}</a>\n' for title, _ in chapters)

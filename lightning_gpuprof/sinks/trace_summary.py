@@ -8,7 +8,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.window_tables import source_line
+from lightning_gpuprof.sinks.window_tables import idle, source_line
 
 STANDS_OUT = 0.02
 """A cause of idle time, or a cost, is named from this share of the window on."""
@@ -80,6 +80,8 @@ def _devices(analysis: TraceAnalysis) -> Iterable[str]:
         yield "There is no GPU work in this trace, so nothing can be said of a GPU."
     for device in analysis.idle.devices:
         yield _device(device) + _against_steps(device, analysis.step_trace)
+    if unseen := idle.unseen_sentence(analysis.idle):
+        yield unseen
 
 
 def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:

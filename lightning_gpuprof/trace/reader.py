@@ -36,8 +36,8 @@ from lightning_gpuprof.trace.tables import (
 How = Literal["stream", "whole", "repaired", "one by one"]
 """How a trace was read: in pieces; at once; at once after a repair of its text; so, and each event alone."""
 
-WHOLE_BYTES = 512 << 20
-"""A trace that cannot be cut into pieces is read at once, if it is not larger than this: some ten times this in memory
+WHOLE_BYTES = 128 << 20
+"""A trace that cannot be cut into pieces is read at once if it is not larger: some fifteen times this much memory
 is the most that a broken file can cost."""
 
 _BEGIN_BYTES = 64

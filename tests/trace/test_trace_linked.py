@@ -89,3 +89,29 @@ def test_a_step_that_is_annotation_and_operator_is_one(tmp_path: Path) -> None:
     assert steps.end_ns.tolist() == [10_000, 25_000]
     assert steps.at(steps.end_ns).tolist() == [-1, -1]
     assert steps.at(steps.start_ns).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("others", "left_out"),
+    [
+        ([(10, 80), (110, 80), (210, 80)], 3),  # each inside one of the first profiler's
+        ([(-5, 310)], 1),  # around all of them
+        ([(50, 100), (150, 100)], 2),  # across
+        ([(97, 6)], 1),
+        ([(300, 50)], 0),
+    ],
+)
+def test_of_the_steps_of_two_profilers_those_of_one_stay(
+    tmp_path: Path, others: list[tuple[int, int]], left_out: int
+) -> None:
+    events = [span("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in range(3)]
+    events += [span("user_annotation", f"ProfilerStep#{7 + n}", at, dur) for n, (at, dur) in enumerate(others)]
+    steps = linked(tmp_path, events).steps
+    assert {"ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"} <= set(steps.names)
+    assert steps.left_out == left_out
+    assert len(steps) == 3 + len(others) - left_out
+
+
+def test_steps_that_overlap_by_rounding_all_stay(tmp_path: Path) -> None:
+    events = [span("user_annotation", f"ProfilerStep#{n}", 100 * n, 101) for n in range(4)]
+    assert linked(tmp_path, events).steps.left_out == 0

@@ -51,7 +51,7 @@ def health_of(linked: LinkedTrace) -> Health:
         window=_window([*host, work]),
         step_names=linked.steps.names,
         steps_missing=_missing_steps(linked.steps.names),
-        steps_overlapping=int((linked.steps.start_ns[1:] < linked.steps.end_ns[:-1]).sum()),
+        steps_overlapping=linked.steps.left_out,
         resolution_ns=_resolution_ns([*host, work]),
     )
     return Health(

@@ -187,7 +187,7 @@ def _steps(losses: Losses) -> str:
     if losses.steps_missing:
         found.append(f"{losses.steps_missing} numbers are missing between those of the {len(names)} steps")
     if losses.steps_overlapping:
-        found.append(f"{losses.steps_overlapping} of {len(names)} steps overlap, as those of two profilers do")
+        found.append(f"{losses.steps_overlapping} steps overlap others, as those of two profilers do, and are left out")
     return f"{_sentence(' and '.join(found))}: values per step may mix windows." if found else ""
 
 
