@@ -31,7 +31,7 @@ JOINS_OF_FRAMES = ("frames",)
 
 def analyse_all(trace: Trace, meter: Meter) -> None:
     """Compute everything: the joins that several analyses share, each analysis, and the facts."""
-    from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
+    from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
     from lightning_gpuprof.trace.analysis import analyse
     from lightning_gpuprof.trace.linked import LinkedTrace
 

@@ -25,10 +25,10 @@ from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES, Entry
 from lightning_gpuprof.sinks.window_tables import differences, ranks
-from lightning_gpuprof.trace.analyses.differences import differences_of
-from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
-from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
-from lightning_gpuprof.trace.analyses.ranks import compare_ranks
+from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
+from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
+from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
+from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope

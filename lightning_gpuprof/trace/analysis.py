@@ -12,18 +12,18 @@ from typing import TypeVar
 import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.trace.analyses.api_tables import api_tables
-from lightning_gpuprof.trace.analyses.attribution import attribution
-from lightning_gpuprof.trace.analyses.call_places import CallPlaces
-from lightning_gpuprof.trace.analyses.communication import communication_of
-from lightning_gpuprof.trace.analyses.health import health_of
-from lightning_gpuprof.trace.analyses.idle import idle_times
-from lightning_gpuprof.trace.analyses.kernels import kernels
-from lightning_gpuprof.trace.analyses.operators import operators
-from lightning_gpuprof.trace.analyses.roofline import roofline
-from lightning_gpuprof.trace.analyses.step_trace import step_trace
-from lightning_gpuprof.trace.analyses.streams import streams_of
-from lightning_gpuprof.trace.analyses.sync_points import sync_points
+from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
+from lightning_gpuprof.trace.analyses.calls.streams import streams_of
+from lightning_gpuprof.trace.analyses.code.attribution import attribution
+from lightning_gpuprof.trace.analyses.code.sync_points import sync_points
+from lightning_gpuprof.trace.analyses.communication.communication import communication_of
+from lightning_gpuprof.trace.analyses.health.health import health_of
+from lightning_gpuprof.trace.analyses.idle.idle import idle_times
+from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.kernels.kernels import kernels
+from lightning_gpuprof.trace.analyses.operators.operators import operators
+from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

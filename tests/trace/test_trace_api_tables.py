@@ -10,7 +10,7 @@ import pytest
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.api_tables import ApiTables
-from lightning_gpuprof.trace.analyses.api_tables import api_tables
+from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

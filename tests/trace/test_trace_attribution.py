@@ -11,8 +11,8 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.attribution import Attribution, LineTime
-from lightning_gpuprof.trace.analyses.attribution import attribution
-from lightning_gpuprof.trace.analyses.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.code.attribution import attribution
+from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

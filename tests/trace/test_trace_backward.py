@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tiny_traces import Json, document, span, write
 
-from lightning_gpuprof.trace.analyses.ancestors import nearest
-from lightning_gpuprof.trace.analyses.backward import Backward, is_backward
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
+from lightning_gpuprof.trace.analyses.joins.backward import Backward, is_backward
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -9,8 +9,8 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, Communication
-from lightning_gpuprof.trace.analyses.collectives import bus_factor, collective_kind
-from lightning_gpuprof.trace.analyses.communication import communication_of
+from lightning_gpuprof.trace.analyses.communication.collectives import bus_factor, collective_kind
+from lightning_gpuprof.trace.analyses.communication.communication import communication_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

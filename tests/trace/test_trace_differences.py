@@ -9,7 +9,7 @@ import pytest
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.differences import Change, Differences
-from lightning_gpuprof.trace.analyses.differences import differences_of
+from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

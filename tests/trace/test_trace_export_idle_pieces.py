@@ -9,9 +9,9 @@ import pytest
 from tiny_traces import document, span, training_step, write
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
-from lightning_gpuprof.trace.analyses.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle_causes import causes_of
-from lightning_gpuprof.trace.analyses.idle_gaps import Gaps, gaps_of
+from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.idle.idle_causes import causes_of
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_of
 from lightning_gpuprof.trace.export.idle_pieces import IdlePieces, idle_pieces
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

@@ -20,7 +20,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
-from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
+from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from lightning_gpuprof.trace.analyses.grouped import groups_of, statistics_of
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of, statistics_of
 
 
 @pytest.mark.parametrize("widest", [3, 10**6, 2**62], ids=["small keys", "wide keys", "keys of 62 bits"])

@@ -9,7 +9,7 @@ import pytest
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.health import Health, Signal
-from lightning_gpuprof.trace.analyses.health import can_start_work, health_of
+from lightning_gpuprof.trace.analyses.health.health import can_start_work, health_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

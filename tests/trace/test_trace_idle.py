@@ -8,7 +8,7 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.idle import DeviceIdle, Idle
-from lightning_gpuprof.trace.analyses.idle import idle_times
+from lightning_gpuprof.trace.analyses.idle.idle import idle_times
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

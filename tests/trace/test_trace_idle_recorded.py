@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, Idle, IdleCause
-from lightning_gpuprof.trace.analyses.host_calls import allocates, copies_pageable, synchronises
-from lightning_gpuprof.trace.analyses.idle import idle_times
+from lightning_gpuprof.trace.analyses.idle.idle import idle_times
+from lightning_gpuprof.trace.analyses.joins.host_calls import allocates, copies_pageable, synchronises
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.trace.analyses.kernel_names import (
+from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     MATRIX_CLASSES,
     KernelClass,
     KernelDtype,

@@ -12,10 +12,10 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.kernels import KernelFacts
-from lightning_gpuprof.trace.analyses.device_fill import filled_window_ns, kernel_fill
-from lightning_gpuprof.trace.analyses.kernels import kernels
-from lightning_gpuprof.trace.analyses.launch_shape import launch_shapes
-from lightning_gpuprof.trace.analyses.small_kernels import launch_gaps_ns
+from lightning_gpuprof.trace.analyses.kernels.device_fill import filled_window_ns, kernel_fill
+from lightning_gpuprof.trace.analyses.kernels.kernels import kernels
+from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
+from lightning_gpuprof.trace.analyses.kernels.small_kernels import launch_gaps_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tiny_traces import document, span, training_step, write
 
-from lightning_gpuprof.trace.analyses.kineto_facts import kineto_facts
+from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.trace.analyses.occupancy import multiprocessor_of, resident_blocks
+from lightning_gpuprof.trace.analyses.kernels.occupancy import multiprocessor_of, resident_blocks
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Geometry
 

@@ -8,7 +8,7 @@ import pytest
 from operator_events import calls, linked, op, shaped
 
 from lightning_gpuprof.errors import ArgumentError, GpuProfError
-from lightning_gpuprof.trace.analyses.op_analyse import op_analyse, op_analyse_json
+from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse, op_analyse_json
 
 
 def test_analysis_of_an_operator_has_an_entry_per_side_and_shape() -> None:

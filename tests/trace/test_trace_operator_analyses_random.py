@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from tiny_traces import Json, span
 
-from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
-from lightning_gpuprof.trace.analyses.operators import operators
-from lightning_gpuprof.trace.analyses.roofline import roofline
-from lightning_gpuprof.trace.analyses.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
+from lightning_gpuprof.trace.analyses.operators.operators import operators
+from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lightning_gpuprof.trace.analyses.operator_work import Work, work_of
+from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
 
 aten = torch.ops.aten
 TYPE_NAMES = {

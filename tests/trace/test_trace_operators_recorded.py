@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lightning_gpuprof.model.trace.operators import Operators
-from lightning_gpuprof.trace.analyses.op_analyse import op_analyse
-from lightning_gpuprof.trace.analyses.operators import operators
+from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
+from lightning_gpuprof.trace.analyses.operators.operators import operators
 from lightning_gpuprof.trace.intervals import exclusive_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

@@ -9,8 +9,8 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.trace.analyses.communication import communication_of
-from lightning_gpuprof.trace.analyses.ranks import compare_ranks
+from lightning_gpuprof.trace.analyses.communication.communication import communication_of
+from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -12,8 +12,8 @@ from tiny_traces import Json, document, span
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.roofline import Roofline
-from lightning_gpuprof.trace.analyses.device_peaks import peaks_of
-from lightning_gpuprof.trace.analyses.roofline import roofline
+from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
+from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -11,7 +11,7 @@ import pytest
 from tiny_traces import Json, document, span, training_step
 
 from lightning_gpuprof.model.trace.step_trace import StepTrace
-from lightning_gpuprof.trace.analyses.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

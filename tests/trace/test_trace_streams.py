@@ -14,8 +14,8 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.streams import DeviceStreams, QueueDepth, Streams
-from lightning_gpuprof.trace.analyses.queue_depth import queue_depth
-from lightning_gpuprof.trace.analyses.streams import streams_of
+from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth
+from lightning_gpuprof.trace.analyses.calls.streams import streams_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64

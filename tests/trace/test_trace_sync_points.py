@@ -10,8 +10,8 @@ import pytest
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.sync_points import SyncPoints
-from lightning_gpuprof.trace.analyses.sync_points import idle_after, sync_points
-from lightning_gpuprof.trace.analyses.waits import waits_of
+from lightning_gpuprof.trace.analyses.code.sync_points import idle_after, sync_points
+from lightning_gpuprof.trace.analyses.code.waits import waits_of
 from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

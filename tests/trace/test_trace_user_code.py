@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gpuprof.trace.analyses.user_code import is_user_code
+from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code
 
 
 @pytest.mark.parametrize(

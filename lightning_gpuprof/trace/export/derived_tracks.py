@@ -6,9 +6,9 @@ import numpy as np
 
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES
-from lightning_gpuprof.trace.analyses.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle_gaps import gaps_of
-from lightning_gpuprof.trace.analyses.phase_times import phase_times_ns
+from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_of
+from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
 from lightning_gpuprof.trace.export.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage

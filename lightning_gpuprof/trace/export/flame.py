@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.grouped import groups_of
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.export.derived_tracks import device_name
 from lightning_gpuprof.trace.export.stacks import HostStacks, plain_name
 from lightning_gpuprof.trace.linked import LinkedTrace

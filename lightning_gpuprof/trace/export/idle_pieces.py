@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US, IDLE_CAUSES, IdleCause
-from lightning_gpuprof.trace.analyses.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle_causes import _CLAIMS, _cut, _device_side, _with_lost_lead
-from lightning_gpuprof.trace.analyses.idle_gaps import Gaps
+from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.idle.idle_causes import _CLAIMS, _cut, _device_side, _with_lost_lead
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
 

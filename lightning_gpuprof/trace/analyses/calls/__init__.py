@@ -1,0 +1,1 @@
+"""Calls of the runtime, streams and the queue between host and device."""

@@ -1,0 +1,146 @@
+"""From a trace to its streams: what each one did, what they did beside each other, and how full the queues were."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
+from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth
+from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Rows
+
+SERIES_POINTS = 400
+"""Most stretches of a series of queue depths."""
+
+SERIES_STREAMS = 8
+"""The busiest streams of a device have a series; a device can have some dozens."""
+
+
+def streams_of(linked: LinkedTrace, *, points: int = SERIES_POINTS) -> Streams:
+    """Say what the streams of each device did.
+
+    Args:
+        linked: The trace.
+        points: Most stretches of a series of queue depths; 0 for no series.
+
+    Returns:
+        No devices if the trace holds no device work.
+    """
+    devices = [_device(linked, device, rows, points) for device, rows in linked.device_rows.items()]
+    return Streams(devices=tuple(sorted(devices, key=lambda one: (len(one.device), one.device))))
+
+
+class _Device:
+    """One device.
+
+    Args:
+        linked: The trace.
+        rows: Its work.
+    """
+
+    def __init__(self, linked: LinkedTrace, rows: Rows) -> None:
+        self.linked, self.rows = linked, rows
+        self.busy = self.cover(rows)
+        self.window_ns = int(self.busy.start_ns[0]), int(self.busy.end_ns[-1])
+        self.length_ns = self.window_ns[1] - self.window_ns[0]
+        self.kernels = self.cover(rows[linked.is_kernel[rows]])
+        stream = linked.work.stream[rows]
+        self.streams = {int(number): rows[stream == number] for number in np.unique(stream)}
+        self.covers = {number: self.cover(own) for number, own in self.streams.items()}
+        starts = np.concatenate([cover.start_ns for cover in self.covers.values()])
+        ends = np.concatenate([cover.end_ns for cover in self.covers.values()])
+        moments = np.concatenate((starts, ends))
+        order = np.argsort(moments, kind="stable")
+        self._moments = moments[order]
+        self._working = np.cumsum(np.where(order < len(starts), 1, -1))[:-1]
+        """How many streams work between two moments."""
+
+    def cover(self, rows: Rows) -> Coverage:
+        """When some work ran."""
+        return Coverage(self.linked.work.start_ns[rows], self.linked.work.end_ns[rows])
+
+    def alone(self) -> Coverage:
+        """When just one stream worked."""
+        one = self._working == 1
+        return Coverage(self._moments[:-1][one], self._moments[1:][one])
+
+    def concurrency(self) -> Concurrency:
+        """How many streams worked at a time."""
+        lasting_ns = np.diff(self._moments)
+        of_count = np.bincount(self._working, weights=lasting_ns, minlength=4).astype(np.int64)
+        busy_ns = int(of_count[1:].sum())
+        return Concurrency(
+            none_us=int(of_count[0]) / 1000,
+            one_us=int(of_count[1]) / 1000,
+            two_us=int(of_count[2]) / 1000,
+            more_us=int(of_count[3:].sum()) / 1000,
+            max=int(np.flatnonzero(of_count).max(initial=0)),
+            mean=int((of_count * np.arange(len(of_count))).sum()) / busy_ns if busy_ns else None,
+        )
+
+    def queue(self, rows: Rows, points: int) -> QueueDepth:
+        """The queue of some works."""
+        work = self.linked.work
+        # clocks of host and device can differ by a little: no work begins before it is launched
+        entered_ns = np.minimum(self.linked.launch_start_ns[rows], work.start_ns[rows])
+        return queue_depth(entered_ns, work.end_ns[rows], self.window_ns, points)
+
+    def copies_ns(self, rows: Rows) -> tuple[int, int]:
+        """Time of the copies among some works, and the part of it without a kernel on the device."""
+        kernels, copies = len(self.linked.trace.kernel), len(self.linked.trace.memcpy)
+        cover = self.cover(rows[(rows >= kernels) & (rows < kernels + copies)])
+        return cover.total_ns, cover.total_ns - int(self.kernels.overlap_ns(cover.start_ns, cover.end_ns).sum())
+
+
+def _device(linked: LinkedTrace, number: int, rows: Rows, points: int) -> DeviceStreams:
+    device = _Device(linked, rows)
+    alone = device.alone()
+    copy_ns, exposed_ns = device.copies_ns(rows)
+    by_busy = sorted(device.covers, key=lambda stream: (-device.covers[stream].total_ns, stream))
+    return DeviceStreams(
+        device=linked.trace.devices[number],
+        window_us=device.length_ns / 1000,
+        busy_us=device.busy.total_ns / 1000,
+        works=len(rows),
+        unmatched=int((~linked.launched[rows]).sum()),
+        copy_us=copy_ns / 1000,
+        exposed_copy_us=exposed_ns / 1000,
+        concurrency=device.concurrency(),
+        queue=device.queue(rows, points),
+        streams=tuple(
+            _stream(device, stream, alone, points if place < SERIES_STREAMS else 0)
+            for place, stream in enumerate(by_busy)
+        ),
+    )
+
+
+def _stream(device: _Device, number: int, alone: Coverage, points: int) -> StreamTimes:
+    linked, rows, cover = device.linked, device.streams[number], device.covers[number]
+    kernels, copies = len(linked.trace.kernel), len(linked.trace.memcpy)
+    busy_ns = cover.total_ns
+    overlap_ns = busy_ns - int(alone.overlap_ns(cover.start_ns, cover.end_ns).sum())
+    communication_ns = device.cover(rows[linked.is_communication[rows]]).total_ns
+    copy_ns, exposed_ns = device.copies_ns(rows)
+    return StreamTimes(
+        stream=number if number != ABSENT else None,
+        works=len(rows),
+        kernels=int((rows < kernels).sum()),
+        copies=int(((rows >= kernels) & (rows < kernels + copies)).sum()),
+        memsets=int((rows >= kernels + copies).sum()),
+        unmatched=int((~linked.launched[rows]).sum()),
+        busy_us=busy_ns / 1000,
+        window_ratio=_ratio(busy_ns, device.length_ns),
+        device_busy_ratio=_ratio(busy_ns, device.busy.total_ns),
+        overlap_us=overlap_ns / 1000,
+        overlap_ratio=_ratio(overlap_ns, busy_ns),
+        communication_us=communication_ns / 1000,
+        communicates=communication_ns > 0 and 2 * communication_ns >= busy_ns,
+        copy_us=copy_ns / 1000,
+        exposed_copy_us=exposed_ns / 1000,
+        queue=device.queue(rows, points),
+    )
+
+
+def _ratio(part_ns: int, whole_ns: int) -> float | None:
+    return part_ns / whole_ns if whole_ns else None

@@ -1,0 +1,1 @@
+"""Which code the device worked for, and where the host waits for it."""

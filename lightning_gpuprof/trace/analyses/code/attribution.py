@@ -1,0 +1,215 @@
+"""From a trace to what its device time belongs to: operator, module, line of user code and phase."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.trace.attribution import (
+    Attributed,
+    Attribution,
+    Level,
+    LineTime,
+    ModuleTime,
+    PhaseTime,
+    Reason,
+    Unattributed,
+)
+from lightning_gpuprof.trace.analyses.code.waits import launches_into_full_queue, waits_of
+from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+
+
+def attribution(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Attribution:
+    """Attribute the time of the devices to the code that launched it.
+
+    A kernel belongs to the call that launched it, by its correlation id; the call to what was running on its thread.
+    What a backward pass launched belongs to the forward operator that made the autograd node, and so to that
+    operator's line and module.
+
+    Args:
+        linked: The trace.
+        places: Where the calls of the trace were made, if that is at hand.
+
+    Returns:
+        The attribution; its tables are empty where the trace has no stacks, modules or phases.
+    """
+    places = places or CallPlaces(linked)
+    time = _DeviceTime(linked, places)
+    blocked = waits_of(linked).calls
+    queued = np.setdiff1d(launches_into_full_queue(linked), blocked)
+    duration_ns = linked.trace.runtime.duration_ns
+    full_queue_ns = int(duration_ns[queued].sum())
+    return Attribution(
+        stacks=places.source.stacks,
+        device_us=time.total_ns / 1000,
+        levels=tuple(_levels(linked, places, time)),
+        lines=_lines(linked, places, time, np.concatenate((blocked, queued))),
+        modules=_modules(places, time),
+        phases=_phases(time),
+        blocked_us=(int(duration_ns[blocked].sum()) + full_queue_ns) / 1000,
+        full_queue_us=full_queue_ns / 1000,
+    )
+
+
+class _DeviceTime:
+    """Device work by the place of its launch; columns have one row for each device work."""
+
+    def __init__(self, linked: LinkedTrace, places: CallPlaces) -> None:
+        self.duration_ns = linked.work.duration_ns
+        self.total_ns = int(self.duration_ns.sum())
+        self.launched = linked.launched
+        self.line = of(places.line, linked.launch)
+        self.module = of(places.module, linked.launch)
+        self.phase = of(places.phase, linked.launch)
+        self.operator = linked.operator
+        self.backward = of(places.in_backward.astype(np.intp), linked.launch) > 0
+        self.forward = of(places.forward, linked.launch)
+
+    def ratio(self, ns: int) -> float | None:
+        return ns / self.total_ns if self.total_ns else None
+
+    def by(self, place: Rows, count: int, chosen: Chosen | None = None) -> tuple[Int64, Int64]:
+        """Time and number of the works at each place."""
+        known = place > ABSENT if chosen is None else chosen & (place > ABSENT)
+        # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
+        ns = np.bincount(place[known], weights=self.duration_ns[known], minlength=count).astype(np.int64)
+        return ns, np.bincount(place[known], minlength=count)
+
+
+def _levels(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> list[Attributed]:
+    of_level: dict[Level, tuple[Rows, bool]] = {
+        "operator": (time.operator, bool(len(linked.trace.cpu_op))),
+        "module": (time.module, places.modules.recorded),
+        "line": (time.line, places.source.stacks is not None),
+        "phase": (time.phase, bool(len(linked.phases.ranges)) or bool((time.phase > ABSENT).any())),
+    }
+    levels = []
+    for level, (place, recorded) in of_level.items():
+        left = place == ABSENT
+        attributed_ns = int(time.duration_ns[~left].sum())
+        reasons: dict[Reason, Chosen] = {
+            "launch_unknown": ~time.launched,
+            "not_recorded": np.full(len(left), not recorded),
+            "forward_unknown": time.backward & (time.forward == ABSENT) & np.bool_(level in ("line", "module")),
+            "outside": np.ones(len(left), np.bool_),
+        }
+        rest = []
+        for reason, holds in reasons.items():
+            if (left & holds).any():
+                ns = int(time.duration_ns[left & holds].sum())
+                rest.append(Unattributed(reason=reason, device_us=ns / 1000))
+            left = left & ~holds
+        rest.sort(key=lambda one: -one.device_us)
+        levels.append(
+            Attributed(level=level, device_us=attributed_ns / 1000, ratio=time.ratio(attributed_ns), rest=tuple(rest))
+        )
+    return levels
+
+
+def _lines(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime, waiting: Rows) -> tuple[LineTime, ...]:
+    count = len(places.lines)
+    device_ns, kernels = time.by(time.line, count)
+    backward_ns, _ = time.by(time.line, count, time.backward)
+    host_ns = _host_ns(linked, places)
+    hits = _hits(linked, places)
+    of_call = places.line[waiting]
+    known = of_call > ABSENT
+    weights = linked.trace.runtime.duration_ns[waiting[known]]
+    blocked_ns = np.bincount(of_call[known], weights=weights, minlength=count).astype(np.int64)
+    seen = np.flatnonzero((device_ns > 0) | (host_ns > 0) | (blocked_ns > 0) | (hits > 0))
+    order = sorted(seen.tolist(), key=lambda row: (-device_ns[row], -host_ns[row], row))
+    return tuple(
+        LineTime(
+            line=places.lines[row],
+            hits=int(hits[row]),
+            host_us=int(host_ns[row]) / 1000,
+            device_us=int(device_ns[row]) / 1000,
+            backward_us=int(backward_ns[row]) / 1000,
+            blocked_us=int(blocked_ns[row]) / 1000,
+            device_ratio=time.ratio(int(device_ns[row])),
+            kernels=int(kernels[row]),
+        )
+        for row in order
+    )
+
+
+def _host_ns(linked: LinkedTrace, places: CallPlaces) -> Int64:
+    """Time of the training thread in which each line was the innermost of user code."""
+    count = len(places.lines)
+    if len(linked.trace.python_function):
+        frames = linked.trace.python_function
+        user = places.source.user_frame
+        rows = np.flatnonzero((user == np.arange(len(user))) & (frames.thread == linked.main_thread))
+        around = of(user, linked.frames.parent[rows])
+        line, spans = places.source.line_of_frame, frames.spans
+    else:
+        ops = linked.trace.cpu_op
+        line, spans = places.source.line_of_operator, ops.spans
+        rows = np.flatnonzero((line > ABSENT) & (ops.thread == linked.main_thread))
+        around = np.where(of(line, linked.operators.parent[rows]) > ABSENT, linked.operators.parent[rows], ABSENT)
+    own_ns = np.zeros(len(spans), np.int64)
+    own_ns[rows] = spans.duration_ns[rows]
+    nested = around > ABSENT
+    inner, outer = rows[nested], around[nested]
+    common_ns = np.minimum(spans.end_ns[inner], spans.end_ns[outer]) - spans.start_ns[inner]
+    np.subtract.at(own_ns, outer, np.maximum(common_ns, 0))
+    own_ns = np.maximum(own_ns[rows], 0)
+    return np.bincount(line[rows], weights=own_ns, minlength=count).astype(np.int64)
+
+
+def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:
+    """Operators outside of backward passes that each line called."""
+    line = places.source.line_of_operator
+    called = (line > ABSENT) & ~places.backward.is_backward
+    called &= line != of(line, linked.operators.parent)
+    return np.bincount(line[called], minlength=len(places.lines))
+
+
+def _modules(places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
+    names, parents = places.modules.names, places.modules.parents
+    own_ns, kernels = time.by(time.module, len(names))
+    backward_ns, _ = time.by(time.module, len(names), time.backward)
+    sums = np.stack((own_ns, backward_ns, kernels)).T.tolist()
+    inner: list[list[int]] = [[] for _ in names]
+    for path in range(len(names) - 1, -1, -1):  # a path comes after the one around it
+        if parents[path] > ABSENT:
+            inner[parents[path]].append(path)
+            sums[parents[path]] = [a + b for a, b in zip(sums[parents[path]], sums[path], strict=True)]
+    modules: list[ModuleTime] = []
+    waiting: list[tuple[int, tuple[str, ...]]] = [(p, ()) for p in range(len(names)) if parents[p] == ABSENT]
+    waiting.sort(key=lambda one: sums[one[0]][0])
+    while waiting:
+        path, outer = waiting.pop()
+        device_ns, of_backward_ns, count = sums[path]
+        if not count:
+            continue
+        chain = (*outer, names[path])
+        modules.append(
+            ModuleTime(
+                path=chain,
+                device_us=device_ns / 1000,
+                own_us=int(own_ns[path]) / 1000,
+                backward_us=of_backward_ns / 1000,
+                device_ratio=time.ratio(device_ns),
+                kernels=count,
+            )
+        )
+        waiting += [(one, chain) for one in sorted(inner[path], key=lambda one: sums[one][0])]
+    return tuple(modules)
+
+
+def _phases(time: _DeviceTime) -> tuple[PhaseTime, ...]:
+    device_ns, kernels = time.by(time.phase, len(PHASES))
+    order = sorted(np.flatnonzero(kernels).tolist(), key=lambda row: -device_ns[row])
+    return tuple(
+        PhaseTime(
+            phase=PHASES[row],
+            device_us=int(device_ns[row]) / 1000,
+            device_ratio=time.ratio(int(device_ns[row])),
+            kernels=int(kernels[row]),
+        )
+        for row in order
+    )

@@ -1,0 +1,187 @@
+"""From a trace to its sync points: where the host waited for the device, and how long the device then was idle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
+from lightning_gpuprof.trace.analyses.code.waits import Waits, operation_of_call, waits_of
+from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
+from lightning_gpuprof.trace.intervals import union
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import Nesting
+from lightning_gpuprof.trace.steps import STEP
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
+
+
+def sync_points(linked: LinkedTrace, *, places: CallPlaces | None = None) -> SyncPoints:
+    """Find where the host waited for the device, and what it cost.
+
+    Args:
+        linked: The trace.
+        places: Where the calls of the trace were made, if that is at hand.
+
+    Returns:
+        All sync points; empty without a GPU or without waits.
+    """
+    trace = linked.trace
+    waits = waits_of(linked)
+    idle_after_ns, cost_ns, idle_ns = idle_after(linked, waits)
+    in_step = linked.steps.at(waits.start_ns) > ABSENT
+    steps = len(linked.steps)
+    synchronises = linked.named(trace.runtime, lambda name: "synchronize" in name.lower())
+    item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
+
+    def per_step(values: Int64) -> float | None:
+        return int(values[in_step].sum()) / 1000 / steps if steps else None
+
+    return SyncPoints(
+        devices=len(linked.device_rows),
+        sites=_sites(linked, waits, idle_after_ns, cost_ns, places or CallPlaces(linked)),
+        count=len(waits),
+        blocked_us=int(waits.blocked_ns.sum()) / 1000,
+        idle_after_us=int(idle_after_ns.sum()) / 1000,
+        cost_us=int(cost_ns.sum()) / 1000,
+        idle_us=idle_ns / 1000,
+        cost_ratio=int(cost_ns.sum()) / idle_ns if idle_ns else None,
+        steps=steps,
+        count_per_step=int(in_step.sum()) / steps if steps else None,
+        blocked_us_per_step=per_step(waits.blocked_ns),
+        idle_after_us_per_step=per_step(idle_after_ns),
+        cost_us_per_step=per_step(cost_ns),
+        left_out_calls=waits.left_out,
+        synchronize_calls=int(synchronises.sum()),
+        synchronize_us=int(trace.runtime.duration_ns[synchronises].sum()) / 1000,
+        item_calls=int(item.sum()),
+        item_us=int(trace.cpu_op.duration_ns[item].sum()) / 1000,
+    )
+
+
+def idle_after(linked: LinkedTrace, waits: Waits) -> tuple[Int64, Int64, int]:
+    """Idle time of the devices that follows each wait, the part that the wait caused, and all idle time.
+
+    An idle time counts for the last wait that ended before the launch of the work that ends it, if the device ran dry
+    before that wait was over: else it had other work left, from another stream or thread. So it is the first work
+    launched after the wait that ends the idle time. What was idle before the wait began does not count.
+
+    Args:
+        linked: The trace.
+        waits: The host's waits.
+
+    Returns:
+        Two columns with one row for each wait, and one sum, in nanoseconds.
+    """
+    idle_after_ns, cost_ns = np.zeros(len(waits), np.int64), np.zeros(len(waits), np.int64)
+    idle_ns = 0
+    for rows in linked.device_rows.values():
+        work_start_ns, work_end_ns = linked.work.start_ns[rows], linked.work.end_ns[rows]
+        busy_start_ns, busy_end_ns = union(work_start_ns, work_end_ns)
+        dry_ns, again_ns = busy_end_ns[:-1], busy_start_ns[1:]
+        idle_ns += int((again_ns - dry_ns).sum())
+        if not len(waits) or not len(dry_ns):
+            continue
+        order = rows[np.argsort(work_start_ns, kind="stable")]
+        ending = order[np.searchsorted(linked.work.start_ns[order], again_ns)]
+        wait = np.searchsorted(waits.end_ns, linked.launch_start_ns[ending], "right") - 1
+        kept = np.flatnonzero(linked.launched[ending] & (wait >= 0))
+        kept = kept[dry_ns[kept] <= waits.end_ns[wait[kept]]]
+        dry_ns, again_ns, wait = dry_ns[kept], again_ns[kept], wait[kept]
+        after_ns = again_ns - np.maximum(dry_ns, waits.start_ns[wait])
+        np.add.at(idle_after_ns, wait, after_ns)
+        np.add.at(cost_ns, wait, np.minimum(after_ns, waits.blocked_ns[wait]))
+    return idle_after_ns, cost_ns, idle_ns
+
+
+def _sites(
+    linked: LinkedTrace, waits: Waits, idle_after_ns: Int64, cost_ns: Int64, places: CallPlaces
+) -> tuple[SyncSite, ...]:
+    if not len(waits):
+        return ()
+    trace, call = linked.trace, waits.first_call
+    line, module, phase = places.line[call], places.module[call], places.phase[call]
+    no_line = line == ABSENT
+    name = np.where(waits.operator > ABSENT, of(trace.cpu_op.name.astype(np.intp), waits.operator), ABSENT)
+    name = np.where(name > ABSENT, name, trace.runtime.name[call])
+    copy = _copies(linked, waits)
+    annotation = np.where(no_line, _annotations(linked, waits), ABSENT)
+    inside = np.where(no_line, _outermost(linked, waits), ABSENT)
+    groups = groups_of(name, copy, line, module, phase, annotation, inside)
+    steps = len(linked.steps)
+    of_steps = groups.sums((linked.steps.at(waits.start_ns) > ABSENT).astype(np.int64))
+    sums = [groups.sums(values).tolist() for values in (waits.blocked_ns, idle_after_ns, cost_ns)]
+    calls = _calls(linked, waits, groups)
+
+    def text(number: int) -> str | None:
+        return None if number == ABSENT else trace.names[number]
+
+    sites = [
+        SyncSite(
+            operation=trace.names[name[first]],
+            calls=calls[group],
+            copy=text(copy[first]),
+            line=None if no_line[first] else places.lines[line[first]],
+            module=None if module[first] == ABSENT else places.modules.names[module[first]],
+            phase=None if phase[first] == ABSENT else PHASES[phase[first]],
+            annotation=text(annotation[first]),
+            inside=text(inside[first]),
+            count=int(groups.counts[group]),
+            count_per_step=int(of_steps[group]) / steps if steps else None,
+            blocked_us=sums[0][group] / 1000,
+            idle_after_us=sums[1][group] / 1000,
+            cost_us=sums[2][group] / 1000,
+        )
+        for group, first in enumerate(groups.first.tolist())
+    ]
+    return tuple(sorted(sites, key=lambda site: (-site.cost_us, -site.blocked_us, -site.count, site.operation)))
+
+
+def _calls(linked: LinkedTrace, waits: Waits, groups: Groups) -> list[tuple[str, ...]]:
+    """The names of the calls of each group of waits."""
+    calls: list[list[str]] = [[] for _ in range(len(groups))]
+    names = linked.trace.runtime.name[waits.calls]
+    pairs = groups_of(groups.of_row[waits.wait_of_call], names)
+    for row in np.sort(pairs.first).tolist():
+        calls[groups.of_row[waits.wait_of_call[row]]].append(linked.trace.names[names[row]])
+    return [tuple(sorted(one)) for one in calls]
+
+
+def _copies(linked: LinkedTrace, waits: Waits) -> Rows:
+    """The name of the first copy between host and device that each wait made, :data:`ABSENT` for none."""
+    trace = linked.trace
+    is_copy = linked.named(linked.work, lambda name: name.startswith("Memcpy") and ("HtoD" in name or "DtoH" in name))
+    copies = np.flatnonzero(linked.launched & is_copy)
+    copies = copies[np.argsort(linked.launch_start_ns[copies], kind="stable")][::-1]  # the first is written last
+    calls = linked.launch[copies]
+    of_call = np.full(len(trace.runtime), ABSENT, np.intp)
+    of_call[calls] = linked.work.name[copies]
+    of_operator = np.full(len(trace.cpu_op), ABSENT, np.intp)
+    operator = operation_of_call(linked)[calls]
+    of_operator[operator[operator > ABSENT]] = linked.work.name[copies[operator > ABSENT]]
+    return np.where(waits.operator > ABSENT, of(of_operator, waits.operator), of_call[waits.first_call])
+
+
+def _annotations(linked: LinkedTrace, waits: Waits) -> Rows:
+    """The name of the innermost range around each wait that is no step, :data:`ABSENT` for none."""
+    ranges = linked.trace.annotation
+    ranges = ranges.where(~linked.named(ranges, lambda name: name.startswith(STEP)))
+    thread = linked.trace.runtime.thread[waits.first_call]
+    row = Nesting(ranges.start_ns, ranges.end_ns, ranges.thread).innermost(waits.start_ns, thread)
+    return of(ranges.name.astype(np.intp), row)
+
+
+def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:
+    """The name of the outermost operator around each wait, other than its own and steps, :data:`ABSENT` for none."""
+    ops = linked.trace.cpu_op
+    own = np.where(waits.operator > ABSENT, waits.operator, linked.operator_of_call[waits.first_call])
+    top = own.copy()
+    is_step = linked.named(ops, lambda name: name.startswith(STEP))
+    climbing = np.flatnonzero(top > ABSENT)
+    while len(climbing):
+        above = linked.operators.parent[top[climbing]]
+        climbing, above = climbing[above > ABSENT], above[above > ABSENT]
+        climbing, above = climbing[~is_step[above]], above[~is_step[above]]
+        top[climbing] = above
+    return np.where((top == own) & (waits.operator > ABSENT), ABSENT, of(ops.name.astype(np.intp), top))

@@ -1,0 +1,152 @@
+"""From a trace to the host's waits for the device: which calls block it, and which of them are one wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lightning_gpuprof.trace.analyses.joins import host_calls
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+
+_FULL_QUEUE = 1000
+"""Launches that are waiting on the device. CUDA takes 1,024 and then holds the host in its next launch until one has
+begun; in traces that show it, launches turn slow at 1,020 or 1,021."""
+
+_SLOW_LAUNCH = 3.0
+"""Times the median duration of a launch, from which on a launch into a full queue counts as blocked."""
+
+_WHOLE_DEVICE = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cudaThreadSynchronize", "cuCtxSynchronize")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Waits of the host, in order of their ends; all columns are equally long.
+
+    A wait is all blocking calls in one outermost ``aten`` operator, such as the copy and the synchronisation of an
+    ``aten::item``, or one blocking call outside of such operators.
+    """
+
+    start_ns: Int64
+    """Begin of the first blocking call."""
+    end_ns: Int64
+    """End of the last one."""
+    blocked_ns: Int64
+    """Time in the calls."""
+    operator: Rows
+    """Row of that operator in :attr:`Trace.cpu_op`, :data:`ABSENT` outside of one."""
+    first_call: Rows
+    """Row of the first blocking call in :attr:`Trace.runtime`."""
+    calls: Rows
+    """Rows of all blocking calls, those of one wait together, waits in their order."""
+    wait_of_call: Rows
+    """The wait of each of ``calls``."""
+    left_out: int
+    """Calls that were left out, see :func:`waits_of`."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+def blocking_calls(linked: LinkedTrace) -> Rows:
+    """Rows in :attr:`Trace.runtime` of the calls in which the host waits for the device.
+
+    Calls that synchronise, and copies of pageable memory. Calls that allocate are not among them.
+    """
+    calls = linked.trace.runtime
+    blocks = linked.named(calls, host_calls.synchronises)
+    # most names are long ones of kernels
+    pageable = linked.named(linked.work, lambda name: name.startswith("Memcpy") and host_calls.copies_pageable(name))
+    pageable &= linked.launched
+    blocks[linked.launch[pageable]] = True
+    return np.flatnonzero(blocks)
+
+
+def launches_into_full_queue(linked: LinkedTrace) -> Rows:
+    """Rows in :attr:`Trace.runtime` of the CUDA launches that waited because the queue of launches was full.
+
+    HIP's queue grows instead.
+    """
+    known = linked.launched & linked.is_kernel
+    if not known.any():
+        return np.zeros(0, np.intp)
+    launched_ns, begun_ns = linked.launch_start_ns[linked.launched], linked.work.start_ns[linked.launched]
+    start_ns, end_ns = linked.launch_start_ns[known], linked.launch_end_ns[known]
+    waiting = np.searchsorted(np.sort(launched_ns), start_ns) - np.searchsorted(np.sort(begun_ns), start_ns, "right")
+    duration = end_ns - start_ns
+    slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * float(np.median(duration)))
+    rows = np.unique(linked.launch[known][slow])
+    return rows[linked.named(linked.trace.runtime.where(rows), lambda name: name.startswith("cu"))]
+
+
+def operation_of_call(linked: LinkedTrace) -> Rows:
+    """Row in :attr:`Trace.cpu_op` of the outermost ``aten`` operator around each call in :attr:`Trace.runtime`.
+
+    Operators of other kinds are passed over: an ``aten::item`` in ``fbgemm::permute_sparse_features`` is an
+    ``aten::item``. :data:`ABSENT` outside of ``aten`` operators.
+    """
+    operators = linked.operators
+    is_aten = linked.named(linked.trace.cpu_op, lambda name: name.startswith("aten::"))
+    outermost = is_aten & (of(nearest(operators.parent, is_aten), operators.parent) == ABSENT)
+    return of(nearest(operators.parent, outermost), linked.operator_of_call)
+
+
+def waits_of(linked: LinkedTrace) -> Waits:
+    """The host's waits for the device.
+
+    Waits for the whole device outside of operators are left out if no launch precedes or none follows them: torch's
+    profiler synchronises when it begins and ends, and without work after it a wait cannot cost any.
+    """
+    calls = linked.trace.runtime
+    rows = blocking_calls(linked)
+    outer = operation_of_call(linked)[rows]
+    kept = ~_at_the_edge(linked, rows)
+    left_out = int((~kept).sum())
+    rows, outer = rows[kept], outer[kept]
+    if not len(rows):
+        none, no_ns = np.zeros(0, np.intp), np.zeros(0, np.int64)
+        return Waits(
+            start_ns=no_ns,
+            end_ns=no_ns,
+            blocked_ns=no_ns,
+            operator=none,
+            first_call=none,
+            calls=none,
+            wait_of_call=none,
+            left_out=left_out,
+        )
+    key = np.where(outer > ABSENT, outer, len(linked.trace.cpu_op) + np.arange(len(rows)))
+    _, of_row = np.unique(key, return_inverse=True)
+    count = int(of_row.max()) + 1
+    end_ns = np.full(count, np.iinfo(np.int64).min)
+    np.maximum.at(end_ns, of_row, calls.end_ns[rows])
+    place = np.empty(count, np.intp)
+    place[np.argsort(end_ns, kind="stable")] = np.arange(count)
+    of_row = place[of_row]
+    order = np.lexsort((calls.start_ns[rows], of_row))
+    rows, outer, of_row = rows[order], outer[order], of_row[order]
+    first = np.flatnonzero(np.concatenate(([True], of_row[1:] != of_row[:-1])))
+    return Waits(
+        start_ns=calls.start_ns[rows[first]],
+        end_ns=np.maximum.reduceat(calls.end_ns[rows], first),
+        blocked_ns=np.add.reduceat(calls.duration_ns[rows], first),
+        operator=outer[first],
+        first_call=rows[first],
+        calls=rows,
+        wait_of_call=of_row,
+        left_out=left_out,
+    )
+
+
+def _at_the_edge(linked: LinkedTrace, rows: Rows) -> Chosen:
+    """Which calls wait for the whole device, outside of operators, with no launch before or none after them."""
+    calls = linked.trace.runtime
+    whole = linked.named(calls, lambda name: name.startswith(_WHOLE_DEVICE))[rows]
+    whole &= linked.operator_of_call[rows] == ABSENT
+    launched_ns = linked.launch_start_ns[linked.launched]
+    if not len(launched_ns):
+        return whole
+    at_edge: Chosen = whole & ((calls.end_ns[rows] <= launched_ns.min()) | (calls.start_ns[rows] >= launched_ns.max()))
+    return at_edge

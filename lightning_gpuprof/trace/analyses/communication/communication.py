@@ -1,0 +1,227 @@
+"""From a trace to its communication: time, overlap with computation, and the speed of each collective."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.communication import (
+    CollectiveTimes,
+    Communication,
+    DeviceCommunication,
+    StreamCommunication,
+)
+from lightning_gpuprof.trace.analyses.communication.collectives import (
+    CollectiveCalls,
+    Described,
+    bus_factor,
+    collective_calls,
+)
+from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Chosen, Int64, Rows
+
+
+def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
+    """Communication of all devices.
+
+    Args:
+        linked: The trace.
+        sizes: Most rows of :attr:`Communication.sizes`.
+    """
+    calls = collective_calls(linked)
+    computation = {device: _covered(linked, rows, ~linked.is_communication) for device, rows in _by_device(linked)}
+    start_ns, end_ns = linked.work.start_ns[calls.rows], linked.work.end_ns[calls.rows]
+    exposed_ns = end_ns - start_ns
+    for device, covered in computation.items():
+        own = linked.work.device[calls.rows] == device
+        exposed_ns[own] -= covered.overlap_ns(start_ns[own], end_ns[own])
+    rows = _Grouped(calls, end_ns - start_ns, exposed_ns)
+    of_size = rows.by_description()
+    distributed = linked.trace.about.distributed
+    backend = distributed.get("backend")
+    world_size = distributed.get("world_size")
+    return Communication(
+        rank=linked.trace.about.rank,
+        world_size=world_size if isinstance(world_size, int) and not isinstance(world_size, bool) else None,
+        backend=backend if isinstance(backend, str) else None,
+        devices=tuple(_device(linked, device, computation[device]) for device in computation),
+        kinds=rows.by_kind(),
+        sizes=of_size[:sizes],
+        sizes_left_out=max(len(of_size) - sizes, 0),
+        streams=_streams(linked, calls, computation),
+        notes=_notes(linked, calls),
+    )
+
+
+def _by_device(linked: LinkedTrace) -> list[tuple[int, Rows]]:
+    return sorted(linked.device_rows.items(), key=lambda item: linked.trace.devices[item[0]])
+
+
+def _covered(linked: LinkedTrace, rows: Rows, wanted: Chosen) -> Coverage:
+    """What the wanted kernels among some work cover."""
+    chosen = rows[linked.is_kernel[rows] & wanted[rows]]
+    return Coverage(linked.work.start_ns[chosen], linked.work.end_ns[chosen])
+
+
+def _device(linked: LinkedTrace, device: int, computation: Coverage) -> DeviceCommunication:
+    rows, work = linked.device_rows[device], linked.work
+    communication = _covered(linked, rows, linked.is_communication)
+    copies = rows[~linked.is_kernel[rows]]
+    copied = Coverage(work.start_ns[copies], work.end_ns[copies])
+    window_ns = int(work.end_ns[rows].max() - work.start_ns[rows].min())
+    overlap_ns = _common_ns(communication, computation)
+    exposed_ns = communication.total_ns - overlap_ns
+    return DeviceCommunication(
+        device=linked.trace.devices[device],
+        collectives=int(linked.is_communication[rows].sum()),
+        window_us=window_ns / 1000,
+        communication_us=communication.total_ns / 1000,
+        computation_us=computation.total_ns / 1000,
+        overlap_us=overlap_ns / 1000,
+        exposed_us=exposed_ns / 1000,
+        exposed_ratio=exposed_ns / window_ns if window_ns else None,
+        copy_us=copied.total_ns / 1000,
+        copy_exposed_us=(copied.total_ns - _common_ns(copied, computation)) / 1000,
+    )
+
+
+def _common_ns(one: Coverage, other: Coverage) -> int:
+    return int(other.overlap_ns(one.start_ns, one.end_ns).sum())
+
+
+def _streams(
+    linked: LinkedTrace, calls: CollectiveCalls, computation: dict[int, Coverage]
+) -> tuple[StreamCommunication, ...]:
+    work, found = linked.work, []
+    streams = sorted(set(zip(work.device[calls.rows].tolist(), work.stream[calls.rows].tolist(), strict=True)))
+    for device, stream in streams:
+        rows = linked.device_rows[device]
+        rows = rows[work.stream[rows] == stream]
+        own = _covered(linked, rows, linked.is_communication)
+        found.append(
+            StreamCommunication(
+                device=linked.trace.devices[device],
+                stream=stream,
+                collectives=int(linked.is_communication[rows].sum()),
+                communication_us=own.total_ns / 1000,
+                exposed_us=(own.total_ns - _common_ns(own, computation[device])) / 1000,
+                computation_us=_covered(linked, rows, ~linked.is_communication).total_ns / 1000,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (one.device, -one.communication_us, one.stream)))
+
+
+class _Grouped:
+    """Sums over collectives that are alike.
+
+    Args:
+        calls: What the collectives are.
+        duration_ns: Of each.
+        exposed_ns: Of each, what no computation covers.
+    """
+
+    def __init__(self, calls: CollectiveCalls, duration_ns: Int64, exposed_ns: Int64) -> None:
+        self._described = calls.described
+        self._what = calls.what
+        self._duration_ns = duration_ns
+        self._exposed_ns = exposed_ns
+        self._all_ns = int(duration_ns.sum())
+        sizes = [one.message_bytes for one in calls.described]
+        factors = [
+            np.nan if one.group_size is None or one.group_size < 2 else bus_factor(one.kind, one.group_size)
+            for one in calls.described
+        ]
+        self._bytes = np.array([-1 if size is None else size for size in sizes], np.int64)[calls.what]
+        self._bus_bytes = self._bytes * np.array(factors, np.float64)[calls.what]
+
+    def by_description(self) -> tuple[CollectiveTimes, ...]:
+        """Collectives with the same description, longest total first."""
+        found = [self._times(one, self._what == number) for number, one in enumerate(self._described)]
+        return tuple(sorted(found, key=lambda row: (-row.total_us, row.kind, row.message_bytes or 0)))
+
+    def by_kind(self) -> tuple[CollectiveTimes, ...]:
+        """Collectives of a kind, longest total first."""
+        found = []
+        for kind in dict.fromkeys(one.kind for one in self._described):
+            alike = [number for number, one in enumerate(self._described) if one.kind == kind]
+            described = self._described[alike[0]]
+            for number in alike[1:]:
+                described = _in_common(described, self._described[number])
+            found.append(self._times(described, np.isin(self._what, alike)))
+        return tuple(sorted(found, key=lambda row: (-row.total_us, row.kind)))
+
+    def _times(self, described: Described, chosen: Chosen) -> CollectiveTimes:
+        duration_ns = self._duration_ns[chosen]
+        total_ns = int(duration_ns.sum())
+        sized = chosen & (self._bytes >= 0)
+        total_bytes = int(self._bytes[sized].sum()) if sized.any() else None
+        rated = sized & (self._duration_ns > 0) & (self._bytes > 0)
+        bus = rated & ~np.isnan(self._bus_bytes)
+        return CollectiveTimes(
+            kind=described.kind,
+            dtype=described.dtype,
+            group=described.group,
+            group_size=described.group_size,
+            group_size_source=described.group_size_source,
+            message_bytes=described.message_bytes,
+            count=len(duration_ns),
+            total_us=total_ns / 1000,
+            mean_us=total_ns / len(duration_ns) / 1000,
+            min_us=int(duration_ns.min()) / 1000,
+            max_us=int(duration_ns.max()) / 1000,
+            share_ratio=total_ns / self._all_ns if self._all_ns else 0.0,
+            exposed_us=int(self._exposed_ns[chosen].sum()) / 1000,
+            sized=int(sized.sum()),
+            total_bytes=total_bytes,
+            algorithm_bandwidth_bytes_per_s=_per_s(self._bytes[rated], self._duration_ns[rated]),
+            bus_bandwidth_bytes_per_s=_per_s(self._bus_bytes[bus], self._duration_ns[bus]),
+            best_bus_bandwidth_bytes_per_s=(
+                float((self._bus_bytes[bus] / self._duration_ns[bus]).max()) * 1e9 if bus.any() else None
+            ),
+        )
+
+
+def _per_s(amount: Int64 | np.ndarray[tuple[int], np.dtype[np.float64]], duration_ns: Int64) -> float | None:
+    return float(amount.sum()) / int(duration_ns.sum()) * 1e9 if len(duration_ns) else None
+
+
+def _in_common(one: Described, other: Described) -> Described:
+    """What two collectives of a kind have in common."""
+    same_size = one.group_size == other.group_size
+    return Described(
+        kind=one.kind,
+        dtype=one.dtype if one.dtype == other.dtype else None,
+        message_bytes=one.message_bytes if one.message_bytes == other.message_bytes else None,
+        group=one.group if one.group == other.group else None,
+        group_size=one.group_size if same_size else None,
+        group_size_source=one.group_size_source if same_size else None,
+    )
+
+
+def _notes(linked: LinkedTrace, calls: CollectiveCalls) -> tuple[str, ...]:
+    count, notes = len(calls.rows), []
+    if not count:
+        return ()
+
+    def number_of(wanted: list[bool]) -> int:
+        return int(np.array(wanted, np.bool_)[calls.what].sum())
+
+    if unknown := number_of([one.kind == "unknown" for one in calls.described]):
+        early = int((~linked.launched[calls.rows]).sum())
+        why = f", {early} were launched before the window" if early else ""
+        notes.append(
+            f"What {unknown} of {count} collectives are is not known: their kernels' names do not tell it{why}."
+        )
+    if unsized := number_of([one.message_bytes is None and one.kind != "unknown" for one in calls.described]):
+        notes.append(
+            f"The size of {unsized} of {count} collectives is not known: no bandwidth. torch 2.3 and later write it;"
+            " before, record shapes: TraceConfig(record_shapes=True)."
+        )
+    sources = {one.group_size_source for one in calls.described if one.message_bytes is not None}
+    if "world" in sources:
+        notes.append(
+            "The trace does not name the group of every collective: bus bandwidth takes it as all ranks of the job."
+        )
+    if None in sources:
+        notes.append("The number of ranks that took part is not known: no bus bandwidth.")
+    return tuple(notes)

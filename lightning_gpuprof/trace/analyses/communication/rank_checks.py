@@ -1,0 +1,113 @@
+"""From the traces of several ranks to what tells whether they belong together, and what is missing among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.model.trace.ranks import RankTimes
+from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched
+from lightning_gpuprof.trace.linked import LinkedTrace
+
+_GIVE = "Give one trace for each rank of one window."
+
+
+def named(traces: Sequence[LinkedTrace]) -> bool:
+    """Whether the traces say which ranks they are."""
+    return traces[0].trace.about.rank is not None
+
+
+def world_size_of(trace: LinkedTrace) -> int | None:
+    """Ranks of the job."""
+    size = trace.trace.about.distributed.get("world_size")
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+
+
+def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
+    """The ranks of the traces; their numbers in the order given if none names its rank.
+
+    Raises:
+        TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
+            the traces name.
+    """
+    if len(traces) < 2:
+        given = names[0] if traces else "none"
+        raise TraceError(f"Traces of at least two ranks are needed to compare them, got {given}. {_GIVE}")
+    found = [trace.trace.about.rank for trace in traces]
+    known = [rank for rank in found if rank is not None]
+    if not known:
+        return list(range(len(traces)))
+    if len(known) < len(found):
+        raise TraceError(
+            f"{names[found.index(None)]}: does not say which rank it is, as the others do. Leave it out, or record it"
+            " again after torch.distributed.init_process_group."
+        )
+    seen: dict[int, str] = {}
+    for rank, name in zip(known, names, strict=True):
+        if rank in seen:
+            raise TraceError(f"{seen[rank]} and {name}: both are rank {rank}. {_GIVE}")
+        seen[rank] = name
+    sizes = {size: name for trace, name in zip(traces, names, strict=True) if (size := world_size_of(trace))}
+    if len(sizes) > 1:
+        jobs = ", ".join(f"{name} is of {size}" for size, name in sorted(sizes.items()))
+        raise TraceError(f"The traces are of jobs with different numbers of ranks: {jobs}. {_GIVE}")
+    return known
+
+
+def notes_on(
+    traces: Sequence[LinkedTrace],
+    names: Sequence[str],
+    matched: Matched,
+    missing: tuple[int, ...],
+    world_size: int | None,
+    agree: bool | None,
+    times: Sequence[RankTimes],
+) -> tuple[str, ...]:
+    """What is missing and what to mind when the ranks are compared, in sentences."""
+    notes = []
+    waiting_us = sum(rank.waiting_us for rank in times)
+    first_us = sum(rank.waiting_in_first_us for rank in times)
+    if not named(traces):
+        notes.append("The traces do not say which ranks they are: they are numbered in the order given.")
+    if missing:
+        notes.append(
+            f"{len(traces)} of {world_size} ranks are here: one that is missing may be the late one, and transfer may"
+            " hold waiting for it."
+        )
+    silent = [name for name, trace in zip(names, traces, strict=True) if not trace.is_communication.any()]
+    if silent:
+        notes.append(f"No kernel of NCCL or RCCL in {', '.join(silent)}.")
+    if not len(matched.key) and len(silent) < len(traces):
+        notes.append("No collective is in two of the traces in the same step and order: are they of one window?")
+    unmatched = sum(matched.unmatched_of_rank)
+    if unmatched and len(matched.key):
+        notes.append(
+            f"{unmatched} kernels have no counterpart in the other ranks, their waiting is not known:"
+            f" {', '.join(sorted({one.why for one in matched.unmatched}))}."
+        )
+    if apart := _apart_s(traces):
+        notes.append(f"The windows are {apart:.0f} s apart by their clocks: are they of one run?")
+    if agree is False:
+        notes.append("The clocks of the ranks do not agree: starts are not compared, waiting is read from durations.")
+    if waiting_us and first_us > waiting_us / 2:
+        notes.append(
+            f"{first_us / 1000:,.3g} of {waiting_us / 1000:,.3g} ms of waiting are in the first collective: there ranks"
+            " wait for what they were apart before the window, as in the start of the profiler; it need not come again."
+        )
+    steps = [set(trace.steps.names) for trace in traces]
+    if any(one != steps[0] for one in steps):
+        common = len(set.intersection(*steps))
+        notes.append(f"The traces do not hold the same steps: {common} are in all of them.")
+    return tuple(notes)
+
+
+def _apart_s(traces: Sequence[LinkedTrace]) -> float:
+    """Seconds between the earliest end and the latest start of the windows, 0 if they overlap."""
+    begun, ended = [], []
+    for linked in traces:
+        if len(linked.work):
+            base = linked.trace.base_time_ns or 0
+            begun.append(base + int(linked.work.start_ns.min()))
+            ended.append(base + int(linked.work.end_ns.max()))
+    # clocks that NTP sets are at most seconds apart
+    return apart if begun and (apart := (max(begun) - min(ended)) / 1e9) > 10 else 0.0

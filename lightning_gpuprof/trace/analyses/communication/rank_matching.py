@@ -1,0 +1,190 @@
+"""From the collectives of several ranks to those that are one: the k-th of its kind in the same step and group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.communication import CollectiveKind
+from lightning_gpuprof.model.trace.ranks import UnmatchedCollectives
+from lightning_gpuprof.trace.analyses.communication.collectives import CollectiveCalls, Described, collective_calls
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+
+SAME_SIZE: frozenset[CollectiveKind] = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
+"""Kinds whose size is the same on all ranks, so that it helps to tell them apart."""
+
+ALL_WAIT: frozenset[CollectiveKind] = frozenset(
+    {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "unknown"}
+)
+"""Kinds in which every rank waits for every other; the sender of a broadcast may leave before others come."""
+
+_BEFORE = "before the window"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What collectives on different ranks must have in common to be one; they are then told apart by their order."""
+
+    step: str | None
+    group: str | None
+    kind: CollectiveKind
+    message_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched:
+    """Collectives as rows, ranks as columns."""
+
+    key: Rows
+    """Index into :attr:`keys`, for each collective."""
+    number: Rows
+    """Which of its key, from 0."""
+    present: Chosen
+    """Whether a rank took part; both dimensions, likewise below."""
+    start_ns: Int64
+    """Unix time by the rank's own clock; 0 where it took no part, likewise below."""
+    end_ns: Int64
+    keys: tuple[Key, ...]
+    unmatched: tuple[UnmatchedCollectives, ...]
+    unmatched_of_rank: tuple[int, ...]
+
+    @cached_property
+    def duration_ns(self) -> Int64:
+        """Time in each collective, for each rank."""
+        return self.end_ns - self.start_ns
+
+    @cached_property
+    def transfer_ns(self) -> Int64:
+        """The shortest duration of each collective."""
+        longest = np.iinfo(np.int64).max
+        shortest: Int64 = np.where(self.present, self.duration_ns, longest).min(axis=1, initial=longest)
+        return shortest
+
+    @cached_property
+    def waiting_ns(self) -> Int64:
+        """Duration without the transfer; 0 where a rank took no part."""
+        waiting: Int64 = np.where(self.present, self.duration_ns - self.transfer_ns[:, None], 0)
+        return waiting
+
+    @cached_property
+    def last(self) -> Rows:
+        """The rank's column that came last to each collective; ABSENT where not all wait for all, or nobody waited."""
+        shortest = np.where(self.present, self.duration_ns, np.iinfo(np.int64).max).argmin(axis=1)
+        return np.where(self.all_wait & (self.waiting_ns.sum(axis=1) > 0), shortest, ABSENT)
+
+    @cached_property
+    def all_wait(self) -> Chosen:
+        """Whether every rank waits for every other, for each collective."""
+        waits: Chosen = np.array([key.kind in ALL_WAIT for key in self.keys], np.bool_)[self.key]
+        return waits
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRank:
+    """The collectives of one rank under keys."""
+
+    key: Rows
+    number: Rows
+    start_ns: Int64
+    end_ns: Int64
+
+
+def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
+    """Match the collectives of ranks by step, process group, kind, size where it is the same on all, and order.
+
+    Where ranks do not have the same number under a key, none of them is matched: their order does not tell which is
+    missing. Point-to-point transfers are not matched: a trace does not say with whom.
+    """
+    calls = [collective_calls(trace) for trace in traces]
+    sized = _kinds_with_sizes(calls)
+    keys: dict[Key, int] = {}
+    ranks = [_of_rank(trace, call, sized, keys) for trace, call in zip(traces, calls, strict=True)]
+    names = tuple(keys)
+    counts = np.array([np.bincount(rank.key, minlength=len(names)) for rank in ranks], np.int64)
+    counts = counts.reshape(len(ranks), len(names))
+    reasons = [_why_not(key, counts[:, number]) for number, key in enumerate(names)]
+    good = np.array([not reason for reason in reasons], np.bool_)
+    starts = np.concatenate(([0], np.cumsum(np.where(good, counts.max(axis=0, initial=0), 0))))
+    shape = (int(starts[-1]), len(ranks))
+    present, start_ns, end_ns = np.zeros(shape, np.bool_), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for column, rank in enumerate(ranks):
+        kept = good[rank.key]
+        row = starts[rank.key[kept]] + rank.number[kept]
+        present[row, column] = True
+        start_ns[row, column], end_ns[row, column] = rank.start_ns[kept], rank.end_ns[kept]
+    key = np.repeat(np.arange(len(names)), np.diff(starts))
+    return Matched(
+        key=key,
+        number=np.arange(shape[0]) - starts[key],
+        present=present,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        keys=names,
+        unmatched=tuple(
+            UnmatchedCollectives(
+                kind=one.kind,
+                group=one.group,
+                message_bytes=one.message_bytes,
+                step=one.step,
+                counts=tuple(counts[:, number].tolist()),
+                why=reasons[number],
+            )
+            for number, one in enumerate(names)
+            if reasons[number]
+        ),
+        unmatched_of_rank=tuple(counts[:, ~good].sum(axis=1).tolist()),
+    )
+
+
+def _kinds_with_sizes(calls: Sequence[CollectiveCalls]) -> set[CollectiveKind]:
+    """Kinds whose sizes are known everywhere: one that is known on some ranks only tells nothing apart."""
+    unknown = {one.kind for call in calls for one in call.described if one.message_bytes is None}
+    return set(SAME_SIZE - unknown)
+
+
+def _of_rank(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveKind], keys: dict[Key, int]) -> _OfRank:
+    work, rows = linked.work, calls.rows
+    steps: list[str | None] = [*linked.steps.names, _BEFORE, None]
+    at = linked.steps.at(linked.launch_start_ns[rows])
+    step = np.where(at >= 0, at, len(steps) - 1)
+    if len(linked.trace.runtime):
+        step = np.where(linked.launched[rows], step, len(steps) - 2)
+    combined = step * max(len(calls.described), 1) + calls.what
+    unique, inverse = np.unique(combined, return_inverse=True)
+    numbers = []
+    for code in unique.tolist():
+        where, what = divmod(code, max(len(calls.described), 1))
+        numbers.append(keys.setdefault(_key(steps[where], calls.described[what], sized), len(keys)))
+    key = np.array(numbers, np.intp)[inverse.reshape(-1)]
+    order = np.argsort(key, kind="stable")
+    first = np.concatenate(([True], np.diff(key[order]) > 0))[: len(order)]
+    position = np.arange(len(order))
+    number = np.empty(len(order), np.intp)
+    number[order] = position - np.maximum.accumulate(np.where(first, position, 0))
+    base_ns = linked.trace.base_time_ns or 0
+    return _OfRank(key=key, number=number, start_ns=work.start_ns[rows] + base_ns, end_ns=work.end_ns[rows] + base_ns)
+
+
+def _key(step: str | None, described: Described, sized: set[CollectiveKind]) -> Key:
+    return Key(
+        step=step,
+        group=described.group,
+        kind=described.kind,
+        message_bytes=described.message_bytes if described.kind in sized else None,
+    )
+
+
+def _why_not(key: Key, counts: Int64) -> str:
+    """Why collectives under a key cannot be matched; empty if they can."""
+    if key.step == _BEFORE:
+        return "launched before the window"
+    if key.kind == "send_recv":
+        return "a trace does not say between whom"
+    of_some = counts[counts > 0]
+    if len(of_some) < 2:
+        return "on one rank only"
+    return "" if (of_some == of_some[0]).all() else "not equally often on all ranks"

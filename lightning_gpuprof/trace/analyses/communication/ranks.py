@@ -1,0 +1,200 @@
+"""From several ranks of one window to who waited for whom: transfer, waiting and the late rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.ranks import (
+    KindTimes,
+    MatchedCollective,
+    RanksComparison,
+    RankTimes,
+)
+from lightning_gpuprof.trace.analyses.communication.late_rank import late_rank
+from lightning_gpuprof.trace.analyses.communication.rank_checks import named, notes_on, ranks_of, world_size_of
+from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
+from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Rows
+
+CLOCKS_AGREE_US = 50.0
+"""Ends of a collective are this close together if the clocks agree: well above what its last hop takes, well below
+what clocks of hosts are apart that only NTP sets."""
+
+
+def compare_ranks(
+    traces: Sequence[LinkedTrace], *, names: Sequence[str] | None = None, collectives: int = 20, unmatched: int = 20
+) -> RanksComparison:
+    """Compare ranks of one window by the durations of their collectives.
+
+    Args:
+        traces: One for each rank, in any order; not all ranks of the job need be there.
+        names: What to call the traces, e.g. their files.
+        collectives: Most rows of :attr:`RanksComparison.collectives`.
+        unmatched: Most rows of :attr:`RanksComparison.unmatched`.
+
+    Raises:
+        TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
+            the traces name.
+    """
+    called = list(names) if names is not None else [f"trace {number + 1}" for number in range(len(traces))]
+    ranks = ranks_of(traces, called)
+    order = sorted(range(len(ranks)), key=lambda row: ranks[row])
+    traces, called, ranks = [traces[i] for i in order], [called[i] for i in order], [ranks[i] for i in order]
+    world_size = next((size for trace in traces if (size := world_size_of(trace))), None)
+    matched = match_collectives(traces)
+    devices = [_DeviceOfRank.of(trace) for trace in traces]
+    clocks = _clocks(matched)
+    times = tuple(
+        _times(matched, column, rank, name, device, trace.trace.base_time_ns or 0, clocks)
+        for column, (rank, name, device, trace) in enumerate(zip(ranks, called, devices, traces, strict=True))
+    )
+    most_waiting = np.argsort(-matched.waiting_ns.sum(axis=1), kind="stable")
+    agree = None if clocks is None else clocks.apart_us <= CLOCKS_AGREE_US
+    missing = tuple(sorted(set(range(world_size or 0)) - set(ranks))) if named(traces) else ()
+    return RanksComparison(
+        world_size=world_size,
+        ranks=times,
+        missing_ranks=missing,
+        matched=len(matched.key),
+        kinds=_kinds(matched),
+        collectives=tuple(_collective(matched, int(row), ranks, agree) for row in most_waiting[:collectives]),
+        collectives_left_out=max(len(most_waiting) - collectives, 0),
+        unmatched=matched.unmatched[:unmatched],
+        ends_apart_us=None if clocks is None else clocks.apart_us,
+        clocks_agree=agree,
+        late=late_rank(matched, traces, times),
+        notes=notes_on(traces, called, matched, missing, world_size, agree, times),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DeviceOfRank:
+    """The device of a rank that communicates, else its first one."""
+
+    name: str | None
+    window_ns: int = 0
+    busy_ns: int = 0
+    communication_ns: int = 0
+    computation: Coverage
+
+    @staticmethod
+    def of(linked: LinkedTrace) -> _DeviceOfRank:
+        work, count = linked.work, np.bincount(linked.work.device[linked.is_communication], minlength=1)
+        device = int(count.argmax()) if count.any() else min(linked.device_rows, default=-1)
+        rows = linked.device_rows.get(device, np.zeros(0, np.intp))
+        kernels = rows[linked.is_kernel[rows]]
+        communicates = linked.is_communication[kernels]
+
+        def covered(chosen: Rows) -> Coverage:
+            return Coverage(work.start_ns[chosen], work.end_ns[chosen])
+
+        return _DeviceOfRank(
+            name=linked.trace.devices[device] if len(rows) else None,
+            window_ns=int(work.end_ns[rows].max() - work.start_ns[rows].min()) if len(rows) else 0,
+            busy_ns=covered(rows).total_ns,
+            communication_ns=covered(kernels[communicates]).total_ns,
+            computation=covered(kernels[~communicates]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Clocks:
+    apart_us: float
+    offset_us: tuple[float | None, ...]
+
+
+def _clocks(matched: Matched) -> _Clocks | None:
+    """How far ends of the same collective are apart, by collectives in which everyone waits for everyone."""
+    rows = np.flatnonzero(matched.all_wait)
+    if not len(rows):
+        return None
+    present = matched.present[rows]
+    # relative to one moment, as float64 has not enough digits for Unix time in ns
+    ends = np.where(present, (matched.end_ns[rows] - matched.end_ns[rows].max()).astype(np.float64), np.nan)
+    apart = np.nanmax(ends, axis=1) - np.nanmin(ends, axis=1)
+    offsets = ends - np.nanmedian(ends, axis=1, keepdims=True)
+    return _Clocks(
+        apart_us=float(np.median(apart)) / 1000,
+        offset_us=tuple(
+            float(np.nanmedian(offsets[:, column])) / 1000 if present[:, column].any() else None
+            for column in range(present.shape[1])
+        ),
+    )
+
+
+def _times(
+    matched: Matched,
+    column: int,
+    rank: int,
+    name: str,
+    device: _DeviceOfRank,
+    base_ns: int,
+    clocks: _Clocks | None,
+) -> RankTimes:
+    present = matched.present[:, column]
+    waiting_ns = matched.waiting_ns
+    starts, ends = matched.start_ns[present, column], matched.end_ns[present, column]
+    order = np.argsort(starts, kind="stable")
+    from_ns = np.maximum.accumulate(ends[order])[:-1]
+    to_ns = np.maximum(starts[order][1:], from_ns)
+    own = waiting_ns[present, column][order]
+    caused = np.flatnonzero(matched.last == column)
+    return RankTimes(
+        rank=rank,
+        trace=name,
+        device=device.name,
+        window_us=device.window_ns / 1000,
+        computation_us=device.computation.total_ns / 1000,
+        communication_us=device.communication_ns / 1000,
+        idle_us=(device.window_ns - device.busy_ns) / 1000,
+        matched=int(present.sum()),
+        unmatched=matched.unmatched_of_rank[column],
+        transfer_us=int(matched.transfer_ns[present].sum()) / 1000,
+        waiting_us=int(own.sum()) / 1000,
+        waiting_in_first_us=int(own[0]) / 1000 if len(own) else 0.0,
+        last=len(caused),
+        caused_us=int(waiting_ns[caused].sum()) / 1000,
+        between_us=int((to_ns - from_ns).sum()) / 1000,
+        between_computation_us=int(device.computation.overlap_ns(from_ns - base_ns, to_ns - base_ns).sum()) / 1000,
+        clock_offset_us=None if clocks is None else clocks.offset_us[column],
+    )
+
+
+def _kinds(matched: Matched) -> tuple[KindTimes, ...]:
+    found = []
+    transfer_ns, waiting_ns = matched.transfer_ns * matched.present.sum(axis=1), matched.waiting_ns.sum(axis=1)
+    for kind in dict.fromkeys(key.kind for key in matched.keys):
+        rows = np.array([key.kind == kind for key in matched.keys], np.bool_)[matched.key]
+        if rows.any():
+            transfer, waiting = int(transfer_ns[rows].sum()), int(waiting_ns[rows].sum())
+            found.append(
+                KindTimes(
+                    kind=kind,
+                    count=int(rows.sum()),
+                    transfer_us=transfer / 1000,
+                    waiting_us=waiting / 1000,
+                    waiting_ratio=waiting / (transfer + waiting) if transfer + waiting else None,
+                )
+            )
+    return tuple(sorted(found, key=lambda one: -(one.transfer_us + one.waiting_us)))
+
+
+def _collective(matched: Matched, row: int, ranks: Sequence[int], agree: bool | None) -> MatchedCollective:
+    key, present = matched.keys[matched.key[row]], matched.present[row]
+    starts = matched.start_ns[row, present]
+    return MatchedCollective(
+        kind=key.kind,
+        group=key.group,
+        message_bytes=key.message_bytes,
+        step=key.step,
+        number=int(matched.number[row]),
+        ranks=tuple(rank for rank, here in zip(ranks, present, strict=True) if here),
+        transfer_us=int(matched.transfer_ns[row]) / 1000,
+        waiting_us=tuple((matched.waiting_ns[row, present] / 1000).tolist()),
+        late_rank=ranks[last] if (last := int(matched.last[row])) >= 0 else None,
+        start_skew_us=int(starts.max() - starts.min()) / 1000 if agree else None,
+    )

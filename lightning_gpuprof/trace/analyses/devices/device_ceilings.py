@@ -1,0 +1,83 @@
+"""From the device of a trace, and rates measured on it, to the most that it can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
+from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
+from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
+from lightning_gpuprof.trace.reader import Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceilings:
+    """The most that one device can do; a multiply-add counts 2."""
+
+    device: str | None
+    peak_source: str | None = None
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    """Dense, of the data sheet, per type of operands; empty if the device is in no table."""
+    peak_bytes_per_s: float | None = None
+    measured_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    measured_bytes_per_s: float | None = None
+
+    def flops_per_s(self, dtype: str | None) -> float | None:
+        """What operators are held against: what was measured, else the data sheet."""
+        return self.measured_flops_per_s.get(dtype or "") or self.peak_flops_per_s.get(dtype or "")
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """The same of the memory."""
+        return self.measured_bytes_per_s or self.peak_bytes_per_s
+
+    def possible_flops_per_s(self, dtype: str | None) -> float | None:
+        """The larger of both: what is faster cannot be; a measurement may miss the fastest kernel."""
+        known = [
+            rates[dtype] for rates in (self.measured_flops_per_s, self.peak_flops_per_s) if dtype and dtype in rates
+        ]
+        return max(known, default=None)
+
+    @property
+    def possible_bytes_per_s(self) -> float | None:
+        """The same of the memory."""
+        return max((rate for rate in (self.measured_bytes_per_s, self.peak_bytes_per_s) if rate), default=None)
+
+
+def ceilings_of(
+    trace: Trace, device: int | None, measured_flops_per_s: Mapping[str, float], measured_bytes_per_s: float | None
+) -> Ceilings:
+    """The ceilings of a device.
+
+    Args:
+        trace: The trace.
+        device: Index into :attr:`Trace.devices`; None if there is no device.
+        measured_flops_per_s: By type (``bf16``, ``tf32`` …), e.g. of large matrix products on this device.
+        measured_bytes_per_s: E.g. of a large copy on this device, reads and writes together.
+
+    Raises:
+        ArgumentError: A measured rate is no positive number, or of an unknown type.
+    """
+    for dtype, rate in measured_flops_per_s.items():
+        if dtype not in get_args(KernelDtype):
+            raise ArgumentError(
+                "measured_flops_per_s", dtype, "have types as keys", f"Types: {', '.join(get_args(KernelDtype))}."
+            )
+        if not (math.isfinite(rate) and rate > 0):
+            raise ArgumentError(f"measured_flops_per_s[{dtype!r}]", rate, "be above 0")
+    if measured_bytes_per_s is not None and not (math.isfinite(measured_bytes_per_s) and measured_bytes_per_s > 0):
+        raise ArgumentError("measured_bytes_per_s", measured_bytes_per_s, "be above 0")
+    name = None if device is None else device_name(properties_of(trace, device))
+    peaks = peaks_of(name) if name else None
+    return Ceilings(
+        device=name,
+        peak_source=peaks.source if peaks else None,
+        peak_flops_per_s={str(dtype): rate for dtype, rate in peaks.flops_per_s.items()} if peaks else {},
+        peak_bytes_per_s=peaks.bytes_per_s if peaks else None,
+        measured_flops_per_s=dict(measured_flops_per_s),
+        measured_bytes_per_s=measured_bytes_per_s,
+    )

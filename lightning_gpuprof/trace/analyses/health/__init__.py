@@ -1,0 +1,1 @@
+"""Whether a trace is worth believing, and its plain facts."""

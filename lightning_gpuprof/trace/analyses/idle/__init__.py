@@ -1,0 +1,1 @@
+"""Why the devices were idle."""

@@ -1,0 +1,152 @@
+"""From a trace to what its threads were at: the times that may say why a device got no work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause
+from lightning_gpuprof.trace.analyses.code.waits import blocking_calls
+from lightning_gpuprof.trace.analyses.joins import host_calls
+from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.steps import STEP
+from lightning_gpuprof.trace.tables import ABSENT, Spans, joined
+
+_COLLECTIVE = re.compile(r"^(c10d|nccl|rccl|gloo|mpi|ucc)::?\w")
+"""Ranges and operators in which the host starts a collective, and with Gloo also carries it out."""
+
+_PROFILER_FRAME = re.compile(r"(^|/)torch/profiler/profiler\.py\(\d+\): (step|start|stop|_transit_action)$")
+"""The frame of the profiler's schedule, in which it also writes the trace."""
+
+AUTOGRAD = "autograd::"
+"""Begin of the names of operators of the autograd engine, which tell the phase backward."""
+
+_OF_PHASE: dict[IdleCause, Phase] = {
+    "data": "data_wait",
+    "checkpoint": "checkpoint",
+    "callbacks": "callbacks",
+    "validation": "validation",
+}
+
+
+class HostActivity:
+    """Spans of the host by what they mean for a device that waits for work, each set made when it is first asked for.
+
+    Args:
+        linked: The trace.
+    """
+
+    def __init__(self, linked: LinkedTrace) -> None:
+        self._linked = linked
+        self._coverages: dict[tuple[str, frozenset[int]], Coverage] = {}
+
+    def of(self, cause: IdleCause, threads: frozenset[int]) -> Coverage:
+        """When at least one of the threads was at something: one of the causes that a span tells.
+
+        The profiler's own spans count for all threads: it writes them without one.
+        """
+        coverage = self._coverage(cause, self._of_cause[cause], threads)
+        if cause != "profiler" or not len(self._linked.trace.overhead):
+            return coverage
+        overhead = self._linked.trace.overhead
+        return _joined((coverage, Coverage(overhead.start_ns, overhead.end_ns)))
+
+    def who_matters(self, thread: int) -> frozenset[int]:
+        """Whose spans say why a launch came late: the thread that made it, and the main thread.
+
+        The main thread starts the backward pass, and the autograd engine's thread launches it.
+        """
+        main = self._linked.main_thread
+        return frozenset((thread,)) if main is None else frozenset((thread, main))
+
+    def in_calls(self, threads: frozenset[int]) -> Coverage:
+        """When one of the threads was in a call of the runtime or driver."""
+        return self._coverage("in calls", self._linked.trace.runtime, threads)
+
+    def in_operators(self, threads: frozenset[int]) -> Coverage:
+        """When one of the threads was in an operator of torch; ranges that only name a part of the loop are none."""
+        return self._coverage("in operators", self._operators, threads)
+
+    def unseen(self) -> tuple[IdleCause, ...]:
+        """Causes that no span of the trace tells of, though there may have been such time.
+
+        Left out are those whose absence is an answer: a trace with calls would hold those that wait or allocate, and
+        without communication on a device the host hardly starts some.
+        """
+        told: dict[IdleCause, bool] = {cause: bool(len(self._of_cause[cause])) for cause in _OF_PHASE}
+        told["allocator"] = told["host_sync"] = bool(len(self._linked.trace.runtime))
+        told["communication"] = bool(len(self._of_cause["communication"]) or not self._linked.is_communication.any())
+        told["between_steps"] = bool(len(self._linked.steps))
+        return tuple(cause for cause in IDLE_CAUSES if not told.get(cause, True))
+
+    @cached_property
+    def _of_cause(self) -> dict[IdleCause, Spans]:
+        linked, trace = self._linked, self._linked.trace
+        frames, calls = trace.python_function.spans, trace.runtime.spans
+        spans = {cause: self._in_phase(phase) for cause, phase in _OF_PHASE.items()}
+        ranges = [trace.annotation.spans, trace.cpu_op.spans]
+        spans["communication"] = joined(Spans, [part.where(linked.named(part, _is_collective)) for part in ranges])
+        spans["profiler"] = frames.where(linked.named(frames, _is_profiler))
+        spans["allocator"] = calls.where(linked.named(calls, host_calls.allocates))
+        spans["host_sync"] = calls.where(blocking_calls(linked))
+        return spans
+
+    def _in_phase(self, phase: Phase) -> Spans:
+        phases = self._linked.phases
+        of_name = np.zeros(len(self._linked.trace.names), np.bool_)
+        for name, row in self._first_range_of_name.items():
+            of_name[name] = phases.of_range(row) == phase
+        return phases.ranges.spans.where(of_name[phases.ranges.name])
+
+    @cached_property
+    def _first_range_of_name(self) -> dict[int, int]:
+        """Names that tell a phase, each with the first of its ranges."""
+        names, first = np.unique(self._linked.phases.ranges.name, return_index=True)
+        return dict(zip(names.tolist(), first.tolist(), strict=True))
+
+    @cached_property
+    def _operators(self) -> Spans:
+        # traces until 2021 list among the operators what later ones list among the named ranges
+        names = self._linked.trace.names
+        only_names = np.fromiter((name.startswith(STEP) for name in names), np.bool_, len(names))
+        telling = [name for name in self._first_range_of_name if not names[name].startswith(AUTOGRAD)]
+        only_names[telling] = True
+        operators = self._linked.trace.cpu_op.spans
+        is_range = only_names[operators.name]
+        # an operator inside another one adds no time to that
+        around = self._linked.operators.parent
+        return operators.where(~is_range & ((around == ABSENT) | is_range[around]))
+
+    def _coverage(self, what: str, spans: Spans, threads: frozenset[int]) -> Coverage:
+        """Of single threads, then joined: sets of threads share members, and the union of one thread is short."""
+        key = what, threads
+        if key in self._coverages:
+            return self._coverages[key]
+        if not len(spans):
+            coverage = NOWHERE
+        elif len(threads) == 1:
+            own = np.flatnonzero(spans.thread == next(iter(threads)))
+            coverage = Coverage(spans.start_ns[own], spans.end_ns[own])
+        else:
+            coverage = _joined([self._coverage(what, spans, frozenset((thread,))) for thread in threads])
+        self._coverages[key] = coverage
+        return coverage
+
+
+def _joined(covers: Sequence[Coverage]) -> Coverage:
+    return Coverage(
+        np.concatenate([cover.start_ns for cover in covers]), np.concatenate([cover.end_ns for cover in covers])
+    )
+
+
+def _is_collective(name: str) -> bool:
+    return _COLLECTIVE.match(name) is not None
+
+
+def _is_profiler(name: str) -> bool:
+    return _PROFILER_FRAME.search(name) is not None

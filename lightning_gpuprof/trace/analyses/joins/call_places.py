@@ -1,0 +1,133 @@
+"""From the calls of the runtime to the places that made them: line, module and phase, those of a backward's forward."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.trace.source_line import SourceLine
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.backward import Backward
+from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
+from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int32, Int64, Rows
+
+
+class CallPlaces:
+    """Where in the code each call in :attr:`Trace.runtime` was made. Columns have one row for each call.
+
+    Args:
+        linked: The trace.
+    """
+
+    def __init__(self, linked: LinkedTrace) -> None:
+        self._linked = linked
+        self._calls = linked.trace.runtime
+        self.backward = Backward(linked)
+        self.source = SourceLines(linked)
+        self.modules = ModulePaths(linked)
+
+    @property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """What :attr:`line` counts."""
+        return self.source.lines
+
+    @cached_property
+    def in_backward(self) -> Chosen:
+        """Whether each call was made in a backward pass: in one of its operators, or on a thread that runs only such.
+
+        The latter are calls of hooks, such as those by which gradients are reduced.
+        """
+        inside = of(self.backward.is_backward.astype(np.intp), self._linked.operator_of_call) > 0
+        result: Chosen = inside | np.isin(self._calls.thread, self.backward.threads)
+        return result
+
+    @cached_property
+    def forward(self) -> Rows:
+        """The forward operator (row in :attr:`Trace.cpu_op`) whose backward made each call, else :data:`ABSENT`."""
+        return of(self.backward.forward_of_operator, self._linked.operator_of_call)
+
+    @cached_property
+    def _own_frame(self) -> Rows:
+        """The innermost call of a Python function around each call, not counting those around a backward operator."""
+        frame = self.source.frame_at(self._calls.start_ns, self._calls.thread)
+        node = of(self.backward.node_of_operator, self._linked.operator_of_call)
+        asked = np.flatnonzero((frame > ABSENT) & (node > ABSENT))
+        began_ns = self._linked.trace.python_function.start_ns[frame[asked]]
+        outside = began_ns < self._linked.trace.cpu_op.start_ns[node[asked]]
+        frame[asked[outside]] = ABSENT
+        return frame
+
+    @cached_property
+    def line(self) -> Rows:
+        """The line that made each call, :data:`ABSENT` if it is not known.
+
+        In a backward pass: the line of Python code that ran in it (hooks, recomputed forwards), else the line of the
+        forward operator, else, where there is none (gradients are accumulated and reduced), the line that waits for the
+        backward pass.
+        """
+        line = of(self.source.line_of_frame, self._own_frame)
+        of_operator = of(self.source.line_of_operator, np.where(self.forward > ABSENT, self.forward, self._operator))
+        line = np.where(line > ABSENT, line, of_operator)
+        missing = np.flatnonzero((line == ABSENT) & self.in_backward)
+        if len(missing) and self._linked.main_thread is not None:
+            main = np.full(len(missing), self._linked.main_thread, np.int32)
+            frame = self.source.frame_at(self._calls.start_ns[missing], main)
+            waits = of(self._runs_backward, frame) > 0
+            line[missing[waits]] = of(self.source.line_of_frame, frame)[waits]
+        return line
+
+    @cached_property
+    def _operator(self) -> Rows:
+        """The operator of each call outside of backward passes."""
+        return np.where(self.in_backward, ABSENT, self._linked.operator_of_call)
+
+    @cached_property
+    def _runs_backward(self) -> Rows:
+        """1 for calls of the built-in function by which Python waits for autograd."""
+        frames = self._linked.trace.python_function
+        return self._linked.named(frames, lambda name: "run_backward" in name).astype(np.intp)
+
+    @cached_property
+    def module(self) -> Rows:
+        """Row in :attr:`ModulePaths.paths` of the innermost module that made each call, else :data:`ABSENT`."""
+        own = self.modules.of_frames(self._own_frame)
+        return np.where(own > ABSENT, own, of(self._module_of_operator, self.forward))
+
+    @cached_property
+    def _module_of_operator(self) -> Rows:
+        ops = self._linked.trace.cpu_op
+        return self.modules.of_frames(self.source.frame_at(ops.start_ns, ops.thread))
+
+    @cached_property
+    def phase(self) -> Rows:
+        """Row in :data:`PHASES` of what each call was made for, :data:`ABSENT` if nothing tells.
+
+        By the innermost range whose name tells a phase. Without one: the backward pass is told by its operators and
+        threads; the forward pass by being inside of a module or of an operator that has a backward in the trace; what
+        is none of these and copies to the device is ``h2d``.
+        """
+        phase = self._phase_at(self._calls.start_ns, self._calls.thread)
+        nothing = phase == ABSENT
+        phase[nothing & self.in_backward] = PHASES.index("backward")
+        forwards = np.zeros(len(self._linked.trace.cpu_op), np.bool_)
+        known = self.backward.forward_of_operator
+        forwards[known[known > ABSENT]] = True
+        in_forward = of(nearest(self._linked.operators.parent, forwards), self._linked.operator_of_call) > ABSENT
+        phase[nothing & ~self.in_backward & (in_forward | (self.module > ABSENT))] = PHASES.index("forward")
+        to_device = self._linked.named(self._linked.work, lambda name: name.startswith("Memcpy HtoD"))
+        copies = np.zeros(len(self._calls), np.bool_)
+        copies[self._linked.launch[to_device & self._linked.launched]] = True
+        phase[copies & (phase == ABSENT)] = PHASES.index("h2d")
+        return phase
+
+    def _phase_at(self, time_ns: Int64, thread: Int32) -> Rows:
+        phases = self._linked.phases
+        row = phases.innermost(time_ns, thread)
+        names, first, of_range = np.unique(phases.ranges.name, return_index=True, return_inverse=True)
+        told: list[Phase | None] = [phases.of_range(int(one)) for one in first]
+        number = np.array([ABSENT if phase is None else PHASES.index(phase) for phase in told], np.intp)
+        return of(number[of_range] if len(names) else number, row)

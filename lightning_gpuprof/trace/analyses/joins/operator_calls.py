@@ -1,0 +1,131 @@
+"""From a trace to the own time, the device time and the phase of each call of an operator."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, OperatorSpans, Rows
+
+_RANGE = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|\[pl\]|## ")
+"""Begins of names that torch, Lightning, this package and, by custom, people give to ranges."""
+_UPLOAD = re.compile(r"HtoD|HostToDevice", re.IGNORECASE)
+"""Copies as CUPTI and as ROCm's tracer name them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorCalls:
+    """Columns with one row for each row of :attr:`Trace.cpu_op`.
+
+    Device time is the sum of the durations of kernels, copies and memsets, whatever runs beside them.
+    """
+
+    is_operator: Chosen
+    """False for steps and other named ranges, which some versions of torch write among the operators. Their values in
+    the other columns mean nothing."""
+    phase: Codes
+    """Index into :data:`OPERATOR_PHASES`."""
+    parent: Rows
+    """Row of the operator directly around each one, :data:`ABSENT` if there is none; ranges are looked through."""
+    host_self_ns: Int64
+    """Time without the operators directly inside; of one that outlasts its outer one only the common part."""
+    operator_of_work: Rows
+    """For each row of :attr:`Trace.device_work` the innermost operator that launched it, :data:`ABSENT` if none."""
+    device_self_ns: Int64
+    """Device time that each operator launched itself, not by operators inside it."""
+    work_self: Int64
+    """Kernels, copies and memsets that each operator launched itself."""
+    device_total_ns: Int64
+    """Device time launched inside, also by operators inside."""
+    work_total: Int64
+    uploads: Chosen
+    """Whether each one is, or is inside, an operator that launched nothing but copies from host to device."""
+
+    def is_outermost(self, label: Int64) -> Chosen:
+        """Whether no call around each one has the same label."""
+        outermost: Chosen = np.ones(len(self.parent), np.bool_)
+        row = np.flatnonzero(self.parent >= 0)
+        around = self.parent[row]
+        while len(row):
+            same = label[around] == label[row]
+            outermost[row[same]] = False
+            around = self.parent[around]
+            goes_on = ~same & (around >= 0)
+            row, around = row[goes_on], around[goes_on]
+        return outermost
+
+
+_KNOWN: WeakKeyDictionary[LinkedTrace, OperatorCalls] = WeakKeyDictionary()
+
+
+def operator_calls(linked: LinkedTrace) -> OperatorCalls:
+    """The columns of a trace's operators, made once for all analyses of the trace."""
+    calls = _KNOWN.get(linked)
+    if calls is None:
+        calls = _KNOWN[linked] = _operator_calls(linked)
+    return calls
+
+
+def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
+    ops = linked.trace.cpu_op
+    is_operator = ~linked.named(ops, lambda name: _RANGE.match(name) is not None)
+    operator_at = nearest(linked.operators.parent, is_operator)
+    parent = of(operator_at, linked.operators.parent)
+    of_work = of(operator_at, linked.operator)
+    known = of_work >= 0
+    device_self_ns = _summed(of_work[known], linked.work.duration_ns[known], len(ops))
+    work_self = np.bincount(of_work[known], minlength=len(ops)).astype(np.int64)
+    work_total = _with_inner(work_self, parent)
+    uploads = _uploads(linked, of_work[known], known, work_total, parent)
+    return OperatorCalls(
+        is_operator=is_operator,
+        phase=operator_phases(linked, uploads),
+        parent=parent,
+        host_self_ns=_host_self_ns(ops, is_operator, parent),
+        operator_of_work=of_work,
+        device_self_ns=device_self_ns,
+        work_self=work_self,
+        device_total_ns=_with_inner(device_self_ns, parent),
+        work_total=work_total,
+        uploads=uploads,
+    )
+
+
+def _uploads(linked: LinkedTrace, of_work: Rows, known: Chosen, work_total: Int64, parent: Rows) -> Chosen:
+    work = linked.work
+    is_upload = ~linked.is_kernel[known] & linked.named(work, lambda name: _UPLOAD.search(name) is not None)[known]
+    copies = _with_inner(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
+    uploads: Chosen = nearest(parent, (copies > 0) & (copies == work_total)) > ABSENT
+    return uploads
+
+
+def _host_self_ns(ops: OperatorSpans, is_operator: Chosen, parent: Rows) -> Int64:
+    inner = np.flatnonzero(is_operator & (parent > ABSENT))
+    around = parent[inner]
+    common = np.maximum(np.minimum(ops.end_ns[inner], ops.end_ns[around]) - ops.start_ns[inner], 0)
+    own: Int64 = np.maximum(ops.duration_ns - _summed(around, common, len(ops)), 0)
+    return own
+
+
+def _with_inner(own: Int64, parent: Rows) -> Int64:
+    """Each row's value and those of all rows inside it."""
+    total = own.copy()
+    row = np.flatnonzero(own)
+    carried = own[row]
+    while len(row):
+        outer = parent[row]
+        row, carried = outer[outer >= 0], carried[outer >= 0]
+        if len(row):
+            total += _summed(row, carried, len(total))
+    return total
+
+
+def _summed(row: Rows, values: Int64, count: int) -> Int64:
+    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
+    return np.bincount(row, weights=values, minlength=count).astype(np.int64)

@@ -1,0 +1,103 @@
+"""From the Python stacks of a trace to places in the code: the user's line and the module at any moment of a thread."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from lightning_gpuprof.model.trace.attribution import Stacks
+from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.steps import STEP
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
+
+_PROFILER = ("torch/profiler/", "torch/autograd/profiler.py")
+
+
+class SourceLines:
+    """The innermost lines of user code.
+
+    Traces have one of two kinds of stacks. Since 2022 each call of a Python function is a span (``with_stack=True``);
+    its number is the line at which the function stood when it was entered, that is its ``def`` line (that of its first
+    decorator, if it has one), not the line that launched. For functions that were already running when the recording
+    began it is the line they had come to then, which says nothing of later work. Until 2022 each operator has the text
+    of its stack; there the numbers are the lines of the calls.
+
+    Args:
+        linked: The trace.
+    """
+
+    def __init__(self, linked: LinkedTrace) -> None:
+        self._linked = linked
+        self._trace = linked.trace
+        self._frames = linked.trace.python_function
+        self._numbers: dict[str, int] = {}
+        self._line_of_name: Rows = np.full(len(self._trace.names), ABSENT, np.intp)
+        if len(self._frames):
+            used = np.flatnonzero(np.bincount(self._frames.name, minlength=len(self._trace.names)))
+            for name in used.tolist():
+                self._line_of_name[name] = self._number(self._trace.names[name])
+        innermost = (next(filter(is_user_code, stack.split(";")), "") for stack in self._trace.stacks)
+        self._line_of_stack: Rows = np.array([self._number(frame) for frame in innermost], np.intp)
+
+    def _number(self, frame: str) -> int:
+        return self._numbers.setdefault(frame, len(self._numbers)) if is_user_code(frame) else ABSENT
+
+    @property
+    def stacks(self) -> Stacks | None:
+        """Which kind of stacks the trace holds, None for none."""
+        if len(self._frames):
+            return "python_calls"
+        return "operators" if self._trace.stacks else None
+
+    @cached_property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """What the lines of this class's answers count."""
+        means: dict[str, LineMeaning] = {}
+        if len(self._frames):
+            began_ns = self._recording_began_ns()
+            for frame, number in self._numbers.items():
+                own = self._line_of_name[self._frames.name] == number
+                running = own.any() and bool((self._frames.start_ns[own] <= began_ns).all())
+                means[frame] = "when the recording began" if running else "definition"
+        return tuple(SourceLine(frame=frame, means=means.get(frame, "call")) for frame in self._numbers)
+
+    def _recording_began_ns(self) -> int:
+        """When the profiler's own function that began the recording was entered; what began before was running."""
+        starters = self._linked.named(
+            self._frames, lambda name: name.startswith(_PROFILER) or "/torch/profiler/" in name
+        )
+        first = self._frames.start_ns[starters]
+        return int(first.min()) if len(first) else int(self._frames.start_ns.min()) - 1
+
+    @cached_property
+    def user_frame(self) -> Rows:
+        """The innermost frame of user code at or around each call of a Python function."""
+        return nearest(self._linked.frames.parent, self._line_of_name[self._frames.name] > ABSENT)
+
+    @cached_property
+    def line_of_frame(self) -> Rows:
+        """The line that each call of a Python function runs for."""
+        return of(of(self._line_of_name, self._frames.name.astype(np.intp)), self.user_frame)
+
+    def frame_at(self, time_ns: Int64, thread: Int32) -> Rows:
+        """The innermost call of a Python function at each moment."""
+        if not len(self._frames):
+            return np.full(len(time_ns), ABSENT, np.intp)
+        return self._linked.frames.innermost(time_ns, thread)
+
+    @cached_property
+    def line_of_operator(self) -> Rows:
+        """The line that ran each operator, by the calls of functions around it, else by its own stack."""
+        ops = self._trace.cpu_op
+        line = of(self.line_of_frame, self.frame_at(ops.start_ns, ops.thread))
+        if len(self._trace.stacks):
+            stacked = of(self._line_of_stack, ops.stack.astype(np.intp))
+            # the profiler opens the range of a step in the line before it: what is in the step was not called there
+            stacked[self._linked.named(ops, lambda name: name.startswith(STEP))] = ABSENT
+            around = nearest(self._linked.operators.parent, stacked > ABSENT)
+            line = np.where(line > ABSENT, line, of(stacked, around))
+        return line

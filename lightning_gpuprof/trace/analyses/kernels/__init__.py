@@ -1,0 +1,1 @@
+"""What kernels are, and how far they fill their device."""

@@ -1,0 +1,171 @@
+"""From the launches of kernels to how far they can fill their device: est. SM efficiency, est. occupancy, waves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from lightning_gpuprof.trace.analyses.devices.device_properties import properties_of
+from lightning_gpuprof.trace.analyses.joins.grouped import Float64
+from lightning_gpuprof.trace.analyses.kernels.launch_shape import LaunchShapes
+from lightning_gpuprof.trace.analyses.kernels.occupancy import Multiprocessor, multiprocessor_of, resident_blocks
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Geometry, Int64
+
+OccupancySource = Literal["kineto", "computed"]
+
+_WARP_THREADS = 32
+_NO_DEVICE = 100_000
+"""Multiprocessors that no device has."""
+_LEAST = 1e-9
+_MANY_BLOCKS = 1 << 40
+"""More than any device holds; sums of so many still fit 64 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """How far one launch can fill its device, by its geometry alone; None where the trace does not say enough."""
+
+    blocks: int | None = None
+    est_sm_efficiency_ratio: float | None = None
+    """The least of 1 and blocks per multiprocessor."""
+    est_occupancy_ratio: float | None = None
+    """Threads that a multiprocessor holds on average, over the most that it can hold."""
+    occupancy_source: OccupancySource | None = None
+    waves: float | None = None
+    """Blocks over the blocks that the whole device holds at a time."""
+    tail_ratio: float | None = None
+    """Share of the room of all waves that the last one leaves empty; None below one wave, where there is no tail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelFill:
+    """The fill of all kernels: NaN, and 0 blocks, where it is not known."""
+
+    of_launch: Sequence[Fill]
+    """One for each launch of :class:`LaunchShapes`."""
+    multiprocessors: Mapping[int, int | None]
+    """How many each device has, by its number in :attr:`Trace.devices`."""
+    blocks: Int64
+    """One for each kernel, likewise below."""
+    est_sm_efficiency_ratio: Float64
+    est_occupancy_ratio: Float64
+    waves: Float64
+    tail_ratio: Float64
+
+
+def kernel_fill(linked: LinkedTrace, shapes: LaunchShapes) -> KernelFill:
+    """How far each kernel can fill its device.
+
+    Args:
+        linked: The trace.
+        shapes: The launches of its kernels.
+    """
+    multiprocessors = {device: _multiprocessors(linked, shapes, device) for device in set(shapes.devices)}
+    fills = [
+        _fill(geometry, *multiprocessors[device])
+        for geometry, device in zip(shapes.geometries, shapes.devices, strict=True)
+    ]
+    launch = shapes.groups.of_row
+    return KernelFill(
+        of_launch=fills,
+        multiprocessors={device: count for device, (count, _) in multiprocessors.items()},
+        blocks=np.array([min(fill.blocks or 0, _MANY_BLOCKS) for fill in fills], np.int64)[launch],
+        est_sm_efficiency_ratio=_column([fill.est_sm_efficiency_ratio for fill in fills])[launch],
+        est_occupancy_ratio=_column([fill.est_occupancy_ratio for fill in fills])[launch],
+        waves=_column([fill.waves for fill in fills])[launch],
+        tail_ratio=_column([fill.tail_ratio for fill in fills])[launch],
+    )
+
+
+def _column(values: Sequence[float | None]) -> Float64:
+    return np.array([math.nan if value is None else value for value in values], np.float64)
+
+
+def _multiprocessors(
+    linked: LinkedTrace, shapes: LaunchShapes, device: int
+) -> tuple[int | None, Multiprocessor | None]:
+    """How many multiprocessors a device has, and what one holds."""
+    properties = properties_of(linked.trace, device)
+    if properties is not None:
+        count = properties.get("numSms")
+        if isinstance(count, int) and 0 < count < _NO_DEVICE:
+            return count, multiprocessor_of(properties)
+    # traces without properties still have ratios of which the number can be told
+    told = Counter(
+        count
+        for geometry, of_device in zip(shapes.geometries, shapes.devices, strict=True)
+        if of_device == device and (count := _told_multiprocessors(geometry)) is not None
+    )
+    return (told.most_common(1)[0][0] if told else None), None
+
+
+def _told_multiprocessors(geometry: Geometry) -> int | None:
+    if geometry.grid is None or geometry.block is None:
+        return None
+    blocks, warps = prod(geometry.grid), prod(geometry.block) / _WARP_THREADS
+    if geometry.blocks_per_sm:
+        count = blocks / max(geometry.blocks_per_sm, _LEAST)
+    elif geometry.warps_per_sm and warps.is_integer():
+        count = blocks * warps / max(geometry.warps_per_sm, _LEAST)
+    else:
+        return None
+    return round(count) if 0.5 < count < _NO_DEVICE else None
+
+
+def _fill(geometry: Geometry, multiprocessors: int | None, each: Multiprocessor | None) -> Fill:
+    told = geometry.est_occupancy_ratio
+    occupancy = told if told is not None and 0 < told <= 1 else None
+    source: OccupancySource | None = None if occupancy is None else "kineto"
+    if geometry.grid is None or geometry.block is None or multiprocessors is None:
+        return Fill(est_occupancy_ratio=occupancy, occupancy_source=source)
+    blocks = prod(geometry.grid)
+    per_multiprocessor = blocks / multiprocessors
+    resident = None if each is None else resident_blocks(geometry, each)
+    if occupancy is None and each is not None and resident is not None:
+        # Kineto writes 0 for less than half a percent, and for kernels with more than 48 KiB of shared memory
+        occupancy, source = min(resident, per_multiprocessor) * prod(geometry.block) / each.threads, "computed"
+    waves = tail = None
+    if resident is not None:
+        at_a_time = multiprocessors * resident
+        waves = blocks / at_a_time
+        tail = None if waves < 1 else 1 - blocks / (-(-blocks // at_a_time) * at_a_time)
+    return Fill(
+        blocks=blocks,
+        est_sm_efficiency_ratio=min(1.0, per_multiprocessor),
+        est_occupancy_ratio=occupancy,
+        occupancy_source=source,
+        waves=waves,
+        tail_ratio=tail,
+    )
+
+
+def filled_window_ns(linked: LinkedTrace, fill: KernelFill) -> float:
+    """Time in which kernels fill their devices: at each moment the least of 1 and blocks per multiprocessor.
+
+    The blocks of all kernels that run on a device at a moment count together, and time without kernels counts 0.
+
+    Args:
+        linked: The trace.
+        fill: The fill of its kernels; one that is not known counts as empty.
+    """
+    kernel = linked.trace.kernel
+    filled_ns = 0.0
+    for device, rows in linked.device_rows.items():
+        count = fill.multiprocessors.get(device)
+        own = rows[rows < len(kernel)]
+        own = own[fill.blocks[own] > 0]
+        if count is None or not len(own):
+            continue
+        moments = np.concatenate((kernel.start_ns[own], kernel.end_ns[own]))
+        order = np.argsort(moments, kind="stable")
+        running = np.cumsum(np.concatenate((fill.blocks[own], -fill.blocks[own]))[order])[:-1]
+        lasts_ns = np.diff(moments[order])
+        filled_ns += int((np.minimum(running, count) * lasts_ns).sum()) / count
+    return filled_ns

@@ -1,0 +1,1 @@
+"""Operators of torch, by name, type and shape of inputs; steps by phase."""

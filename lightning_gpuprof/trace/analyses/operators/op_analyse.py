@@ -1,0 +1,112 @@
+"""From a trace and names of operators to what each of them did, per phase and shape of inputs, on host and device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import msgspec
+import numpy as np
+
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES, OperatorAnalysis
+from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
+from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroups, grouped, shape_groups
+from lightning_gpuprof.trace.analyses.operators.operators import type_of
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Rows
+
+_NEAREST = 5
+
+
+def op_analyse(linked: LinkedTrace, names: str | Sequence[str]) -> list[OperatorAnalysis]:
+    """What operators did, one entry per operator, side, phase and shape of inputs.
+
+    Args:
+        linked: The trace.
+        names: One or more operators, as the trace names them (``aten::mm``) or without the namespace (``mm``, which is
+            each operator of that name in any namespace).
+
+    Returns:
+        In the order of the names; of each, those with the most device time, then host time, first. Each host entry is
+        followed by the device entry of the same calls if they launched device work. A name that is given twice counts
+        once.
+
+    Raises:
+        ArgumentError: No name is given, or no operator of the trace has one of the names. It is a ``ValueError``.
+    """
+    asked = [names] if isinstance(names, str) else list(names)
+    if not asked:
+        raise ArgumentError("names", names, "name at least one operator")
+    ops = linked.trace.cpu_op
+    is_operator = operator_calls(linked).is_operator
+    present = {linked.trace.names[number]: number for number in np.unique(ops.name[is_operator]).tolist()}
+    of_type: dict[str, list[int]] = {}
+    for name, number in present.items():
+        of_type.setdefault(type_of(name), []).append(number)
+    numbers: dict[int, None] = {}
+    for name in asked:
+        found = [present[name]] if name in present else of_type.get(name) if isinstance(name, str) else None
+        if not found:
+            raise _unknown(name, [*present, *of_type])
+        numbers.update(dict.fromkeys(found))
+    return [
+        entry
+        for number in numbers
+        for entry in _of_operator(linked, np.flatnonzero((ops.name == number) & is_operator))
+    ]
+
+
+def op_analyse_json(linked: LinkedTrace, names: str | Sequence[str]) -> str:
+    """What :func:`op_analyse` returns as JSON: a list of objects with the fields of :class:`OperatorAnalysis`."""
+    return msgspec.json.encode(op_analyse(linked, names)).decode()
+
+
+def _unknown(name: object, known: Sequence[str]) -> ArgumentError:
+    if not known:
+        return ArgumentError("names", name, "name operators of the trace", "The trace holds no operators.")
+    lower = {text.lower(): text for text in known}
+    text = str(name).lower()
+    near = [lower[one] for one in get_close_matches(text, lower, _NEAREST, 0.5)]
+    near += [one for one in known if text in one.lower() and one not in near] if text else []
+    hint = f"Nearest in the trace: {', '.join(near[:_NEAREST])}." if near else "No name in the trace is like it."
+    return ArgumentError("names", name, "name operators of the trace", hint)
+
+
+def _of_operator(linked: LinkedTrace, rows: Rows) -> list[OperatorAnalysis]:
+    ops = linked.trace.cpu_op
+    without = rows[ops.inputs[rows] < 0]
+    found = shape_groups(linked, rows)
+    plain = grouped(linked, without, ops.name)
+    parts: list[tuple[CallGroups, int, str | None, str | None, float | None, float | None]] = [
+        (plain, row, None, None, None, None) for row in range(len(plain.count))
+    ]
+    if found is not None:
+        parts += [
+            (found.groups, row, found.shapes[row], found.dtypes[row], found.flops_per_call[row], found.flops_per_s[row])
+            for row in range(len(found.groups.count))
+        ]
+    parts.sort(key=lambda part: (-int(part[0].device_total_ns[part[1]]), -int(part[0].host_total_ns[part[1]])))
+    entries: list[OperatorAnalysis] = []
+    for groups, row, shape, dtype, flops_per_call, flops_per_s in parts:
+        calls, work = int(groups.count[row]), int(groups.work[row])
+        host_us, device_us = int(groups.host_total_ns[row]) / 1000, int(groups.device_total_ns[row]) / 1000
+        host = OperatorAnalysis(
+            side="host",
+            operator=linked.trace.names[groups.name[row]],
+            phase=OPERATOR_PHASES[groups.phase[row]],
+            input_shape=shape,
+            dtype=dtype,
+            occurrences=calls,
+            total_us=host_us,
+            average_us=host_us / calls,
+            device_total_us=device_us if work else None,
+            device_average_us=device_us / calls if work else None,
+            flops_per_call=flops_per_call,
+            flops_per_s=flops_per_s,
+        )
+        entries.append(host)
+        if work:
+            on_device = {"occurrences": work, "total_us": device_us, "average_us": device_us / work}
+            entries.append(msgspec.structs.replace(host, side="device", **on_device))
+    return entries

@@ -1,0 +1,716 @@
+"""From an operator's name and the shapes of its inputs to a lower bound of its FLOPs and memory traffic."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelClass, KernelDtype
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an operator has to do at least.
+
+    Floating-point operations count a multiply-add as 2. Everything that is no matrix product, convolution or
+    attention counts 1 per element of its largest tensor, whatever the function: it is bound by memory anyway.
+    """
+
+    flops: int
+    bytes: int | None
+    """Compulsory traffic: every input read once and every output written once. None without the element types."""
+    dtype: KernelDtype | None
+    """Type of the operands. ``fp32`` products may be computed in TF32: only the kernel's name tells."""
+    kind: KernelClass
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """The recorded arguments of one call, by position; a missing or unreadable one is None."""
+
+    shapes: Sequence[object]
+    types: Sequence[object]
+    concrete: Sequence[object] | None
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def shape(self, position: int) -> Shape:
+        """Shape of a tensor; raises _UnknownError if the argument is no tensor or its shape was not recorded."""
+        shape = _as_shape(self.shapes[position]) if position < len(self.shapes) else None
+        if shape is None:
+            raise _UnknownError
+        return shape
+
+    def is_tensor(self, position: int) -> bool:
+        """Whether an argument is a tensor; without types everything that has dimensions is one."""
+        if position >= len(self.shapes) or _as_shape(self.shapes[position]) is None:
+            return False
+        if self.types:
+            return self.type_name(position) in _ELEMENT_BYTES
+        return self.shape(position) != ()
+
+    def type_name(self, position: int) -> str:
+        return str(self.types[position]) if position < len(self.types) else ""
+
+    def element_bytes(self, position: int) -> int | None:
+        return _ELEMENT_BYTES.get(self.type_name(position))
+
+    def dtype(self, position: int = 0) -> KernelDtype | None:
+        return _DTYPES.get(self.type_name(position))
+
+    def bytes_of(self, position: int) -> int | None:
+        """Bytes of a tensor; 0 for an argument that is none (an optional one left out, a number)."""
+        if not self.types:
+            return None
+        return prod(self.shape(position)) * _ELEMENT_BYTES[self.type_name(position)] if self.is_tensor(position) else 0
+
+    def text(self, position: int) -> str | None:
+        """The recorded value of an argument; None if it was not recorded, as for a tensor."""
+        if self.concrete is None or position >= len(self.concrete):
+            return None
+        value = self.concrete[position]
+        return value if isinstance(value, str) and value else None
+
+    def integers(self, position: int, count: int) -> Shape:
+        """A recorded list of numbers, one per spatial dimension; a single one stands for all."""
+        numbers = [int(number) for number in re.findall(r"-?\d+", self.text(position) or "")]
+        if len(numbers) == 1:
+            numbers *= count
+        if len(numbers) != count:
+            raise _UnknownError
+        return tuple(numbers)
+
+    def flags(self, position: int) -> tuple[bool, ...] | None:
+        found = re.findall(r"True|False", self.text(position) or "")
+        return tuple(flag == "True" for flag in found) or None
+
+
+class _UnknownError(Exception):
+    """The recorded arguments do not suffice."""
+
+
+_Rule = Callable[[_Operands], Work]
+
+_ELEMENT_BYTES: Mapping[str, int] = {
+    # as C++ names them, which is what the profiler records; the short integer names come from older versions
+    "double": 8,
+    "float": 4,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "c10::Float8_e4m3fn": 1,
+    "c10::Float8_e5m2": 1,
+    "c10::Float8_e4m3fnuz": 1,
+    "c10::Float8_e5m2fnuz": 1,
+    "long int": 8,
+    "long": 8,
+    "int": 4,
+    "short int": 2,
+    "short": 2,
+    "signed char": 1,
+    "unsigned char": 1,
+    "bool": 1,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+}
+_DTYPES: Mapping[str, KernelDtype] = {
+    "double": "fp64",
+    "float": "fp32",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+    "signed char": "int8",
+}
+
+
+def work_of(
+    name: str,
+    shapes: Sequence[object] | None,
+    types: Sequence[object] | None,
+    concrete: Sequence[object] | None = None,
+) -> Work | None:
+    """Lower bound of the work of one call of an operator.
+
+    Known are leaves: operators that launch the kernels themselves. Not known, since they call a leaf and would count
+    its work twice: ``aten::linear``, ``matmul``, ``einsum``, ``conv2d``, ``convolution``, ``_convolution``,
+    ``layer_norm``, ``batch_norm``, ``softmax``, ``dropout``, ``scaled_dot_product_attention``, ``clone``,
+    ``contiguous``, ``to``, ``_to_copy``. A few leaves can still run inside another one: ``_flash_attention_forward``
+    inside ``_scaled_dot_product_flash_attention`` (likewise the efficient and the cuDNN variants and the backward
+    ones), ``sum`` inside ``mean``, ``clamp_min`` inside ``relu``, ``copy_`` inside ``addmm``,
+    ``cudnn_convolution_backward_input`` and ``_weight`` inside ``cudnn_convolution_backward``. So of operators that
+    are nested in each other count the outermost for which this function gives an answer.
+
+    FLOPs follow the conventions of ``torch.utils.flop_counter``: 2·m·n·k of a matrix product; 2·N·(positions)·numel(W)
+    of a convolution, with the output positions, or the input positions if it is transposed; each of the two backward
+    passes that ``output_mask`` asks for costs as much as the forward one; attention has two products forward and five
+    backward (2.5 times as much: FlashAttention recomputes the scores). Two differences make this a lower bound:
+    grouped weight gradients are counted with their groups, and causal attention only on and below the diagonal.
+
+    Without ``concrete`` (traces before torch 2.1): a forward convolution is not known, since its stride and padding
+    are not; a backward one counts one of its two passes, and the smaller number of positions; attention counts as
+    causal.
+
+    Args:
+        name: The operator's name, e.g. ``aten::mm``.
+        shapes: ``Input Dims`` of the event: for each argument the list of its dimensions, empty for a number, or for
+            a list of tensors a list of such lists.
+        types: ``Input type``: for each argument the name of its element type; empty in old traces.
+        concrete: ``Concrete Inputs``: for each argument that is no tensor its value as text; None if not recorded.
+
+    Returns:
+        None if the operator is not a known leaf, or what was recorded does not suffice. Never raises.
+    """
+    rule = _RULES.get(name)
+    if rule is None or not shapes:
+        return None
+    try:
+        return rule(_Operands(shapes, types or (), concrete))
+    except (_UnknownError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError):
+        return None
+
+
+def _as_shape(recorded: object) -> Shape | None:
+    if not isinstance(recorded, list | tuple):
+        return None
+    if any(type(size) is not int or size < 0 for size in recorded):
+        return None
+    return tuple(recorded)
+
+
+def _sum_or_none(parts: Sequence[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _scaled(elements: int, element_bytes: int | None) -> int | None:
+    return None if element_bytes is None else elements * element_bytes
+
+
+def _product(left: int, right: int, bias: int | None = None, out_bytes: int | None = None) -> _Rule:
+    """Matrix product of the arguments ``left`` and ``right``, each with any batch dimensions in front."""
+
+    def rule(operands: _Operands) -> Work:
+        a, b = operands.shape(left), operands.shape(right)
+        if len(a) != len(b) or len(a) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
+            raise _UnknownError
+        out = prod(a[:-1]) * b[-1]
+        written = _scaled(out, out_bytes or operands.element_bytes(left))
+        read = [operands.bytes_of(left), operands.bytes_of(right)]
+        if bias is not None:
+            read.append(operands.bytes_of(bias))
+        return Work(
+            flops=2 * out * a[-1], bytes=_sum_or_none([*read, written]), dtype=operands.dtype(left), kind="gemm"
+        )
+
+    return rule
+
+
+def _matrix_vector(matrix: int, vector: int, bias: int | None = None) -> _Rule:
+    def rule(operands: _Operands) -> Work:
+        *rows, k = operands.shape(matrix)
+        if operands.shape(vector) != (k,) or len(rows) > 1:
+            raise _UnknownError
+        read = [operands.bytes_of(position) for position in (matrix, vector, bias) if position is not None]
+        written = _scaled(prod(rows), operands.element_bytes(matrix))
+        return Work(
+            flops=2 * prod(rows) * k, bytes=_sum_or_none([*read, written]), dtype=operands.dtype(matrix), kind="gemm"
+        )
+
+    return rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Positions:
+    """Where a convolution has its arguments; None: it has none of these."""
+
+    stride: int
+    padding: int
+    dilation: int | None
+    bias: int | None = None
+    groups: int | None = None
+    output_padding: int | None = None
+    transposed: bool | int = False
+    """True or False for all calls, or the position of the flag."""
+
+
+def _convolution(at: _Positions) -> _Rule:
+    def rule(operands: _Operands) -> Work:
+        x, weight = operands.shape(0), operands.shape(1)
+        spatial = len(weight) - 2
+        if spatial < 1 or len(x) != len(weight):
+            raise _UnknownError
+        stride, padding = operands.integers(at.stride, spatial), operands.integers(at.padding, spatial)
+        dilation = (1,) * spatial if at.dilation is None else operands.integers(at.dilation, spatial)
+        groups = 1 if at.groups is None else operands.integers(at.groups, 1)[0]
+        if isinstance(at.transposed, bool):
+            transposed = at.transposed
+        else:
+            flags = operands.flags(at.transposed)
+            if flags is None:
+                raise _UnknownError
+            transposed = flags[0]
+        reach = [d * (k - 1) for d, k in zip(dilation, weight[2:], strict=True)]
+        if transposed:
+            extra = (0,) * spatial if at.output_padding is None else operands.integers(at.output_padding, spatial)
+            rows = zip(x[2:], stride, padding, reach, extra, strict=True)
+            out_positions = tuple((size - 1) * s - 2 * p + r + e + 1 for size, s, p, r, e in rows)
+            channels = weight[1] * groups
+        else:
+            sides = zip(x[2:], stride, padding, reach, strict=True)
+            out_positions = tuple((size + 2 * p - r - 1) // s + 1 for size, s, p, r in sides)
+            channels = weight[0]
+        expected = weight[0] if transposed else weight[1] * groups
+        if min(out_positions) < 0 or (at.groups is not None and x[1] != expected):
+            raise _UnknownError
+        positions = prod(x[2:]) if transposed else prod(out_positions)
+        written = _scaled(x[0] * channels * prod(out_positions), operands.element_bytes(0))
+        read = [operands.bytes_of(position) for position in (0, 1, at.bias) if position is not None]
+        return Work(
+            flops=2 * x[0] * positions * prod(weight),
+            bytes=_sum_or_none([*read, written]),
+            dtype=operands.dtype(),
+            kind="convolution",
+        )
+
+    return rule
+
+
+def _convolution_backward(grad: int, x: int, mask: int, transposed: int | None) -> _Rule:
+    """Backward of a convolution: ``grad`` and ``x`` are the positions of two tensors, the weight is the third."""
+
+    def rule(operands: _Operands) -> Work:
+        grad_shape, x_shape, weight = operands.shape(grad), operands.shape(x), operands.shape(2)
+        if not len(grad_shape) == len(x_shape) == len(weight) > 2 or grad_shape[0] != x_shape[0]:
+            raise _UnknownError
+        flags = None if transposed is None else operands.flags(transposed)
+        if transposed is None:
+            positions = prod(grad_shape[2:])
+        elif flags is None:
+            positions = min(prod(grad_shape[2:]), prod(x_shape[2:]))
+        else:
+            positions = prod((x_shape if flags[0] else grad_shape)[2:])
+        one_pass = 2 * x_shape[0] * positions * prod(weight)
+        asked = operands.flags(mask)
+        x_bytes, weight_bytes, grad_bytes = operands.bytes_of(x), operands.bytes_of(2), operands.bytes_of(grad)
+        if asked is None or len(asked) < 2:
+            passes, moved = 1, _sum_or_none([grad_bytes, x_bytes, weight_bytes])
+        else:
+            passes = asked[0] + asked[1]
+            # a gradient of the input reads the weight and writes an input, a gradient of the weight the other way
+            moved = _sum_or_none([grad_bytes, *([x_bytes, weight_bytes] * passes)])
+        return Work(flops=passes * one_pass, bytes=moved, dtype=operands.dtype(grad), kind="convolution")
+
+    return rule
+
+
+def _input_gradient(operands: _Operands) -> Work:
+    """``cudnn_convolution_backward_input(input_size, grad_output, weight, …)`` of traces before torch 1.11."""
+    grad, weight = operands.shape(1), operands.shape(2)
+    if len(grad) != len(weight) or len(weight) < 3:
+        raise _UnknownError
+    # of the result only the size list is recorded, as a value: without it the traffic counts what is read
+    sizes = operands.integers(0, len(grad)) if operands.text(0) else ()
+    written = _scaled(prod(sizes) if sizes else 0, operands.element_bytes(1))
+    return Work(
+        flops=2 * grad[0] * prod(grad[2:]) * prod(weight),
+        bytes=_sum_or_none([operands.bytes_of(1), operands.bytes_of(2), written]),
+        dtype=operands.dtype(1),
+        kind="convolution",
+    )
+
+
+def _attention(
+    *, first: int = 0, heads_last: bool, causal: Sequence[int], backward: bool = False, absent: Sequence[int] = ()
+) -> _Rule:
+    """Fused attention.
+
+    Args:
+        first: Position of the query; key and value follow.
+        heads_last: Whether tensors are (batch, sequence, heads, features); otherwise (batch, heads, sequence, …).
+        causal: Where the flag may stand, by version; the first that is one counts. A number is the kind of mask.
+        backward: Whether the gradient of the output is the first argument and five products are done.
+        absent: Arguments that must not be given: lengths of packed sequences, a sliding window.
+    """
+
+    def rule(operands: _Operands) -> Work:
+        query, key, value = (_batch_heads_sequence(operands.shape(first + i), heads_last) for i in range(3))
+        batch, heads, queries, features = query
+        keys, value_features = key[2], value[3]
+        if key[0] != batch or value[:3] != key[:3] or key[3] != features:
+            raise _UnknownError
+        if any(_is_given(operands, position) for position in absent):
+            raise _UnknownError
+        said = [text for text in map(operands.text, causal) if text in ("False", "True", "0", "1", "2")]
+        if said and said[0] in ("False", "0"):
+            pairs = queries * keys
+        else:  # versions align the mask at the first or at the last key: the smaller count of both
+            shorter = min(queries, keys)
+            pairs = shorter * (shorter + 1) // 2
+        forward = 2 * batch * heads * pairs * (features + value_features)
+        again = 2 * batch * heads * pairs * (3 * features + 2 * value_features)
+        tensors = [operands.bytes_of(first + i) for i in range(3)]
+        output = _scaled(batch * heads * queries * value_features, operands.element_bytes(first))
+        moved = [*tensors, *tensors, output, output] if backward else [*tensors, output]
+        return Work(
+            flops=again if backward else forward,
+            bytes=_sum_or_none(moved),
+            dtype=operands.dtype(first),
+            kind="attention",
+        )
+
+    return rule
+
+
+def _batch_heads_sequence(shape: Shape, heads_last: bool) -> Shape:
+    batch, second, third, features = shape
+    return (batch, third, second, features) if heads_last else (batch, second, third, features)
+
+
+def _is_given(operands: _Operands, position: int) -> bool:
+    if operands.text(position) not in (None, "-1"):
+        return True
+    return position < len(operands) and bool(operands.shapes[position])
+
+
+def _traffic(
+    kind: KernelClass,
+    reads: Sequence[int],
+    writes: Sequence[int],
+    *,
+    mask: int | None = None,
+    masked: Sequence[int] = (),
+) -> _Rule:
+    """An operator that passes over its tensors.
+
+    Args:
+        kind: Class of its kernels.
+        reads: Arguments that are read, if they are tensors.
+        writes: Arguments whose size and type the outputs have, if they are tensors.
+        mask: Where ``output_mask`` stands; what it leaves out is not written. All is written if it is not recorded.
+        masked: For each place in the mask the argument of which that output has the size.
+    """
+
+    def rule(operands: _Operands) -> Work:
+        written = list(writes)
+        if mask is not None:
+            asked = operands.flags(mask) or (True,) * len(masked)
+            written += [position for position, wanted in zip(masked, asked, strict=False) if wanted]
+        tensors = [position for position in reads if operands.is_tensor(position)]
+        if not tensors:
+            raise _UnknownError
+        sizes = [operands.bytes_of(position) for position in [*tensors, *written]]
+        return Work(
+            flops=max(prod(operands.shape(position)) for position in tensors),
+            bytes=_sum_or_none(sizes),
+            dtype=operands.dtype(tensors[0]),
+            kind=kind,
+        )
+
+    return rule
+
+
+def _reduction(operands: _Operands) -> Work:
+    """Read everything; the output is not counted, since the dimensions that remain may be not recorded."""
+    return Work(
+        flops=prod(operands.shape(0)), bytes=operands.bytes_of(0), dtype=operands.dtype(), kind="norm/reduction"
+    )
+
+
+def _dropout(operands: _Operands) -> Work:
+    elements, size = prod(operands.shape(0)), operands.bytes_of(0)
+    return Work(
+        flops=elements,
+        bytes=_sum_or_none([size, size, elements]),  # the mask is one byte per element
+        dtype=operands.dtype(),
+        kind="elementwise",
+    )
+
+
+def _pointwise(
+    *, in_place: bool = False, element_bytes: int | None = None, divides: bool = False, reads_self: bool = True
+) -> _Rule:
+    """An operator on each element, with broadcasting.
+
+    Args:
+        in_place: The first argument is the output.
+        element_bytes: Size of an element of the output, 1 for comparisons; otherwise the type follows the inputs.
+        divides: The result of integers is a float.
+        reads_self: Whether the first argument is read, too; False for ``copy_`` and ``fill_``.
+    """
+
+    def rule(operands: _Operands) -> Work:
+        tensors = [position for position in range(len(operands)) if operands.is_tensor(position)]
+        if not tensors or (in_place and tensors[0] != 0):
+            raise _UnknownError
+        out = operands.shape(0) if in_place else _broadcast([operands.shape(position) for position in tensors])
+        size = element_bytes
+        if size is None:
+            size = operands.element_bytes(0) if in_place else _promoted_bytes(operands, tensors, divides)
+        read = [operands.bytes_of(position) for position in tensors if reads_self or position != 0]
+        return Work(
+            flops=prod(out),
+            bytes=_sum_or_none([*read, _scaled(prod(out), size)]) if operands.types else None,
+            dtype=operands.dtype(tensors[0]),
+            kind="elementwise",
+        )
+
+    return rule
+
+
+def _broadcast(shapes: Sequence[Shape]) -> Shape:
+    """The shape that numpy's rule gives; raises _UnknownError if the shapes do not fit."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    out = tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
+    if any(size not in (1, wanted) for shape in padded for size, wanted in zip(shape, out, strict=True)):
+        raise _UnknownError
+    return out
+
+
+def _promoted_bytes(operands: _Operands, tensors: Sequence[int], divides: bool) -> int | None:
+    """Bytes per element of the result: the widest type, floats before integers; a zero-dimensional tensor yields."""
+    strong = [position for position in tensors if operands.shape(position)] or list(tensors)
+    floats = [position for position in strong if operands.type_name(position).startswith(_FLOATING)]
+    sizes = [operands.element_bytes(position) for position in floats or strong]
+    known = [size for size in sizes if size is not None]
+    if len(known) != len(sizes):
+        return None
+    return 4 if divides and not floats else max(known)
+
+
+_FLOATING = ("double", "float", "c10::")
+
+
+def _copy(operands: _Operands) -> Work:
+    """``copy_(self, source)``: the source is broadcast; a copy computes nothing."""
+    work = _pointwise(in_place=True, reads_self=False)(operands)
+    return Work(flops=0, bytes=work.bytes, dtype=operands.dtype(1), kind="copy")
+
+
+def _concatenation(operands: _Operands) -> Work:
+    """``cat(tensors, dim)``: the types of a list's elements are not recorded."""
+    elements = sum(prod(shape) for shape in _tensor_list(operands, 0))
+    if not elements:
+        raise _UnknownError
+    return Work(flops=0, bytes=None, dtype=None, kind="copy")
+
+
+def _tensor_list(operands: _Operands, position: int) -> list[Shape]:
+    recorded = operands.shapes[position]
+    shapes = [_as_shape(one) for one in recorded] if isinstance(recorded, list | tuple) else []
+    known = [shape for shape in shapes if shape is not None]
+    if not known or len(known) != len(shapes):
+        raise _UnknownError
+    return known
+
+
+def _over_lists(kind: KernelClass) -> _Rule:
+    """An operator on lists of tensors; the types of their elements are not recorded, so the bytes are not known."""
+
+    def rule(operands: _Operands) -> Work:
+        return Work(flops=sum(prod(shape) for shape in _tensor_list(operands, 0)), bytes=None, dtype=None, kind=kind)
+
+    return rule
+
+
+def _embedding(operands: _Operands) -> Work:
+    """``embedding(weight, indices, …)``: rows may be asked for repeatedly, so only what is written counts."""
+    (_, features), indices = operands.shape(0), operands.shape(1)
+    written = _scaled(prod(indices) * features, operands.element_bytes(0))
+    return Work(flops=0, bytes=_sum_or_none([operands.bytes_of(1), written]), dtype=operands.dtype(), kind="embedding")
+
+
+def _embedding_backward(operands: _Operands) -> Work:
+    """``embedding_dense_backward(grad, indices, num_weights, …)`` writes a dense gradient of the whole table."""
+    grad = operands.shape(0)
+    rows = operands.integers(2, 1)[0] if operands.text(2) else 0
+    written = _scaled(rows * grad[-1], operands.element_bytes(0))
+    return Work(
+        flops=prod(grad),
+        bytes=_sum_or_none([operands.bytes_of(0), operands.bytes_of(1), written]),
+        dtype=operands.dtype(),
+        kind="embedding",
+    )
+
+
+def _named(rule: _Rule, *names: str) -> dict[str, _Rule]:
+    return {f"aten::{name}": rule for name in names}
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_UNARY = _words(
+    "abs ceil clamp clamp_max clamp_min cos elu erf exp floor gelu hardsigmoid hardswish hardtanh leaky_relu log log1p "
+    "log2 log_sigmoid_forward logit mish neg nan_to_num pow reciprocal relu round rsqrt sigmoid sign silu sin softplus "
+    "sqrt square tanh threshold tril triu"
+)
+_BINARY = _words(
+    "add addcdiv addcmul bitwise_and bitwise_or fmod gelu_backward hardswish_backward hardtanh_backward "
+    "leaky_relu_backward lerp logical_and maximum minimum mul native_dropout_backward remainder rsub sigmoid_backward "
+    "silu_backward softplus_backward sub tanh_backward threshold_backward where masked_fill"
+)
+_COMPARISONS = _words("eq ne lt le gt ge logical_and logical_or logical_not isnan isinf isfinite")
+_FLOAT_RESULT = _words("div true_divide")
+_FOREACH = _words("add_ sub_ mul_ div_ lerp_ addcmul_ addcdiv_ sqrt sqrt_ add mul div neg pow maximum_ zero_")
+
+_RULES: Mapping[str, _Rule] = {
+    **_named(_product(0, 1), "mm", "bmm", "_scaled_mm"),
+    **_named(_product(0, 1, out_bytes=4), "_int_mm"),
+    **_named(_product(1, 2, bias=0), "addmm", "addmm_", "baddbmm", "baddbmm_", "_addmm_activation"),
+    **_named(_matrix_vector(0, 1), "mv", "dot", "vdot"),
+    **_named(_matrix_vector(1, 2, bias=0), "addmv", "addmv_"),
+    # the order of the arguments is that of each operator's schema in native_functions.yaml
+    **_named(_convolution(_Positions(padding=2, stride=3, dilation=4, groups=5)), "cudnn_convolution"),
+    **_named(
+        _convolution(_Positions(bias=2, padding=3, stride=4, dilation=5, groups=6)),
+        "miopen_convolution",
+        "miopen_depthwise_convolution",
+        "mkldnn_convolution",
+    ),
+    **_named(
+        _convolution(_Positions(bias=2, stride=3, padding=4, dilation=5, groups=6)),
+        "cudnn_convolution_relu",
+        "miopen_convolution_relu",
+    ),
+    **_named(
+        _convolution(_Positions(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True)),
+        "cudnn_convolution_transpose",
+    ),
+    **_named(
+        _convolution(_Positions(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
+        "miopen_convolution_transpose",
+    ),
+    **_named(
+        _convolution(_Positions(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)),
+        "convolution_overrideable",
+    ),
+    **_named(
+        _convolution(_Positions(bias=3, stride=4, padding=5, dilation=None)),
+        "_slow_conv2d_forward",
+        "thnn_conv2d_forward",
+        "slow_conv3d_forward",
+    ),
+    **_named(
+        _convolution(_Positions(bias=3, stride=4, padding=5, dilation=6)),
+        "_conv_depthwise2d",
+        "conv_depthwise3d",
+        "slow_conv_dilated2d",
+        "slow_conv_dilated3d",
+    ),
+    **_named(
+        _convolution(_Positions(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)),
+        "slow_conv_transpose2d",
+        "slow_conv_transpose3d",
+    ),
+    **_named(_convolution_backward(0, 1, mask=10, transposed=7), "convolution_backward"),
+    **_named(_convolution_backward(1, 0, mask=10, transposed=None), "cudnn_convolution_backward"),
+    **_named(_convolution_backward(1, 0, mask=9, transposed=None), "miopen_convolution_backward"),
+    **_named(_input_gradient, "cudnn_convolution_backward_input", "miopen_convolution_backward_input"),
+    **_named(
+        _attention(heads_last=False, causal=[4]),
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    ),
+    **_named(_attention(heads_last=False, causal=[6]), "_scaled_dot_product_efficient_attention"),
+    **_named(_attention(heads_last=False, causal=[6, 4]), "_scaled_dot_product_cudnn_attention"),
+    **_named(_attention(heads_last=False, causal=[5]), "_scaled_dot_product_fused_attention_overrideable"),
+    **_named(
+        _attention(heads_last=True, causal=[8], absent=[3, 4, 11, 12]),
+        "_flash_attention_forward",
+    ),
+    **_named(
+        _attention(heads_last=True, causal=[9], absent=[4, 5]),
+        "_efficient_attention_forward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=False, causal=[11], backward=True, absent=[6, 7]),
+        "_scaled_dot_product_flash_attention_backward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=False, causal=[6], backward=True),
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=False, causal=[11], backward=True),
+        "_scaled_dot_product_efficient_attention_backward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=False, causal=[14], backward=True, absent=[9, 10]),
+        "_scaled_dot_product_cudnn_attention_backward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=True, causal=[11], backward=True, absent=[6, 7]),
+        "_flash_attention_backward",
+    ),
+    **_named(
+        _attention(first=1, heads_last=True, causal=[14], backward=True, absent=[6, 7]),
+        "_efficient_attention_backward",
+    ),
+    "flash_attn::_flash_attn_forward": _attention(heads_last=True, causal=[5], absent=[6, 7]),
+    "flash_attn::_flash_attn_backward": _attention(
+        first=1, heads_last=True, causal=[11], backward=True, absent=[12, 13]
+    ),
+    **_named(_traffic("norm/reduction", reads=[0, 2, 3], writes=[0]), "native_layer_norm"),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 3, 4, 5], writes=[], mask=7, masked=[1, 5, 6]),
+        "native_layer_norm_backward",
+    ),
+    **_named(_traffic("norm/reduction", reads=[0, 2], writes=[0]), "_fused_rms_norm"),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 3, 4], writes=[], mask=5, masked=[1, 4]), "_fused_rms_norm_backward"
+    ),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 2], writes=[0]),
+        "native_batch_norm",
+        "cudnn_batch_norm",
+        "miopen_batch_norm",
+        "native_group_norm",
+        "_native_batch_norm_legit",
+        "_batch_norm_with_update",
+    ),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 2, 5, 6], writes=[], mask=9, masked=[1, 2, 2]),
+        "native_batch_norm_backward",
+        "batch_norm_backward",
+    ),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 2, 5, 6], writes=[0, 2, 2]),
+        "cudnn_batch_norm_backward",
+        "miopen_batch_norm_backward",
+    ),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1, 2, 3, 4], writes=[], mask=9, masked=[1, 4, 4]),
+        "native_group_norm_backward",
+    ),
+    **_named(_traffic("norm/reduction", reads=[0], writes=[0]), "_softmax", "_log_softmax", "cumsum"),
+    **_named(
+        _traffic("norm/reduction", reads=[0, 1], writes=[1]), "_softmax_backward_data", "_log_softmax_backward_data"
+    ),
+    **_named(_reduction, "sum", "mean", "amax", "amin", "argmax", "argmin", "prod", "var", "std", "linalg_vector_norm"),
+    **_named(_embedding, "embedding"),
+    **_named(_embedding_backward, "embedding_dense_backward"),
+    **_named(_dropout, "native_dropout"),
+    **_named(_pointwise(), *_UNARY, *_BINARY),
+    **_named(_pointwise(in_place=True), *(f"{name}_" for name in (*_UNARY, *_BINARY, *_FLOAT_RESULT))),
+    **_named(_pointwise(divides=True), *_FLOAT_RESULT),
+    **_named(_pointwise(element_bytes=1), *_COMPARISONS),
+    **_named(_pointwise(in_place=True, reads_self=False), "fill_", "zero_"),
+    **_named(_copy, "copy_"),
+    **_named(_concatenation, "cat", "_cat"),
+    **_named(
+        _over_lists("elementwise"),
+        *(f"_foreach_{name}" for name in _FOREACH),
+    ),
+    **_named(_over_lists("copy"), "_foreach_copy_"),
+    **_named(_over_lists("norm/reduction"), "_foreach_norm"),
+    **_named(_over_lists("optimizer"), "_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),
+}
