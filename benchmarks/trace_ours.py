@@ -24,7 +24,7 @@ READERS: dict[str, tuple[bool, int | None]] = {"ours": (False, None), "ours-all"
 """Whether Python functions are read, without which there are no source lines, and the number of processes."""
 
 READING = "reading: "
-IMPORTED = ("analysis", "analyses.kineto_facts", "linked", "reader")
+IMPORTED = ("analysis", "analyses.health.kineto_facts", "linked", "reader")
 JOINS = ("launch", "operators", "operator_of_call", "operator", "steps", "phases", "device_rows", "main_thread")
 JOINS_OF_FRAMES = ("frames",)
 
