@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US, IDLE_CAUSES, IdleCause
 from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle.idle_causes import _CLAIMS, _cut, _device_side, _with_lost_lead
+from lightning_gpuprof.trace.analyses.idle.idle_causes import CLAIMS, cut, device_side, with_lost_lead
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
@@ -45,7 +45,7 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Idle
         for thread in np.unique(gaps.thread[late])
     ]
     device = np.flatnonzero(gaps.end_ns > gaps.host_end_ns)
-    parts.append((device, gaps.host_end_ns[device], gaps.end_ns[device], _device_side(gaps)[device]))
+    parts.append((device, gaps.host_end_ns[device], gaps.end_ns[device], device_side(gaps)[device]))
     gap, starts, ends, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
     launch = cause == _NUMBER["launch"]
     # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
@@ -61,13 +61,13 @@ def _of_host(
     """Pieces of the host parts of the gaps that a thread ended: gap, start, end and cause."""
     steps = linked.steps
     threads = activity.who_matters(thread)
-    claims = [activity.of(cause, threads) for cause in _CLAIMS]
+    claims = [activity.of(cause, threads) for cause in CLAIMS]
     waits = _NUMBER["host_sync"]
-    claims[waits] = _with_lost_lead(claims[waits], linked, gaps, thread, threads)
+    claims[waits] = with_lost_lead(claims[waits], linked, gaps, thread, threads)
     edges = [steps.start_ns, steps.end_ns]
     for claim in claims:
         edges += [claim.start_ns, claim.end_ns]
-    row, starts, ends = _cut(gaps.start_ns[late], gaps.host_end_ns[late], np.unique(np.concatenate(edges)))
+    row, starts, ends = cut(gaps.start_ns[late], gaps.host_end_ns[late], np.unique(np.concatenate(edges)))
     outside = (steps.at(starts) == ABSENT) & bool(len(steps))
     cause = np.where(outside, _NUMBER["between_steps"], _NUMBER["launch"])
     for number, claim in reversed(tuple(enumerate(claims))):  # the first of the list has the last word

@@ -15,7 +15,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
 
 _NUMBER: dict[IdleCause, int] = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
-_CLAIMS: tuple[IdleCause, ...] = IDLE_CAUSES[: _NUMBER["between_steps"]]
+CLAIMS: tuple[IdleCause, ...] = IDLE_CAUSES[: _NUMBER["between_steps"]]
 """Causes that spans tell of, in the order in which they claim a moment."""
 
 _START_OF_TIME = np.iinfo(np.int64).min
@@ -92,19 +92,19 @@ def causes_of(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Caused
     bounds = np.unique(np.concatenate((steps.start_ns, steps.end_ns)))
     parts = _Parts()
     host_ns = np.zeros(3, np.int64)
-    all_gaps, all_starts, all_ends = _cut(gaps.start_ns, gaps.host_end_ns, bounds)
+    all_gaps, all_starts, all_ends = cut(gaps.start_ns, gaps.host_end_ns, bounds)
     thread_of = gaps.thread[all_gaps]
     for thread in np.unique(thread_of).tolist():
         own = np.flatnonzero(thread_of == thread)
         gap, start_ns, end_ns = all_gaps[own], all_starts[own], all_ends[own]
         step = steps.at(start_ns)
         threads = activity.who_matters(thread)
-        claims = {cause: activity.of(cause, threads) for cause in _CLAIMS}
-        claims["host_sync"] = _with_lost_lead(claims["host_sync"], linked, gaps, thread, threads)
+        claims = {cause: activity.of(cause, threads) for cause in CLAIMS}
+        claims["host_sync"] = with_lost_lead(claims["host_sync"], linked, gaps, thread, threads)
         at_work = activity.in_calls(threads), activity.in_operators(threads)
         told_ns = _disjoint_ns(start_ns, end_ns, [*claims.values(), *at_work])
         left_ns = end_ns - start_ns
-        for cause, of_cause_ns in zip(_CLAIMS, told_ns, strict=False):
+        for cause, of_cause_ns in zip(CLAIMS, told_ns, strict=False):
             parts.add(cause, gap, step, of_cause_ns)
             left_ns = left_ns - of_cause_ns
         inside = (step > ABSENT) | (not len(steps))
@@ -113,10 +113,10 @@ def causes_of(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Caused
         long = np.bincount(gap, weights=left_ns, minlength=len(gaps))[gap] > HOST_WORK_FROM_US * 1000
         parts.add("host_work", gap, step, left_ns * long)
         parts.add("launch", gap, step, left_ns * ~long)
-        calls_ns, operators_ns = (int(ns[inside].sum()) for ns in told_ns[len(_CLAIMS) :])
+        calls_ns, operators_ns = (int(ns[inside].sum()) for ns in told_ns[len(CLAIMS) :])
         host_ns += (calls_ns, operators_ns, int(left_ns.sum()) - calls_ns - operators_ns)
-    late_gaps, late_starts, late_ends = _cut(gaps.host_end_ns, gaps.end_ns, bounds)
-    late_cause, late_step = _device_side(gaps)[late_gaps], steps.at(late_starts)
+    late_gaps, late_starts, late_ends = cut(gaps.host_end_ns, gaps.end_ns, bounds)
+    late_cause, late_step = device_side(gaps)[late_gaps], steps.at(late_starts)
     for number in np.unique(late_cause).tolist():
         own = np.flatnonzero(late_cause == number)
         parts.add(IDLE_CAUSES[number], late_gaps[own], late_step[own], late_ends[own] - late_starts[own])
@@ -141,7 +141,7 @@ def _disjoint_ns(starts: Int64, ends: Int64, claims: Sequence[Coverage]) -> list
     return told
 
 
-def _with_lost_lead(waits: Coverage, linked: LinkedTrace, gaps: Gaps, thread: int, threads: frozenset[int]) -> Coverage:
+def with_lost_lead(waits: Coverage, linked: LinkedTrace, gaps: Gaps, thread: int, threads: frozenset[int]) -> Coverage:
     """Waits for the device, and after each the time by which it made the next launch late.
 
     While the host waits for a device that works it launches nothing. Had it not waited, the next launch would have come
@@ -163,7 +163,7 @@ def _with_lost_lead(waits: Coverage, linked: LinkedTrace, gaps: Gaps, thread: in
     return Coverage(np.concatenate((waits.start_ns, awake_ns)), np.concatenate((waits.end_ns, lost_ns)))
 
 
-def _device_side(gaps: Gaps) -> Rows:
+def device_side(gaps: Gaps) -> Rows:
     """The cause of what follows the host part of each gap, as its number in :data:`IDLE_CAUSES`."""
     cause = np.full(len(gaps), _NUMBER["queued"], np.intp)
     cause[gaps.duration_ns < BACK_TO_BACK_BELOW_US * 1000] = _NUMBER["back_to_back"]
@@ -172,7 +172,7 @@ def _device_side(gaps: Gaps) -> Rows:
     return cause
 
 
-def _cut(starts: Int64, ends: Int64, bounds: Int64) -> tuple[Rows, Int64, Int64]:
+def cut(starts: Int64, ends: Int64, bounds: Int64) -> tuple[Rows, Int64, Int64]:
     """Cut intervals at moments: the interval, start and end of each piece; empty intervals have none."""
     whole = np.flatnonzero(ends > starts)
     first = np.searchsorted(bounds, starts[whole], "right")
