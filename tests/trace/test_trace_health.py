@@ -129,6 +129,7 @@ def test_work_that_starts_before_its_launch_shows_clocks_that_do_not_agree(tmp_p
 def test_host_and_device_that_do_not_overlap_are_a_problem(tmp_path: Path) -> None:
     found = health(tmp_path, [launch(1, 0), kernel(1, 5_000)])
     assert any("4,999 us lie between them" in problem for problem in found.problems)
+    assert not any("lie between" in problem for problem in health(tmp_path, [launch(1, 0), kernel(1, 70)]).problems)
 
 
 def test_overlapping_work_of_one_stream_is_counted_and_of_two_streams_is_not(tmp_path: Path) -> None:

@@ -150,11 +150,17 @@ def _clocks(losses: Losses) -> str:
     )
 
 
+APART_FROM_US = 1000.0
+"""Work may well begin after the last call of a short window, but no launch takes so long to reach its device."""
+
+
 def _apart(losses: Losses) -> str:
     host, device = losses.host_window, losses.device_window
     if host is None or device is None or (host[0] <= device[1] and device[0] <= host[1]):
         return ""
     apart_us = max(device[0] - host[1], host[0] - device[1]) / 1000
+    if apart_us < APART_FROM_US:
+        return ""
     return (
         f"Host and device activity do not overlap in time, {apart_us:,.0f} us lie between them: their clocks do not"
         " agree, and nothing that relates the two holds."
