@@ -32,7 +32,14 @@ def draw(table: tables.Table, width: int | None = None) -> RenderableType:
     if not table.rows:
         return Text(table.absent, style="dim")
     table = table if width is None else fitted(table, width)
-    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    drawn = RichTable(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="dim",
+        show_header=any(column.title or column.unit for column in table.columns),
+    )
     for index, column in enumerate(table.columns):
         drawn.add_column(
             f"{column.title} {column.unit}".strip(),

@@ -12,6 +12,8 @@ from lightning_gpuprof.sinks.window_tables import idle, source_line
 
 STANDS_OUT = 0.02
 """A cause of idle time, or a cost, is named from this share of the window on."""
+UNCLAIMED = 0.1
+"""From this share on it matters which causes the trace could not have shown."""
 NEARLY = 0.9
 """A device's window and the host's steps are the same time if they are this close."""
 
@@ -80,8 +82,13 @@ def _devices(analysis: TraceAnalysis) -> Iterable[str]:
         yield "There is no GPU work in this trace, so nothing can be said of a GPU."
     for device in analysis.idle.devices:
         yield _device(device) + _against_steps(device, analysis.step_trace)
-    if unseen := idle.unseen_sentence(analysis.idle):
-        yield unseen
+    if any(_unclaimed(device) >= UNCLAIMED for device in analysis.idle.devices):
+        yield from filter(None, [idle.unseen_sentence(analysis.idle)])
+
+
+def _unclaimed(device: DeviceIdle) -> float:
+    """Share of the window in which the device waited for its host, and nothing in the trace says for what."""
+    return sum(cause.window_ratio for cause in device.causes if cause.cause in ("launch", "host_work"))
 
 
 def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
