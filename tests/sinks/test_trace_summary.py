@@ -1,0 +1,107 @@
+"""What is said of a trace in plain words, its tables, and its page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trace"))
+
+from tiny_traces import Json, document, span, training_step, write
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.sinks.trace_html import render_trace_html
+from lightning_gpuprof.sinks.trace_summary import of_devices, sentences
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
+from lightning_gpuprof.trace.analysis import analyse, first_rows
+from lightning_gpuprof.trace.reader import Trace
+
+TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
+recorded = pytest.mark.skipif(not TRACES.is_dir(), reason="no recorded traces beside the repository (../shared/traces)")
+
+
+@cache
+def real(name: str) -> TraceAnalysis:
+    return analyse(Trace.read(TRACES / f"{name}.json.gz"))
+
+
+def tiny(tmp_path: Path, events: list[Json], **more: object) -> TraceAnalysis:
+    return analyse(Trace.read(write(tmp_path / "t.json", document(events, **more))))
+
+
+def words(analysis: TraceAnalysis) -> str:
+    return " ".join(sentences(analysis))
+
+
+SAID = [
+    # what the folder's README says of each, in our words
+    ("v100_resnet50_dl0_2021", r"idle 39\.4 %: [\d.]+ % of the time it waits for batches from the DataLoader"),
+    ("v100_2rank_rank1_comm_heavy", r"rank 1 of 2; .*Communication takes 20\.6 % of the window of GPU 1, 20\.6 % expo"),
+    ("h100_bert_small", r"idle 92\.1 %: [\d.]+ % of the time it waits because the host launches too slowly"),
+    ("rtx2080ti_resnet", r"no steps; .*idle 67\.4 %: [\d.]+ % of the time it waits for batches from the DataLoader"),
+    ("cpu_only_gloo300", r"rank 34 of 300; 5 steps.*There is no GPU work in this trace"),
+    ("a100_alexnet_cuda_sync", r"idle 99\.5 %: [\d.]+ % of the time it waits while memory is allocated or freed"),
+    (
+        "mi300_8rank_rank0_resnet_ckpt",
+        r"AMD Instinct MI300X; rank 0 of 8; 3 steps.*It needs 28\.9 ms a step.*64\.3 % expo",
+    ),
+    ("v100_ns_resolution", r"busy 98\.4 % of 480 ms and idle 1\.6 %\."),
+    ("h100_timesformer", r"That is from its first to its last work: in 58\.\d % of the steps' time"),
+]
+
+
+@recorded
+@pytest.mark.parametrize(("name", "said"), SAID, ids=[name for name, _ in SAID])
+def test_the_summary_says_what_a_trace_is_known_for(name: str, said: str) -> None:
+    assert re.search(said, words(real(name))), words(real(name))
+
+
+def test_work_launched_before_the_window_is_idle_time_without_an_explanation(tmp_path: Path) -> None:
+    events = [span("kernel", "k", at, 10, device=0, stream=7, correlation=at) for at in (0, 50)]
+    assert "66.7 % of the time it is idle for reasons that the trace does not hold" in words(tiny(tmp_path, events))
+
+
+def test_an_analysis_that_failed_is_named(tmp_path: Path) -> None:
+    analysis = TraceAnalysis(problems=("idle: ValueError: no",))
+    assert "Not computed: idle: ValueError: no" in words(analysis)
+    assert of_devices(analysis) == []
+    assert all(not entry.tables(analysis) for entry in CATALOGUE)
+
+
+def test_one_kernel_and_one_step_are_singular(tmp_path: Path) -> None:
+    events = [event for event in training_step() if event.get("name") in ("ProfilerStep#7", "gemm")]
+    said = words(tiny(tmp_path, events))
+    assert "1 step, 0.100 ms on the host" in said
+    assert "1 kernel;" in said
+
+
+def test_every_table_has_a_name_of_its_own() -> None:
+    assert len(set(NAMES)) == len(NAMES) == 29
+    assert {"cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"} <= set(NAMES)
+
+
+def test_the_page_has_every_table_and_asks_no_host(tmp_path: Path) -> None:
+    analysis = tiny(tmp_path, training_step(), deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-32GB"}])
+    page = render_trace_html(analysis, name="<b>\udcff.json")
+    assert "<h1>Trace <bdi>&lt;b&gt;" in page
+    page.encode()  # a name that is not UTF-8 is no reason to fail
+    for entry in CATALOGUE:
+        for table in entry.tables(analysis):
+            assert f"<summary>{table.title}".replace("'", "&#x27;") in page.replace("&#39;", "&#x27;"), table.title
+    assert not re.search(r'(src|href)="(?!#)', page)
+
+
+@recorded
+def test_a_report_keeps_the_first_rows(tmp_path: Path) -> None:
+    whole = real("h100_owlv2")
+    kept = first_rows(whole, 5)
+    assert kept.kernels is not None
+    assert whole.kernels is not None
+    assert kept.kernels.kernels == whole.kernels.kernels[:5]
+    assert kept.kernels.count == whole.kernels.count
+    assert kept.idle is not None
+    assert len(kept.idle.devices[0].longest) == 5
