@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trace"))
-
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
