@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -189,6 +189,23 @@ class GpuProfiler(Callback):
                 self._tell_loggers(trainer, session)
         if not session.hears_of_the_end:
             self._end(trainer, FINISHED)
+
+    def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
+        """What operators did in a trace window of the last run, as MindSpore's ``op_analyse`` gives it.
+
+        Args:
+            names: One or more operators, such as ``"aten::mm"``.
+            window: Which of the windows that have a trace: 0 is the first one, -1 the last one.
+
+        Returns:
+            JSON: a list with one object per operator, side, phase and shape of inputs; times in microseconds.
+
+        Raises:
+            TraceError: There is no such trace.
+            ArgumentError: No operator of the trace has one of the names; a ``ValueError``.
+        """
+        analysed: str = _pipeline().op_analyse_window(self.folder, names, window)
+        return analysed
 
     @_harmless
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

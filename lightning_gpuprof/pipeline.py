@@ -13,7 +13,7 @@ import msgspec
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.journal import Journal, read_journal
-from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError
+from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.journal import Notice, WindowRecord
@@ -27,6 +27,7 @@ from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
 
 HTML_NAME = "report.html"
+TRACE_ENDING = ".pt.trace.json.gz"
 
 
 def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
@@ -176,6 +177,31 @@ def load_report(path: Path) -> Report:
                 return json_report.read(path / json_report.FILE_NAME)
             raise
     return json_report.read(path)
+
+
+def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: int) -> str:
+    """What operators did in a window of a run, as JSON.
+
+    Args:
+        folder: Of the run; None if there was none.
+        names: Of operators.
+        window: Which of the windows that have a trace, counted as Python's sequences are.
+
+    Raises:
+        TraceError: There is no such trace, or it cannot be read.
+        ArgumentError: No operator has one of the names.
+    """
+    from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse_json
+    from lightning_gpuprof.trace.linked import LinkedTrace
+
+    traces = [] if folder is None else sorted(folder.glob(f"*{TRACE_ENDING}"))
+    if not traces:
+        raise TraceError(f"{folder}: there is no trace. Record one: GpuProfiler(windows=100), with trace=True")
+    try:
+        path = traces[window]
+    except IndexError:
+        raise TraceError(f"window must count one of {len(traces)} traces, got {window}") from None
+    return op_analyse_json(LinkedTrace(Trace.read(path)), names)
 
 
 def trace_facts(path: Path) -> WindowFacts:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import pytest
 from planted_runs import fit, quiet_profiler
 
 from lightning_gpuprof import TraceConfig
+from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -33,3 +36,21 @@ def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
     phases = np.array(linked.phases.at(operators.start_ns, operators.thread), dtype=object)[in_step]
     assert {"data_wait", "forward", "backward", "optimizer"} <= set(phases.tolist())
     assert (phases != np.array(None)).mean() > 0.95
+
+
+def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True))
+    with pytest.raises(TraceError, match="there is no trace"):
+        profiler.op_analyse("aten::addmm")
+    fit(tmp_path, profiler=profiler)
+    rows = json.loads(profiler.op_analyse("aten::addmm"))
+    assert rows
+    assert {row["operator"] for row in rows} == {"aten::addmm"}
+    assert rows[0]["phase"] == "forward"
+    assert rows[0]["input_shape"]
+    assert rows[0]["total_us"] > 0
+    assert json.loads(profiler.op_analyse(["aten::addmm"], window=0))
+    with pytest.raises(TraceError, match="window must count one of 2 traces, got 2"):
+        profiler.op_analyse("aten::addmm", window=2)
+    with pytest.raises(ValueError, match="aten::addmm"):
+        profiler.op_analyse("aten::admm")
