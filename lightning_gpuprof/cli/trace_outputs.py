@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from lightning_gpuprof.cli.trace_counters import counters_beside
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
@@ -134,7 +135,7 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted)
             write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], wanted.csv)
             yield "CSV", wanted.csv
         if wanted.annotated is not None:
-            write_annotated(path, wanted.annotated, linked)
+            write_annotated(path, wanted.annotated, linked, counters=counters_beside(path, linked))
             yield "annotated trace", wanted.annotated
         if wanted.flame is not None:
             if wanted.flame.suffix == ".folded":
