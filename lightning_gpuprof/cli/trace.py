@@ -24,6 +24,7 @@ class Wanted:
     tables: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     compare: bool = False
+    measure: bool = False
     html: Path | None = None
     csv: Path | None = None
     annotated: Path | None = None
@@ -44,6 +45,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--operators", metavar="NAME,…", help="print what these operators did, per shape of their inputs, as JSON"
     )
     parser.add_argument("--compare", action="store_true", help="two files: what got slower or faster per step")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
+    )
     parser.add_argument("--html", metavar="PATH", help="write a page that opens offline (one file only)")
     parser.add_argument("--csv", metavar="FOLDER", help="write every table as a CSV file (one file only)")
     parser.add_argument(
@@ -64,6 +68,7 @@ def _run(options: Namespace) -> int:
         tables=_names(options.table),
         operators=_names(options.operators),
         compare=options.compare,
+        measure=options.measure,
         html=path(options.html),
         csv=path(options.csv),
         annotated=path(options.annotated),
@@ -99,6 +104,7 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     if wanted.compare:
         outputs.print_differences(files[0], files[1])
         return 0
+    ceilings = outputs.measured() if wanted.measure else None
     results: dict[str, object] = {}
     ranks = outputs.Ranks()
     for name, path in _named(files).items():
@@ -106,7 +112,7 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
         if wanted.operators:
             results[name] = outputs.operators(linked, wanted.operators)
             continue
-        analysis = outputs.analysis(linked)
+        analysis = outputs.analysis(linked, ceilings)
         for kind, written in outputs.write(path, linked, analysis, wanted):
             print(f"{kind}: {written}", file=sys.stderr)
         if wanted.analysis_json:

@@ -16,6 +16,7 @@ from rich.text import Text
 from lightning_gpuprof.cli.trace_counters import counters_beside
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.sinks import trace_terminal
@@ -58,9 +59,21 @@ def facts(path: Path) -> KinetoFacts:
     return kineto_facts(linked, sha256=digest.hexdigest(), bytes_file=size)
 
 
-def analysis(linked: LinkedTrace) -> TraceAnalysis:
-    """Everything that is computed from a trace."""
-    return analyse(linked)
+def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:
+    """Everything that is computed from a trace; ceilings of another model of GPU do not count."""
+    names = {one.get("name") for one in linked.trace.about.device_properties}
+    return analyse(linked, ceilings=ceilings if ceilings is not None and ceilings.device in names else None)
+
+
+def measured() -> MeasuredCeilings:
+    """What the GPU of this machine reaches.
+
+    Raises:
+        ArgumentError: There is none.
+    """
+    from lightning_gpuprof.capture.device_ceilings import measure_ceilings  # torch: only where it is asked for
+
+    return measure_ceilings()
 
 
 def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysis]:

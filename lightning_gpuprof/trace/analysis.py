@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
 from lightning_gpuprof.trace.analyses.calls.streams import streams_of
 from lightning_gpuprof.trace.analyses.code.attribution import attribution
@@ -31,11 +32,17 @@ DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def analyse(trace: Trace | LinkedTrace, *, timings: dict[str, float] | None = None) -> TraceAnalysis:
+def analyse(
+    trace: Trace | LinkedTrace,
+    *,
+    ceilings: MeasuredCeilings | None = None,
+    timings: dict[str, float] | None = None,
+) -> TraceAnalysis:
     """Compute everything.
 
     Args:
         trace: What was recorded. Without frames of Python functions there are no source lines.
+        ceilings: What a device of the same kind was measured to do; the roofline has them beside the data sheet's.
         timings: Gets the seconds that each analysis took, by its name.
 
     Returns:
@@ -54,7 +61,12 @@ def analyse(trace: Trace | LinkedTrace, *, timings: dict[str, float] | None = No
         "step_trace": partial(step_trace, linked),
         "attribution": partial(attribution, linked, places=places),
         "sync_points": partial(sync_points, linked, places=places),
-        "roofline": partial(roofline, linked),
+        "roofline": partial(
+            roofline,
+            linked,
+            measured_flops_per_s=None if ceilings is None else ceilings.flops_per_s,
+            measured_bytes_per_s=None if ceilings is None else ceilings.bytes_per_s,
+        ),
         "communication": partial(communication_of, linked),
     }
     found: dict[str, object] = {}

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from lightning_gpuprof.cli.main import main
 
@@ -173,3 +174,10 @@ def test_a_missing_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtur
     error = capsys.readouterr().err
     assert error.startswith("gpuprof: ")
     assert "internal error" not in error
+
+
+def test_without_a_gpu_nothing_can_be_measured(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    assert main(["trace", str(trace), "--measure"]) == 2
+    assert "device must be a device that torch finds here" in capsys.readouterr().err
