@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ def measure_ceilings(
             torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
             left, right = (torch.randn(side, side, device=where).to(dtype) for _ in range(2))
             out = torch.empty(side, side, device=where, dtype=dtype)
-            seconds = _fastest_s(where, lambda a=left, b=right, c=out: torch.mm(a, b, out=c), repeats)
+            seconds = _fastest_s(where, partial(torch.mm, left, right, out=out), repeats)
             flops_per_s[name] = 2 * side**3 / seconds
             del left, right, out
     finally:
