@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
@@ -11,11 +10,9 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Raw
 
 from lightning_gpuprof.trace.events import (
-    INEXACT_FROM_US,
     NOTHING,
     AnyArguments,
     AnyEvent,
@@ -36,6 +33,14 @@ from lightning_gpuprof.trace.tables import (
     S,
     Spans,
     dtype_of,
+)
+from lightning_gpuprof.trace.times import (
+    LATEST_NS,
+    LONGEST_NS,
+    Times,
+    is_moment,
+    joined_ns,
+    times_of,
 )
 
 Kind = Literal[
@@ -74,13 +79,6 @@ TABLE_OF_KIND: dict[Kind, type[Spans]] = {
 }
 
 
-Float64 = npt.NDArray[np.float64]
-
-
-class InexactTimesError(Exception):
-    """Times came through float64 that has not enough digits for them; the piece was not taken."""
-
-
 class Labels(dict[object, int]):
     """Numbers each distinct value once, in order of appearance; ``labels[value]`` runs at C speed.
 
@@ -108,11 +106,6 @@ class Numbers(dict[Any, int]):
         number = self[key] = len(self)
         return number
 
-
-LATEST_NS = 2**62
-"""Further from 0, 146 years, no clock is: such a time is none, and sums of it would be wrong without a sign of it."""
-LONGEST_NS = 2**53
-"""The same for durations: 104 days, which float64 still holds to the nanosecond."""
 
 _NO_ARGUMENTS = AnyArguments()
 
@@ -156,7 +149,7 @@ class ColumnBuilder:
             if kind is not None and (self._frames or kind != "python_function"):
                 starts_us = [event.ts for event in chosen]
                 if None in starts_us or isinstance(starts_us[0], Decimal):  # which may be "not a number"
-                    chosen = [event for event in chosen if _is_moment(event.ts)]
+                    chosen = [event for event in chosen if is_moment(event.ts)]
                     starts_us = [event.ts for event in chosen]
                 if chosen:
                     parts.append((kind, self._part(kind, chosen, starts_us)))
@@ -173,8 +166,8 @@ class ColumnBuilder:
         for field in fields(type_):
             if field.name not in ("start_ns", "end_ns"):
                 columns[field.name] = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
-        start_ns = _joined_ns([part.start for part in parts])
-        duration_ns = _joined_ns([part.duration for part in parts])
+        start_ns = joined_ns([part.start for part in parts])
+        duration_ns = joined_ns([part.duration for part in parts])
         return type_(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0), **columns)
 
     def absorb(self, other: ColumnBuilder) -> None:
@@ -201,8 +194,8 @@ class ColumnBuilder:
 
     def _part(self, kind: Kind, events: Sequence[Any], starts_us: list[Loose | Decimal]) -> _Part:
         arguments: list[Any] = [event.args or _NO_ARGUMENTS for event in events]
-        start = _times(starts_us, most=LATEST_NS)
-        duration = _times([event.dur for event in events], most=LONGEST_NS, exact=False)
+        start = times_of(starts_us, most=LATEST_NS)
+        duration = times_of([event.dur for event in events], most=LONGEST_NS, exact=False)
         columns: dict[str, Any] = {
             "name": _labelled(self.names, [event.name for event in events]),
             "thread": self._thread(events),
@@ -377,84 +370,13 @@ def _to_id(value: Loose) -> int:
     return number if -(2**63) <= number < 2**63 else ABSENT
 
 
-class _Times(NamedTuple):
-    """Times of a piece as they are in the file, so that they can be converted all at once."""
-
-    values: Int64 | Float64
-    in_ns: bool
-    """Otherwise in microseconds."""
-
-
 class _Part(NamedTuple):
     """The events of a piece."""
 
-    start: _Times
-    duration: _Times
+    start: Times
+    duration: Times
     columns: dict[str, Any]
-
-
-def _times(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> _Times:
-    """Times of a piece; numbers stay what they are, other things become whole nanoseconds.
-
-    Raises:
-        InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.
-        OverflowError: A time is further from 0 than ``most`` nanoseconds.
-    """
-    array = np.array(values_us)
-    if array.dtype.kind in "if" and len(array):
-        largest = max(-float(array.min()), float(array.max()))
-        if largest > most / 1000:  # also false for NaN
-            raise OverflowError
-        if array.dtype.kind == "i":
-            return _Times(array.astype(np.int64), in_ns=False)
-        if exact and largest >= INEXACT_FROM_US:
-            raise InexactTimesError
-        if math.isfinite(largest):
-            return _Times(array, in_ns=False)
-    if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
-        raise InexactTimesError
-    ints = [_one_to_ns(value) for value in values_us]
-    if any(abs(one) > most for one in ints):
-        raise OverflowError
-    return _Times(np.array(ints, np.int64), in_ns=True)
 
 
 def _joined(columns: Sequence[Int64 | Int32], dtype: type[np.int32] | type[np.int64]) -> Any:
     return np.concatenate(columns) if columns else np.zeros(0, dtype)
-
-
-def _joined_ns(times: Sequence[_Times]) -> Int64:
-    """Whole nanoseconds; exact for integers and for floats below 2**43 microseconds."""
-    kinds = {(part.in_ns, part.values.dtype) for part in times}
-    if len(kinds) > 1:
-        return np.concatenate([_joined_ns([part]) for part in times])
-    if not kinds:
-        return np.zeros(0, np.int64)
-    values = np.concatenate([part.values for part in times])
-    if times[0].in_ns:
-        return values.astype(np.int64, copy=False)
-    if values.dtype.kind == "i":
-        return values.astype(np.int64, copy=False) * 1000
-    whole = np.floor(values)  # apart, as the product could round a second time
-    ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
-    return ns
-
-
-def _is_moment(ts: float | Decimal | None) -> bool:
-    return ts is not None and (not isinstance(ts, Decimal) or ts.is_finite())
-
-
-_MOST_DIGITS = 30
-"""Before the point; an exponent makes numbers that fill the memory when they are written out."""
-
-
-def _one_to_ns(value_us: Loose | Decimal) -> int:
-    try:
-        value = Decimal(value_us or 0)
-    except (ArithmeticError, ValueError):  # not a number
-        return 0
-    if not value.is_finite():
-        return 0
-    if value and value.adjusted() > _MOST_DIGITS:
-        raise OverflowError
-    return round(value * 1000)

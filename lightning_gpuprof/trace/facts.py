@@ -10,12 +10,11 @@ import numpy.typing as npt
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns, union
 from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.steps import is_step
 from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Int32, Int64, LaunchSpans, OperatorSpans, Spans, joined
 
 TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""
-
-_STEP = "ProfilerStep#"
 
 
 def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "") -> WindowFacts:
@@ -37,7 +36,7 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
     work = trace.device_work
     matched = int(_launched_in(trace.runtime, work).sum())
     host_ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
-    operators = trace.cpu_op.where(~_named(trace, trace.cpu_op, lambda name: name.startswith(_STEP)))
+    operators = trace.cpu_op.where(~_named(trace, trace.cpu_op, is_step))
     return WindowFacts(
         start_step=start_step,
         stop_step=stop_step,
@@ -63,7 +62,7 @@ def _launched_in(runtime: LaunchSpans, work: DeviceSpans) -> npt.NDArray[np.bool
 
 def _steps_us(trace: Trace, ranges: Spans) -> tuple[float, ...]:
     """Durations in order of time. A step that is in the trace as annotation and as operator is one step."""
-    chosen = ranges.where(_named(trace, ranges, lambda name: name.startswith(_STEP)))
+    chosen = ranges.where(_named(trace, ranges, is_step))
     steps = [union(chosen.start_ns[one], chosen.end_ns[one]) for one in _groups(chosen.name)]
     if not steps:
         return ()

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from lightning_gpuprof.trace.chunks import Pieces
-from lightning_gpuprof.trace.columns import ColumnBuilder, InexactTimesError
+from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.compression import is_gzip, open_json
 from lightning_gpuprof.trace.events import AnyDocument, EventDecoder
+from lightning_gpuprof.trace.times import InexactTimesError
 
 TWO_FROM_BYTES = 128 << 20
 """JSON from which a second process saves more time than its start costs, 0.2 s."""

@@ -17,12 +17,11 @@ import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.trace.analysis import analyse, first_rows
+from lightning_gpuprof.trace.analysis import DEBUG_VARIABLE, analyse, first_rows
 from lightning_gpuprof.trace.compression import compress, replacing
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
 
-DEBUG_VARIABLE = "GPUPROF_DEBUG"
 _USAGE = "usage: python -m lightning_gpuprof.trace.job PLAIN.json FINAL.pt.trace.json.gz FACTS.json START STOP"
 _NICE = 10
 

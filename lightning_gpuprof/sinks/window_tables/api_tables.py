@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lightning_gpuprof.model.trace.api_tables import (
     ApiTables,
     KernelExecutionRow,
@@ -13,7 +11,7 @@ from lightning_gpuprof.model.trace.api_tables import (
 )
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import kernel_text, titles
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -33,7 +31,7 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         limit: Most rows, None for all; likewise below.
     """
     return Table(
-        title=_title("cuda_api_sum: calls of the CUDA API", found.cuda_api_sum, limit),
+        title=titles.of_first_rows("cuda_api_sum: calls of the CUDA API", len(found.cuda_api_sum), limit),
         columns=_time_columns("call", "calls", _HOST_WINDOW),
         rows=tuple((*_time_cells(row), Cell(text=plain.name(row.name, _NAME))) for row in found.cuda_api_sum[:limit]),
         absent="cuda_api_sum: the trace holds no call of the CUDA or HIP runtime.",
@@ -43,7 +41,7 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """Kernels by name."""
     return Table(
-        title=_title("cuda_gpu_kern_sum: kernels by name", found.cuda_gpu_kern_sum, limit),
+        title=titles.of_first_rows("cuda_gpu_kern_sum: kernels by name", len(found.cuda_gpu_kern_sum), limit),
         columns=_time_columns("kernel", "count", _DEVICE_WINDOW),
         rows=tuple((*_time_cells(row), kernel_text.cell(row.name, _NAME)) for row in found.cuda_gpu_kern_sum[:limit]),
         absent="cuda_gpu_kern_sum: the trace holds no kernel.",
@@ -72,7 +70,9 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=_title("cuda_gpu_kern_gb_sum: kernels by name, grid and block", found.cuda_gpu_kern_gb_sum, limit),
+        title=titles.of_first_rows(
+            "cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(found.cuda_gpu_kern_gb_sum), limit
+        ),
         columns=(*columns[:-1], grid, block, columns[-1]),
         rows=tuple(cells(row) for row in found.cuda_gpu_kern_gb_sum[:limit]),
         absent="cuda_gpu_kern_gb_sum: the trace holds no kernel.",
@@ -82,7 +82,9 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """Copies and memsets by their time."""
     return Table(
-        title=_title("cuda_gpu_mem_time_sum: copies and memsets by time", found.cuda_gpu_mem_time_sum, limit),
+        title=titles.of_first_rows(
+            "cuda_gpu_mem_time_sum: copies and memsets by time", len(found.cuda_gpu_mem_time_sum), limit
+        ),
         columns=_time_columns("operation", "count", _DEVICE_WINDOW),
         rows=tuple((*_time_cells(row), _operation(row.name)) for row in found.cuda_gpu_mem_time_sum[:limit]),
         absent="cuda_gpu_mem_time_sum: the trace holds no copy and no memset.",
@@ -96,7 +98,9 @@ def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         "sizes over durations; 1 GB is 1,000,000,000 bytes. A copy inside a device moves twice that in its memory"
     )
     return Table(
-        title=_title("cuda_gpu_mem_size_sum: copies and memsets by size", found.cuda_gpu_mem_size_sum, limit),
+        title=titles.of_first_rows(
+            "cuda_gpu_mem_size_sum: copies and memsets by size", len(found.cuda_gpu_mem_size_sum), limit
+        ),
         columns=(
             Column(title="total", unit="MB", term=size, numeric=True),
             Column(title="count", numeric=True),
@@ -125,7 +129,9 @@ def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     )
     queue = "from the end of the call to the start of the kernel, over those that queued: long means the host is ahead"
     return Table(
-        title=_title(f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", found.cuda_kern_exec_sum, limit),
+        title=titles.of_first_rows(
+            f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", len(found.cuda_kern_exec_sum), limit
+        ),
         columns=(
             Column(title="table", term=f"execution time {_OF_TABLE}", numeric=True),
             Column(title="window", term=f"kernel time {_DEVICE_WINDOW}", numeric=True),
@@ -230,10 +236,6 @@ def _execution_cells(row: KernelExecutionRow, *, with_api: bool) -> tuple[Cell, 
         Cell(text=numbers.fixed(row.kernel_average_us)),
         Cell(text=f"{name.text}, {plain.name(row.api, 30)}" if with_api else name.text, term=name.term),
     )
-
-
-def _title(title: str, rows: Sequence[object], limit: int | None) -> str:
-    return title if limit is None or len(rows) <= limit else f"{title} (first {limit} of {numbers.count(len(rows))})"
 
 
 _NSYS_OPERATIONS = (

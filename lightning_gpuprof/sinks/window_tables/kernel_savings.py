@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, DurationBucket, KernelFacts, SavingRow
 from lightning_gpuprof.sinks import numbers
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import kernel_text, titles
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -65,7 +65,7 @@ def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     """Kernels by what could be saved on them at most."""
     bound = "an upper bound for this kernel alone, each kernel by one estimate; see why"
     return Table(
-        title=_title("Possible savings by kernel", len(found.savings), limit),
+        title=titles.of_first_rows("Possible savings by kernel", len(found.savings), limit),
         columns=(
             Column(title="at most", unit="ms", term=bound, numeric=True),
             Column(title="time", unit="ms", term="of these kernels", numeric=True),
@@ -125,10 +125,6 @@ def no_saving_table(found: KernelFacts) -> Table:
 
 def _range(row: DurationBucket) -> str:
     return f"{row.from_us:,.0f} and more" if row.to_us is None else f"{row.from_us:,.0f} to {row.to_us:,.0f}"
-
-
-def _title(title: str, rows: int, limit: int | None) -> str:
-    return title if limit is None or rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
 
 
 def _ms(time_us: float) -> str:

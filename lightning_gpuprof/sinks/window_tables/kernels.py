@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.trace.kernels import ActivityRow, KernelFacts, KernelRow
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import kernel_text, titles
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -183,7 +183,7 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=_title("Kernels", len(found.kernels), limit),
+        title=titles.of_first_rows("Kernels", len(found.kernels), limit),
         columns=(
             Column(title="kernel"),
             Column(title="class"),
@@ -222,7 +222,7 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=_title("Kernel activity", found.activity_rows, limit),
+        title=titles.of_first_rows("Kernel activity", found.activity_rows, limit),
         columns=(
             Column(title="kernel"),
             Column(title="operator", term="the innermost operator that launched it"),
@@ -239,10 +239,6 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         rows=tuple(cells(row) for row in found.activity[:limit]),
         absent=_NO_KERNEL,
     )
-
-
-def _title(title: str, rows: int, limit: int | None) -> str:
-    return title if limit is None or rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
 
 
 def _three(sizes: tuple[int, int, int] | None) -> str:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes, OperatorType
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.window_tables import titles
 from lightning_gpuprof.sinks.window_tables.flops import tflops_per_s
 
 TOP = 20
@@ -113,10 +114,6 @@ def _type_cells(row: OperatorType, spent_us: float, average_us: float | None, ra
     )
 
 
-def _title(title: str, rows: int, limit: int) -> str:
-    return title if rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
-
-
 def _rest_cells(rest: Sequence[OperatorType], spent_us: float, total_us: float) -> tuple[Cell, ...]:
     ratio = spent_us / total_us if total_us else None
     return (
@@ -139,7 +136,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     total = operators.device_us
     rows = [row for row in operators.operators if row.device_total_us]
     return Table(
-        title=_title("Operators by device time", len(rows), limit),
+        title=titles.of_first_rows("Operators by device time", len(rows), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),
@@ -174,7 +171,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.host_self_us
     return Table(
-        title=_title("Operators by host time", len(operators.operators), limit),
+        title=titles.of_first_rows("Operators by host time", len(operators.operators), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US, IDLE_CAUSES, IdleCause
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause
 from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle_causes import CLAIMS, cut, device_side, with_lost_lead
-from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import HELD_FROM_NS, Gaps
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
 
 _NUMBER: dict[IdleCause, int] = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
-_HELD_NS = HOST_WORK_FROM_US * 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Idle
     launch = cause == _NUMBER["launch"]
     # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
     launch_ns = np.bincount(gap[launch], weights=(ends - starts)[launch], minlength=len(gaps))
-    cause[launch & (launch_ns[gap] > _HELD_NS)] = _NUMBER["host_work"]
+    cause[launch & (launch_ns[gap] > HELD_FROM_NS)] = _NUMBER["host_work"]
     order = np.lexsort((starts, gap))
     return _merged(gap[order], starts[order], ends[order], cause[order])
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelClass, KernelDtype
-
-Shape = tuple[int, ...]
+from lightning_gpuprof.trace.analyses.roofline.operands import Operands, Shape, UnknownError, as_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,106 +26,7 @@ class Work:
     kind: KernelClass
 
 
-@dataclass(frozen=True)
-class _Operands:
-    """The recorded arguments of one call, by position; a missing or unreadable one is None."""
-
-    shapes: Sequence[object]
-    types: Sequence[object]
-    concrete: Sequence[object] | None
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-    def shape(self, position: int) -> Shape:
-        """Shape of a tensor; raises _UnknownError if the argument is no tensor or its shape was not recorded."""
-        shape = _as_shape(self.shapes[position]) if position < len(self.shapes) else None
-        if shape is None:
-            raise _UnknownError
-        return shape
-
-    def is_tensor(self, position: int) -> bool:
-        """Whether an argument is a tensor; without types everything that has dimensions is one."""
-        if position >= len(self.shapes) or _as_shape(self.shapes[position]) is None:
-            return False
-        if self.types:
-            return self.type_name(position) in _ELEMENT_BYTES
-        return self.shape(position) != ()
-
-    def type_name(self, position: int) -> str:
-        return str(self.types[position]) if position < len(self.types) else ""
-
-    def element_bytes(self, position: int) -> int | None:
-        return _ELEMENT_BYTES.get(self.type_name(position))
-
-    def dtype(self, position: int = 0) -> KernelDtype | None:
-        return _DTYPES.get(self.type_name(position))
-
-    def bytes_of(self, position: int) -> int | None:
-        """Bytes of a tensor; 0 for an argument that is none (an optional one left out, a number)."""
-        if not self.types:
-            return None
-        return prod(self.shape(position)) * _ELEMENT_BYTES[self.type_name(position)] if self.is_tensor(position) else 0
-
-    def text(self, position: int) -> str | None:
-        """The recorded value of an argument; None if it was not recorded, as for a tensor."""
-        if self.concrete is None or position >= len(self.concrete):
-            return None
-        value = self.concrete[position]
-        return value if isinstance(value, str) and value else None
-
-    def integers(self, position: int, count: int) -> Shape:
-        """A recorded list of numbers, one per spatial dimension; a single one stands for all."""
-        numbers = [int(number) for number in re.findall(r"-?\d+", self.text(position) or "")]
-        if len(numbers) == 1:
-            numbers *= count
-        if len(numbers) != count:
-            raise _UnknownError
-        return tuple(numbers)
-
-    def flags(self, position: int) -> tuple[bool, ...] | None:
-        found = re.findall(r"True|False", self.text(position) or "")
-        return tuple(flag == "True" for flag in found) or None
-
-
-class _UnknownError(Exception):
-    """The recorded arguments do not suffice."""
-
-
-_Rule = Callable[[_Operands], Work]
-
-_ELEMENT_BYTES: Mapping[str, int] = {
-    # as C++ names them, which is what the profiler records; the short integer names come from older versions
-    "double": 8,
-    "float": 4,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "c10::Float8_e4m3fn": 1,
-    "c10::Float8_e5m2": 1,
-    "c10::Float8_e4m3fnuz": 1,
-    "c10::Float8_e5m2fnuz": 1,
-    "long int": 8,
-    "long": 8,
-    "int": 4,
-    "short int": 2,
-    "short": 2,
-    "signed char": 1,
-    "unsigned char": 1,
-    "bool": 1,
-    "c10::complex<float>": 8,
-    "c10::complex<double>": 16,
-}
-_DTYPES: Mapping[str, KernelDtype] = {
-    "double": "fp64",
-    "float": "fp32",
-    "c10::Half": "fp16",
-    "c10::BFloat16": "bf16",
-    "c10::Float8_e4m3fn": "fp8",
-    "c10::Float8_e5m2": "fp8",
-    "c10::Float8_e4m3fnuz": "fp8",
-    "c10::Float8_e5m2fnuz": "fp8",
-    "signed char": "int8",
-}
+_Rule = Callable[[Operands], Work]
 
 
 def work_of(
@@ -171,17 +70,9 @@ def work_of(
     if rule is None or not shapes:
         return None
     try:
-        return rule(_Operands(shapes, types or (), concrete))
-    except (_UnknownError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError):
+        return rule(Operands(shapes, types or (), concrete))
+    except (UnknownError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError):
         return None
-
-
-def _as_shape(recorded: object) -> Shape | None:
-    if not isinstance(recorded, list | tuple):
-        return None
-    if any(type(size) is not int or size < 0 for size in recorded):
-        return None
-    return tuple(recorded)
 
 
 def _sum_or_none(parts: Sequence[int | None]) -> int | None:
@@ -196,10 +87,10 @@ def _scaled(elements: int, element_bytes: int | None) -> int | None:
 def _product(left: int, right: int, bias: int | None = None, out_bytes: int | None = None) -> _Rule:
     """Matrix product of the arguments ``left`` and ``right``, each with any batch dimensions in front."""
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         a, b = operands.shape(left), operands.shape(right)
         if len(a) != len(b) or len(a) < 2 or a[-1] != b[-2] or a[:-2] != b[:-2]:
-            raise _UnknownError
+            raise UnknownError
         out = prod(a[:-1]) * b[-1]
         written = _scaled(out, out_bytes or operands.element_bytes(left))
         read = [operands.bytes_of(left), operands.bytes_of(right)]
@@ -213,10 +104,10 @@ def _product(left: int, right: int, bias: int | None = None, out_bytes: int | No
 
 
 def _matrix_vector(matrix: int, vector: int, bias: int | None = None) -> _Rule:
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         *rows, k = operands.shape(matrix)
         if operands.shape(vector) != (k,) or len(rows) > 1:
-            raise _UnknownError
+            raise UnknownError
         read = [operands.bytes_of(position) for position in (matrix, vector, bias) if position is not None]
         written = _scaled(prod(rows), operands.element_bytes(matrix))
         return Work(
@@ -241,11 +132,11 @@ class _Positions:
 
 
 def _convolution(at: _Positions) -> _Rule:
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         x, weight = operands.shape(0), operands.shape(1)
         spatial = len(weight) - 2
         if spatial < 1 or len(x) != len(weight):
-            raise _UnknownError
+            raise UnknownError
         stride, padding = operands.integers(at.stride, spatial), operands.integers(at.padding, spatial)
         dilation = (1,) * spatial if at.dilation is None else operands.integers(at.dilation, spatial)
         groups = 1 if at.groups is None else operands.integers(at.groups, 1)[0]
@@ -254,7 +145,7 @@ def _convolution(at: _Positions) -> _Rule:
         else:
             flags = operands.flags(at.transposed)
             if flags is None:
-                raise _UnknownError
+                raise UnknownError
             transposed = flags[0]
         reach = [d * (k - 1) for d, k in zip(dilation, weight[2:], strict=True)]
         if transposed:
@@ -268,7 +159,7 @@ def _convolution(at: _Positions) -> _Rule:
             channels = weight[0]
         expected = weight[0] if transposed else weight[1] * groups
         if min(out_positions) < 0 or (at.groups is not None and x[1] != expected):
-            raise _UnknownError
+            raise UnknownError
         positions = prod(x[2:]) if transposed else prod(out_positions)
         written = _scaled(x[0] * channels * prod(out_positions), operands.element_bytes(0))
         read = [operands.bytes_of(position) for position in (0, 1, at.bias) if position is not None]
@@ -285,10 +176,10 @@ def _convolution(at: _Positions) -> _Rule:
 def _convolution_backward(grad: int, x: int, mask: int, transposed: int | None) -> _Rule:
     """Backward of a convolution: ``grad`` and ``x`` are the positions of two tensors, the weight is the third."""
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         grad_shape, x_shape, weight = operands.shape(grad), operands.shape(x), operands.shape(2)
         if not len(grad_shape) == len(x_shape) == len(weight) > 2 or grad_shape[0] != x_shape[0]:
-            raise _UnknownError
+            raise UnknownError
         flags = None if transposed is None else operands.flags(transposed)
         if transposed is None:
             positions = prod(grad_shape[2:])
@@ -310,11 +201,11 @@ def _convolution_backward(grad: int, x: int, mask: int, transposed: int | None) 
     return rule
 
 
-def _input_gradient(operands: _Operands) -> Work:
+def _input_gradient(operands: Operands) -> Work:
     """``cudnn_convolution_backward_input(input_size, grad_output, weight, …)`` of traces before torch 1.11."""
     grad, weight = operands.shape(1), operands.shape(2)
     if len(grad) != len(weight) or len(weight) < 3:
-        raise _UnknownError
+        raise UnknownError
     # of the result only the size list is recorded, as a value: without it the traffic counts what is read
     sizes = operands.integers(0, len(grad)) if operands.text(0) else ()
     written = _scaled(prod(sizes) if sizes else 0, operands.element_bytes(1))
@@ -339,14 +230,14 @@ def _attention(
         absent: Arguments that must not be given: lengths of packed sequences, a sliding window.
     """
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         query, key, value = (_batch_heads_sequence(operands.shape(first + i), heads_last) for i in range(3))
         batch, heads, queries, features = query
         keys, value_features = key[2], value[3]
         if key[0] != batch or value[:3] != key[:3] or key[3] != features:
-            raise _UnknownError
+            raise UnknownError
         if any(_is_given(operands, position) for position in absent):
-            raise _UnknownError
+            raise UnknownError
         said = [text for text in map(operands.text, causal) if text in ("False", "True", "0", "1", "2")]
         if said and said[0] in ("False", "0"):
             pairs = queries * keys
@@ -373,7 +264,7 @@ def _batch_heads_sequence(shape: Shape, heads_last: bool) -> Shape:
     return (batch, third, second, features) if heads_last else (batch, second, third, features)
 
 
-def _is_given(operands: _Operands, position: int) -> bool:
+def _is_given(operands: Operands, position: int) -> bool:
     if operands.text(position) not in (None, "-1"):
         return True
     return position < len(operands) and bool(operands.shapes[position])
@@ -397,14 +288,14 @@ def _traffic(
         masked: For each place in the mask the argument of which that output has the size.
     """
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         written = list(writes)
         if mask is not None:
             asked = operands.flags(mask) or (True,) * len(masked)
             written += [position for position, wanted in zip(masked, asked, strict=False) if wanted]
         tensors = [position for position in reads if operands.is_tensor(position)]
         if not tensors:
-            raise _UnknownError
+            raise UnknownError
         sizes = [operands.bytes_of(position) for position in [*tensors, *written]]
         return Work(
             flops=max(prod(operands.shape(position)) for position in tensors),
@@ -416,14 +307,14 @@ def _traffic(
     return rule
 
 
-def _reduction(operands: _Operands) -> Work:
+def _reduction(operands: Operands) -> Work:
     """Read everything; the output is not counted, since the dimensions that remain may be not recorded."""
     return Work(
         flops=prod(operands.shape(0)), bytes=operands.bytes_of(0), dtype=operands.dtype(), kind="norm/reduction"
     )
 
 
-def _dropout(operands: _Operands) -> Work:
+def _dropout(operands: Operands) -> Work:
     elements, size = prod(operands.shape(0)), operands.bytes_of(0)
     return Work(
         flops=elements,
@@ -445,10 +336,10 @@ def _pointwise(
         reads_self: Whether the first argument is read, too; False for ``copy_`` and ``fill_``.
     """
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         tensors = [position for position in range(len(operands)) if operands.is_tensor(position)]
         if not tensors or (in_place and tensors[0] != 0):
-            raise _UnknownError
+            raise UnknownError
         out = operands.shape(0) if in_place else _broadcast([operands.shape(position) for position in tensors])
         size = element_bytes
         if size is None:
@@ -465,16 +356,16 @@ def _pointwise(
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that numpy's rule gives; raises _UnknownError if the shapes do not fit."""
+    """The shape that numpy's rule gives; raises UnknownError if the shapes do not fit."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     out = tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
     if any(size not in (1, wanted) for shape in padded for size, wanted in zip(shape, out, strict=True)):
-        raise _UnknownError
+        raise UnknownError
     return out
 
 
-def _promoted_bytes(operands: _Operands, tensors: Sequence[int], divides: bool) -> int | None:
+def _promoted_bytes(operands: Operands, tensors: Sequence[int], divides: bool) -> int | None:
     """Bytes per element of the result: the widest type, floats before integers; a zero-dimensional tensor yields."""
     strong = [position for position in tensors if operands.shape(position)] or list(tensors)
     floats = [position for position in strong if operands.type_name(position).startswith(_FLOATING)]
@@ -488,46 +379,46 @@ def _promoted_bytes(operands: _Operands, tensors: Sequence[int], divides: bool) 
 _FLOATING = ("double", "float", "c10::")
 
 
-def _copy(operands: _Operands) -> Work:
+def _copy(operands: Operands) -> Work:
     """``copy_(self, source)``: the source is broadcast; a copy computes nothing."""
     work = _pointwise(in_place=True, reads_self=False)(operands)
     return Work(flops=0, bytes=work.bytes, dtype=operands.dtype(1), kind="copy")
 
 
-def _concatenation(operands: _Operands) -> Work:
+def _concatenation(operands: Operands) -> Work:
     """``cat(tensors, dim)``: the types of a list's elements are not recorded."""
     elements = sum(prod(shape) for shape in _tensor_list(operands, 0))
     if not elements:
-        raise _UnknownError
+        raise UnknownError
     return Work(flops=0, bytes=None, dtype=None, kind="copy")
 
 
-def _tensor_list(operands: _Operands, position: int) -> list[Shape]:
+def _tensor_list(operands: Operands, position: int) -> list[Shape]:
     recorded = operands.shapes[position]
-    shapes = [_as_shape(one) for one in recorded] if isinstance(recorded, list | tuple) else []
+    shapes = [as_shape(one) for one in recorded] if isinstance(recorded, list | tuple) else []
     known = [shape for shape in shapes if shape is not None]
     if not known or len(known) != len(shapes):
-        raise _UnknownError
+        raise UnknownError
     return known
 
 
 def _over_lists(kind: KernelClass) -> _Rule:
     """An operator on lists of tensors; the types of their elements are not recorded, so the bytes are not known."""
 
-    def rule(operands: _Operands) -> Work:
+    def rule(operands: Operands) -> Work:
         return Work(flops=sum(prod(shape) for shape in _tensor_list(operands, 0)), bytes=None, dtype=None, kind=kind)
 
     return rule
 
 
-def _embedding(operands: _Operands) -> Work:
+def _embedding(operands: Operands) -> Work:
     """``embedding(weight, indices, …)``: rows may be asked for repeatedly, so only what is written counts."""
     (_, features), indices = operands.shape(0), operands.shape(1)
     written = _scaled(prod(indices) * features, operands.element_bytes(0))
     return Work(flops=0, bytes=_sum_or_none([operands.bytes_of(1), written]), dtype=operands.dtype(), kind="embedding")
 
 
-def _embedding_backward(operands: _Operands) -> Work:
+def _embedding_backward(operands: Operands) -> Work:
     """``embedding_dense_backward(grad, indices, num_weights, …)`` writes a dense gradient of the whole table."""
     grad = operands.shape(0)
     rows = operands.integers(2, 1)[0] if operands.text(2) else 0

@@ -1,0 +1,97 @@
+"""From times as they stand in a file, microseconds of any kind, to whole nanoseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuprof.trace.events import INEXACT_FROM_US, Loose
+from lightning_gpuprof.trace.tables import Int64
+
+Float64 = npt.NDArray[np.float64]
+
+LATEST_NS = 2**62
+"""Further from 0, 146 years, no clock is: such a time is none, and sums of it would be wrong without a sign of it."""
+LONGEST_NS = 2**53
+"""The same for durations: 104 days, which float64 still holds to the nanosecond."""
+
+
+class InexactTimesError(Exception):
+    """Times came through float64 that has not enough digits for them; the piece was not taken."""
+
+
+class Times(NamedTuple):
+    """Times of a piece as they are in the file, so that they can be converted all at once."""
+
+    values: Int64 | Float64
+    in_ns: bool
+    """Otherwise in microseconds."""
+
+
+def times_of(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> Times:
+    """Times of a piece; numbers stay what they are, other things become whole nanoseconds.
+
+    Raises:
+        InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.
+        OverflowError: A time is further from 0 than ``most`` nanoseconds.
+    """
+    array = np.array(values_us)
+    if array.dtype.kind in "if" and len(array):
+        largest = max(-float(array.min()), float(array.max()))
+        if largest > most / 1000:  # also false for NaN
+            raise OverflowError
+        if array.dtype.kind == "i":
+            return Times(array.astype(np.int64), in_ns=False)
+        if exact and largest >= INEXACT_FROM_US:
+            raise InexactTimesError
+        if math.isfinite(largest):
+            return Times(array, in_ns=False)
+    if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
+        raise InexactTimesError
+    ints = [_one_to_ns(value) for value in values_us]
+    if any(abs(one) > most for one in ints):
+        raise OverflowError
+    return Times(np.array(ints, np.int64), in_ns=True)
+
+
+def joined_ns(times: Sequence[Times]) -> Int64:
+    """Whole nanoseconds; exact for integers and for floats below 2**43 microseconds."""
+    kinds = {(part.in_ns, part.values.dtype) for part in times}
+    if len(kinds) > 1:
+        return np.concatenate([joined_ns([part]) for part in times])
+    if not kinds:
+        return np.zeros(0, np.int64)
+    values = np.concatenate([part.values for part in times])
+    if times[0].in_ns:
+        return values.astype(np.int64, copy=False)
+    if values.dtype.kind == "i":
+        return values.astype(np.int64, copy=False) * 1000
+    whole = np.floor(values)  # apart, as the product could round a second time
+    ns: Int64 = whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
+    return ns
+
+
+def is_moment(ts: float | Decimal | None) -> bool:
+    """Whether a time is one: neither missing nor infinite nor "not a number"."""
+    return ts is not None and (not isinstance(ts, Decimal) or ts.is_finite())
+
+
+_MOST_DIGITS = 30
+"""Before the point; an exponent makes numbers that fill the memory when they are written out."""
+
+
+def _one_to_ns(value_us: Loose | Decimal) -> int:
+    try:
+        value = Decimal(value_us or 0)
+    except (ArithmeticError, ValueError):  # not a number
+        return 0
+    if not value.is_finite():
+        return 0
+    if value and value.adjusted() > _MOST_DIGITS:
+        raise OverflowError
+    return round(value * 1000)
