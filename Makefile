@@ -17,7 +17,7 @@ newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench peers trace-peers gpu clean
+.PHONY: help setup demo test test-slow lint docs bench truth peers trace-peers gpu clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -57,7 +57,8 @@ test: $(READY) ## All tests but those that take minutes
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(READY) ## Those that take minutes: a fault in every line of ours, ranks, whole programs
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore tests/end_to_end/test_sabotage.py
+	$(BIN)/python -m pytest -m slow -n 2 tests/end_to_end/test_sabotage.py
 
 lint: $(READY) ## Style, types, the order of the rooms, spelling
 	$(BIN)/ruff check .
@@ -66,18 +67,33 @@ lint: $(READY) ## Style, types, the order of the rooms, spelling
 	$(BIN)/lint-imports
 	$(BIN)/codespell $(PROSE)
 
-bench: $(READY) ## What the profiler costs and how right it is, on the CPU; about fifteen minutes
+docs: $(READY) ## The documentation as a site that needs no network: build/docs/index.html
+	$(BIN)/python docs/tools/pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/docs/index.html"
+
+bench: $(READY) ## What the profiler costs and how right it is, on the CPU; about half an hour
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/one_fit.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/window_stall.py
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/long_run.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/samplers.py
+	$(BIN)/python benchmarks/diagnosis.py
+	$(BIN)/python benchmarks/page.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/tab.py
 	$(BIN)/python benchmarks/trace.py --readers ours ours-all --json benchmarks/results/trace_ours.json
+
+truth: $(READY) ## Whether the diagnosis is right: planted faults, doses, the advice applied; about twenty minutes
+	$(BIN)/python benchmarks/truth.py
+	$(BIN)/python benchmarks/truth.py --dose
+	$(BIN)/python benchmarks/truth.py --advice
 
 peers: $(READY) ## The overhead table with TraceML in it, which is installed in an environment of its own
 	$(BIN)/python benchmarks/traceml_environment.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py --also traceml device-stats-1
+	$(BIN)/python benchmarks/truth.py --traceml
 
 trace-peers: $(READY) ## Reading traces, against HolisticTraceAnalysis and torch_tb_profiler in an environment of their own
 	$(BIN)/python benchmarks/trace_peers_environment.py

@@ -77,6 +77,13 @@ def gpuprof_phases_only(folder: Path) -> Instruments:
     return Instruments(callbacks=(profiler,))
 
 
+def gpuprof_sampling(folder: Path) -> Instruments:
+    """All samplers at their default intervals, and no window."""
+    from lightning_gpuprof import GpuProfiler
+
+    return Instruments(callbacks=(GpuProfiler(trace=False, dirpath=str(folder), reports=["json"]),))
+
+
 def gpuprof_all(folder: Path) -> Instruments:
     from lightning_gpuprof import GpuProfiler, HostConfig, NvmlConfig
 
@@ -133,6 +140,17 @@ VARIANTS: Mapping[str, Variant] = {
     "gpuprof-phases": Variant(label="GpuProfiler (phases)", make=gpuprof_phases_only),
     "gpuprof-all": Variant(
         label="GpuProfiler (sampling)", make=gpuprof_all, place="fake-nvml", check=gpus_were_sampled
+    ),
+    "not-sampling": Variant(
+        label="GpuProfiler, no sampler", make=gpuprof_phases_only, place="fake-nvml", by_default=False
+    ),
+    "sampling": Variant(
+        label="GpuProfiler, samplers by default",
+        make=gpuprof_sampling,
+        baseline="not-sampling",
+        place="fake-nvml",
+        by_default=False,
+        check=gpus_were_sampled,
     ),
     "simple": Variant(label="SimpleProfiler", make=simple_profiler),
     "advanced": Variant(label="AdvancedProfiler", make=advanced_profiler),

@@ -56,6 +56,8 @@ class Run:
     mean_us: float
     quiet_us: float
     """5 % quantile: a step that nobody disturbed, on a machine that others share."""
+    background_cpu_ratio: float | None = None
+    """CPU time of ours beside the training thread over the wall time; None where there is no report of ours."""
 
 
 class Toy(LightningModule):
@@ -110,12 +112,22 @@ def train_once(variant: Variant, *, steps: int, accelerator: str) -> Run:
         gc.collect()
         trainer.fit(model, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]
         variant.check(Path(folder))
+        background = _background_cpu_ratio(Path(folder))
     periods_us = np.diff(np.array(model.entered_ns, dtype=np.int64))[WARMUP_STEPS:] / 1e3
     return Run(
         median_us=float(np.median(periods_us)),
         mean_us=float(np.mean(periods_us)),
         quiet_us=float(np.quantile(periods_us, 0.05)),
+        background_cpu_ratio=background,
     )
+
+
+def _background_cpu_ratio(folder: Path) -> float | None:
+    report = folder / "report.json"
+    if not report.is_file():
+        return None
+    ratio = json.loads(report.read_text(encoding="utf-8"))["overhead"].get("background_cpu_ratio")
+    return None if ratio is None else float(ratio)
 
 
 def be_quiet() -> None:

@@ -10,8 +10,9 @@ once, in an order that is drawn anew, in a process of its own; the file has been
 the disk. ``--grown`` repeats a trace until it has so many MB of JSON, and compresses it as torch does; it is removed
 afterwards.
 
-- ``ours``: reads without the calls of Python functions and computes everything that needs no stacks; ``ours-all``: with
-  them; ``ours-1`` (on request): as ``ours``, in one process whatever the size.
+- ``ours``: reads without the calls of Python functions and computes everything that needs no stacks; ``ours-as-hta``:
+  only what HolisticTraceAnalysis is asked for; ``ours-all``: with the calls; ``ours-1`` (on request): as ``ours``, in
+  one process whatever the size.
 - ``hta``: HolisticTraceAnalysis, kernels, idle time, overlap, launches and queue; ``tb``: torch_tb_profiler, all its
   views; ``tracelens``: TraceLens, timeline, operators and kernels. ``trace_peers.py`` has what exactly they are asked.
 """
@@ -58,7 +59,7 @@ TRACES = ROOT.parent / "shared" / "traces"
 FILES = ("v100_2rank_rank1_comm_heavy", "h100_owlv2")
 GROWN = "v100_2rank_rank1_comm_heavy"
 READERS = (*trace_ours.READERS, *trace_peers.READERS)
-DEFAULT_READERS = ("ours", "ours-all", *trace_peers.READERS)
+DEFAULT_READERS = ("ours", "ours-as-hta", "ours-all", *trace_peers.READERS)
 TIMEOUT_S = 900
 
 

@@ -20,8 +20,16 @@ from trace_reading import Meter
 if TYPE_CHECKING:
     from lightning_gpuprof.trace.reader import Trace
 
-READERS: dict[str, tuple[bool, int | None]] = {"ours": (False, None), "ours-all": (True, None), "ours-1": (False, 1)}
-"""Whether Python functions are read, without which there are no source lines, and the number of processes."""
+AS_HTA = ("idle", "streams", "api_tables", "kernels", "communication")
+"""The analyses that say what HolisticTraceAnalysis is asked for: idle time and its causes, queue and concurrency,
+launches, kernels, communication and its overlap."""
+READERS: dict[str, tuple[bool, int | None, tuple[str, ...] | None]] = {
+    "ours": (False, None, None),
+    "ours-as-hta": (False, None, AS_HTA),
+    "ours-all": (True, None, None),
+    "ours-1": (False, 1, None),
+}
+"""Whether Python functions are read, without which there are no source lines; the number of processes; the analyses."""
 
 READING = "reading: "
 IMPORTED = ("analysis", "analyses.health.kineto_facts", "linked", "reader")
@@ -29,24 +37,25 @@ JOINS = ("launch", "operators", "operator_of_call", "operator", "steps", "phases
 JOINS_OF_FRAMES = ("frames",)
 
 
-def analyse_all(trace: Trace, meter: Meter) -> None:
-    """Compute everything: the joins that several analyses share, each analysis, and the facts."""
+def analyse_all(trace: Trace, meter: Meter, only: tuple[str, ...] | None) -> None:
+    """Compute everything: the joins that several analyses share, each analysis, and the facts; or some analyses."""
     from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
     from lightning_gpuprof.trace.analysis import analyse
     from lightning_gpuprof.trace.linked import LinkedTrace
 
     linked = LinkedTrace(trace)
     meter.mark("reading")
-    for join in (*JOINS, *(JOINS_OF_FRAMES if trace.with_frames else ())):
+    for join in (*JOINS, *(JOINS_OF_FRAMES if trace.with_frames else ())) if only is None else ():
         with meter.part(f"join: {join}"):
             getattr(linked, join)
     meter.mark("joins")
     timings: dict[str, float] = {}
-    meter.problems.extend(analyse(linked, timings=timings).problems)
+    meter.problems.extend(analyse(linked, only=only, timings=timings).problems)
     for name, seconds in timings.items():
         meter.add(f"analysis: {name}", seconds)
-    with meter.part("analysis: kineto_facts"):
-        kineto_facts(linked, sha256="", bytes_file=0)
+    if only is None:
+        with meter.part("analysis: kineto_facts"):
+            kineto_facts(linked, sha256="", bytes_file=0)
     meter.mark("analyses")
 
 
@@ -92,7 +101,7 @@ def _watch(meter: Meter, owner: type, method: str, part: str) -> None:
 
 def main(reader: str, path: str = "") -> None:
     """Import, read, analyse, tell."""
-    frames, processes = READERS[reader]
+    frames, processes, only = READERS[reader]
     meter = Meter()
     for module in IMPORTED:
         importlib.import_module(f"lightning_gpuprof.trace.{module}")
@@ -110,7 +119,7 @@ def main(reader: str, path: str = "") -> None:
     took = time.perf_counter() - begin
     meter.others_ended()
     meter.add(READING + "rest", took - sum(meter.parts_s.values()))
-    analyse_all(trace, meter)
+    analyse_all(trace, meter, only)
     meter.finish(bytes_json=trace.bytes_json)
 
 

@@ -9,18 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.capture.annotated_regions import annotate
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
 
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
+    from lightning_gpuprof.capture.annotated_regions import annotate
 
 __version__ = "0.1.0.dev0"
 __all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__", "annotate"]
 
 
+_WHERE = {
+    "GpuProfiler": "lightning_gpuprof.callback",
+    "annotate": "lightning_gpuprof.capture.annotated_regions",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name == "GpuProfiler":
-        return import_module("lightning_gpuprof.callback").GpuProfiler
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found

@@ -9,21 +9,27 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+import msgspec
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, is_of_training, warn
-from lightning_gpuprof.capture.session import FINISHED, Entry, Session
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, warn
+from lightning_gpuprof.capture.session import FINISHED, Entry, Session, interrupted_by
+from lightning_gpuprof.capture.switches import LIVE, switched_on
+from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.config import (
     HostConfig,
     NvmlConfig,
     Options,
     TraceConfig,
+    check_price,
     parse_reports,
+    parse_target,
     parse_windows,
 )
 from lightning_gpuprof.model.phases import STAGES, Stage
+from lightning_gpuprof.sinks.status_line import StatusLine, progress
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -34,10 +40,19 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
     from lightning_gpuprof.model.report import Report
+    from lightning_gpuprof.sinks.notebook import WholePage
 
 JOB_TIMEOUT_S = 15.0
 """For the analysis of the traces, which only takes CPUs that nobody else wants; on a full machine it is done later."""
 INTERRUPTED_JOB_TIMEOUT_S = 2.0
+
+_BATCH_HOOKS: dict[Stage, str] = {
+    "fit": "on_train_batch_start",
+    "validate": "on_validation_batch_start",
+    "test": "on_test_batch_start",
+    "predict": "on_predict_batch_start",
+}
+"""Hook of each stage that is given the batches: ours for the first one, then gone."""
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
@@ -76,10 +91,21 @@ class GpuProfiler(Callback):
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. Default:
             ``<trainer.log_dir>/gpuprof``. An earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
-        reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``.
-        baseline: An earlier run's folder or ``report.json`` to compare with at the end.
+        reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
+            for all of the trainer's loggers; those that keep files get those of ``html`` and ``json`` as well.
+        baseline: An earlier run's folder or ``report.json`` to compare with at the end; the comparison is printed and
+            written beside the report.
         enabled: ``false`` leaves the callback in place without effect.
         nvtx: Mark steps and phases as NVTX ranges. Default: when the process runs under Nsight Systems or Compute.
+        input_pipeline: Measure in DataLoader workers what items, transforms and collation take; ``false`` switches it
+            off.
+        verbose: Give the trainer's loggers every phase and every value that is sampled, not only the dozen that matter
+            most.
+        target: What the run is to reach: ``"1.3x"`` for a factor over its own time, or samples per second of all ranks.
+            The report says whether what was found can get there.
+        price_per_gpu_hour: What one GPU costs an hour, in any unit: the report tells the price of a million samples.
+        thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
+            explain RULE`` lists those of a rule.
 
     Raises:
         GpuProfError: An argument cannot work; the message names it, its value and the way out.
@@ -97,6 +123,11 @@ class GpuProfiler(Callback):
         baseline: str | None = None,
         enabled: bool = True,
         nvtx: bool | None = None,
+        input_pipeline: bool = True,
+        verbose: bool = False,
+        target: float | str | None = None,
+        price_per_gpu_hour: float | None = None,
+        thresholds: dict[str, dict[str, float]] | None = None,
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)
         limits = trace_config or TraceConfig()
@@ -106,8 +137,18 @@ class GpuProfiler(Callback):
             raise ArgumentError("baseline", baseline, "name an existing run folder or report.json")
         if nvtx is not None and not isinstance(nvtx, bool):
             raise ArgumentError("nvtx", nvtx, "be true, false, or null for: under Nsight Systems or Compute")
+        if not isinstance(input_pipeline, bool):
+            raise ArgumentError("input_pipeline", input_pipeline, "be true or false")
+        if not isinstance(verbose, bool):
+            raise ArgumentError("verbose", verbose, "be true or false")
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
+        if target is not None:
+            parse_target(target)
+        if price_per_gpu_hour is not None:
+            check_price(price_per_gpu_hour)
+        if thresholds:
+            _check_thresholds(thresholds)
         self.options = Options(
             windows=parse_windows(windows, limits.active, limits.max_steps),
             trace=trace_config,
@@ -118,6 +159,11 @@ class GpuProfiler(Callback):
             reports=parse_reports(["terminal", "tensorboard", "html", "json"] if reports is None else reports),
             baseline=baseline,
             nvtx=nvtx,
+            input_pipeline=input_pipeline,
+            verbose=verbose,
+            target=None if target is None else str(target),
+            price_per_gpu_hour=price_per_gpu_hour,
+            thresholds=thresholds or {},
         )
         self.enabled = enabled
         self.report: Report | None = None
@@ -164,6 +210,8 @@ class GpuProfiler(Callback):
         if (session := self._session_of(trainer)) is not None:
             with session.fence.around("start of training"):
                 session.steps_start(pl_module)
+            with session.fence.around("charts of the loggers"):
+                self._offer_layout(trainer, session)
 
     @_harmless
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -181,12 +229,13 @@ class GpuProfiler(Callback):
         with session.fence.around("end of the steps"):
             session.steps_end()
             if trainer.is_global_zero:  # whatever may take long comes before the last measured moment
-                session.wait_for_traces(JOB_TIMEOUT_S)
+                with progress("waiting for the analysis of the traces"):
+                    session.wait_for_traces(JOB_TIMEOUT_S)
                 _pipeline()
         if self._tells_loggers(trainer):
-            with session.fence.around("loggers"):
+            with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
-                self._tell_loggers(trainer, session)
+                self._tell_loggers(trainer, session, finished=True)
         if not session.hears_of_the_end:
             self._end(trainer, FINISHED)
 
@@ -207,12 +256,57 @@ class GpuProfiler(Callback):
         analysed: str = _pipeline().op_analyse_window(self.folder, names, window)
         return analysed
 
+    @overload
+    def phases(self, *, as_frame: Literal[False] = False) -> list[dict[str, str | float | None]]: ...
+
+    @overload
+    def phases(self, *, as_frame: Literal[True]) -> Any: ...
+
+    def phases(self, *, as_frame: bool = False) -> Any:
+        """The phases of a step of the last run as plain data.
+
+        Args:
+            as_frame: Give a pandas ``DataFrame``. pandas is no dependency of this package: it is only used when it is
+                asked for here, so that what comes back does not depend on what happens to be installed.
+
+        Returns:
+            A dict (or row) per phase: ``phase``, ``median_ms``, ``p95_ms``, ``total_s``, ``share`` of 0 to 1,
+            ``device_ms``, ``cpu_ms``; None (in a frame ``NaN``) for what was not measured.
+
+        Raises:
+            ReportError: There is no report yet.
+            ArgumentError: A frame is wanted, and pandas is not installed.
+        """
+        rows = [msgspec.structs.asdict(row) for row in self._last_report().phases]
+        if not as_frame:
+            return rows
+        try:
+            return import_module("pandas").DataFrame(rows)
+        except ImportError:
+            hint = "Install pandas, or make a frame of the list."
+            raise ArgumentError("as_frame", True, "be False where pandas is not installed", hint) from None
+
+    def page(self) -> WholePage:
+        """The whole page of the last run with its figures, for a notebook's cell; ``report`` is the small one.
+
+        Raises:
+            ReportError: There is no report yet.
+        """
+        shown: WholePage = import_module("lightning_gpuprof.sinks.notebook").WholePage(self._last_report())
+        return shown
+
+    def _last_report(self) -> Report:
+        if self.report is None:
+            raise ReportError("there is no report yet: it is made at the end of fit, on rank 0")
+        return self.report
+
     @_harmless
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Keep what was measured; the exception goes on unchanged."""
-        if self._session_of(trainer) is None:
+        if (session := self._session_of(trainer)) is None:
             return
-        self._end(trainer, f"interrupted: {type(exception).__name__}")
+        session.failed(exception)
+        self._end(trainer, interrupted_by(exception))
 
     # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 us.
     on_train_batch_start = None  # type: ignore[assignment]
@@ -226,7 +320,8 @@ class GpuProfiler(Callback):
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
-        return {**self.__dict__, "_session": None, "_log": None, "_entry": None}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _BATCH_HOOKS.values()}
+        return {**kept, "_session": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
         self._logged_to = ""
@@ -238,8 +333,22 @@ class GpuProfiler(Callback):
             entry,
             lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer, FINISHED),
+            line=StatusLine.on_terminal() if trainer.is_global_zero and switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
+        self._hear_of_no_batch()
+        self.__dict__[_BATCH_HOOKS[stage]] = self._first_batch
+
+    @_harmless
+    def _first_batch(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, *args: object) -> None:
+        """The first batch of the stage, from a hook that is there for this one call."""
+        self._hear_of_no_batch()
+        if (session := self._session_of(trainer)) is not None:
+            session.first_batch(batch)
+
+    def _hear_of_no_batch(self) -> None:
+        for hook in _BATCH_HOOKS.values():
+            self.__dict__.pop(hook, None)
 
     def _hardware(self) -> dict[str, Any]:
         """What a session is to use in the place of the machine's own devices and ranges, by argument."""
@@ -254,6 +363,7 @@ class GpuProfiler(Callback):
         else:
             session.fence.tell("measuring", f"switched off after {text}")
             session.give_up()
+        self._hear_of_no_batch()
 
     @_harmless
     def _end(self, trainer: pl.Trainer, status: str) -> None:
@@ -261,13 +371,16 @@ class GpuProfiler(Callback):
             return
         session.finish(status)
         self._session = None
+        self._hear_of_no_batch()
         self.folder = session.folder
         if trainer.is_global_zero:
             with session.fence.around("report"):
                 # Ctrl-C is switched off by Lightning while it ends an interrupted run: do not keep anybody waiting.
-                session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
-                if status != FINISHED and self._tells_loggers(trainer):
-                    self._tell_loggers(trainer, session)
+                with progress("waiting for the analysis of the traces"):
+                    session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
+                with session.fence.around("loggers"):
+                    if status != FINISHED and self._tells_loggers(trainer):
+                        self._tell_loggers(trainer, session, finished=False)
                 self.report = _pipeline().finish_run(
                     session.folder,
                     kinds=self.options.reports,
@@ -279,10 +392,26 @@ class GpuProfiler(Callback):
     def _tells_loggers(self, trainer: pl.Trainer) -> bool:
         return bool(trainer.is_global_zero and trainer.loggers and "tensorboard" in self.options.reports)
 
-    def _tell_loggers(self, trainer: pl.Trainer, session: Session) -> None:
+    def _tell_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
         self._logged_to = _pipeline().push_to_loggers(
-            session.folder, notices=session.notices, trainer_loggers=trainer.loggers, step=trainer.global_step
+            session.folder,
+            kinds=self.options.reports,
+            notices=session.notices,
+            trainer_loggers=trainer.loggers,
+            step=session.logger_step,
+            guard=lambda logger: session.fence.around(part_of_logger(logger)),
+            late=functools.partial(session.fence.tell, "loggers"),
+            finished=finished,
         )
+
+    def _offer_layout(self, trainer: pl.Trainer, session: Session) -> None:
+        """Before the first step, so that the charts of a run that goes on are there."""
+        if not self._tells_loggers(trainer):
+            return
+        sampled = self.options.nvml is not None and trainer.strategy.root_device.type == "cuda"
+        for logger in trainer.loggers:
+            with session.fence.around(part_of_logger(logger)):
+                import_module("lightning_gpuprof.sinks.scalar_layout").offer(logger, gpus=sampled)
 
     def _is_first_of(self, trainer: Any) -> bool:
         """Two of us in one trainer (one of them made by the factory): only the first measures."""
@@ -308,6 +437,12 @@ def _group(name: str, value: object, kind: type[Group]) -> Group | None:
     if not isinstance(value, kind):
         raise ArgumentError(name, value, f"be a bool or a {kind.__name__}")
     return value
+
+
+def _check_thresholds(thresholds: dict[str, dict[str, float]]) -> None:
+    """Rules are wanted only where somebody names them: they are no part of the package's import."""
+    rules = import_module("lightning_gpuprof.rules.discovery").discover().rules
+    import_module("lightning_gpuprof.rules.thresholds").with_thresholds(rules, thresholds)
 
 
 def _pipeline() -> ModuleType:

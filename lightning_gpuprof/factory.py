@@ -6,16 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.fence import warn
+from lightning_gpuprof.capture.switches import GPUPROF, switched_on
 
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
 
-OFF = ("", "0", "false", "no", "off")
-
 
 def lightning_callbacks() -> list[GpuProfiler]:
     """One profiler if the environment variable ``GPUPROF`` asks for it, else none."""
-    if os.environ.get("GPUPROF", "").strip().lower() in OFF:
+    if not switched_on(GPUPROF, os.environ):
         return []
     try:
         from lightning_gpuprof.callback import GpuProfiler

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
-from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
+from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.config import ReportKind
+from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules import engine
-from lightning_gpuprof.sinks import comparison_text, html, json_report, loggers, terminal
+from lightning_gpuprof.rules import aims, engine
+from lightning_gpuprof.rules.method import method
+from lightning_gpuprof.sinks import (
+    comparison_html,
+    comparison_json,
+    comparison_text,
+    html,
+    json_report,
+    loggers,
+    notebook,
+    terminal,
+)
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
 
+Report.drawn_by = notebook.render
+
 HTML_NAME = "report.html"
+COMPARISON_JSON_NAME = "comparison.json"
+COMPARISON_HTML_NAME = "comparison.html"
 TRACE_ENDING = ".pt.trace.json.gz"
 
 
@@ -40,27 +62,57 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
     Raises:
         JournalError: There is no readable journal in the folder.
     """
-    journal = read_journal(find_journal(directory))
+    found = find_journal(directory)
+    return _report_from(read_journal(found), found, notices)
+
+
+def _report_from(journal: Journal, found: Path, notices: Sequence[Notice] = ()) -> Report:
+    """The report of the journal that was read from a file; what belongs to it lies beside that file."""
     on_gpu = journal.conditions.get("device.type") == "cuda"
-    windows = [_facts(directory, window, on_gpu=on_gpu) for window in journal.windows]
-    return report_of(journal, analyze_metrics.build(journal, windows, notices))
+    windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
+    metrics = analyze_metrics.build(journal, windows, notices)
+    return report_of(journal, dataclasses.replace(metrics, ranks=_ranks(found, journal)))
+
+
+_MOST_JOURNALS = 64
+"""Ranks that are held against each other; more would make the report wait."""
+
+
+def _ranks(own: Path, journal: Journal) -> RankTimes | None:
+    """The ranks side by side; None where there are no others, or one of their journals cannot be read."""
+    others = [path for path in sorted(own.parent.glob("rank*.jsonl")) if path != own]
+    if journal.header.world_size < 2 or not 0 < len(others) < _MOST_JOURNALS:
+        return None
+    try:
+        return rank_times([journal, *(read_journal(path) for path in others)])
+    except JournalError:
+        return None
 
 
 def find_journal(directory: Path) -> Path:
-    """The journal of the lowest rank in a folder, or in its ``gpuprof`` subfolder.
+    """The journal of the lowest rank in a folder, or in its only ``gpuprof*`` subfolder with one.
 
     Raises:
-        JournalError: There is none.
+        JournalError: There is none, or several subfolders have one.
     """
-    for folder in (directory, directory / "gpuprof", *sorted(directory.glob("gpuprof-*"))):
-        found = sorted(folder.glob("rank*.jsonl"), key=lambda p: (len(p.name), p.name))
-        if found:
-            return found[0]
+    if own := _journals(directory):
+        return own[0]
+    inner = [found[0] for folder in sorted(directory.glob("gpuprof*")) if (found := _journals(folder))]
+    if len(inner) == 1:
+        return inner[0]
+    if inner:
+        raise JournalError(
+            f"{directory} holds {len(inner)} runs, name one: {', '.join(str(found.parent) for found in inner)}"
+        )
     if not directory.exists():
         raise JournalError(f"{directory}: no such folder")
     raise JournalError(
         f"{directory}: no journal (rank0.jsonl) in it. Name the folder that the run printed, usually <log_dir>/gpuprof."
     )
+
+
+def _journals(folder: Path) -> list[Path]:
+    return sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name))
 
 
 def write_reports(report: Report, directory: Path, kinds: Sequence[ReportKind]) -> dict[str, str]:
@@ -102,17 +154,21 @@ def finish_run(
     Args:
         folder: Of the run.
         kinds: What to make.
-        baseline: An earlier run to compare with, or None.
+        baseline: An earlier run to compare with, or None; the comparison is written beside the report.
         notices: That did not reach the journal.
         logged_to: Folder of the TensorBoard logger that was given the diagnosis; empty if none.
     """
     begin = time.perf_counter()
-    report = make_report(folder, notices=notices)
+    with progress("making the report"):
+        found = find_journal(folder)
+        journal = read_journal(found)
+        report = _report_from(journal, found, notices)
     report.overhead["report_s"] = time.perf_counter() - begin
     where: dict[str, str] = {}
     problems: list[str] = []
     try:
-        where |= write_reports(report, folder, kinds)
+        with progress("writing the report's files"):
+            where |= write_reports(report, folder, kinds)
     except ReportError as error:
         problems.append(str(error))
     if logged_to:
@@ -122,7 +178,11 @@ def finish_run(
     comparison: Comparison | None = None
     if baseline is not None:
         try:
-            comparison = compare_runs(Path(baseline).expanduser(), report, after_name="this run")
+            this = Run(report=report, times=step_times(journal))
+            comparison = compare_runs(
+                load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name="this run"
+            )
+            where |= _write_comparison(comparison, folder, kinds)
         except GpuProfError as error:
             problems.append(f"baseline: {error}")
     if "terminal" in kinds and not report.steps.count:
@@ -136,31 +196,80 @@ def finish_run(
     return report
 
 
-def push_to_loggers(folder: Path, *, notices: Sequence[Notice], trainer_loggers: Sequence[object], step: int) -> str:
-    """Give the diagnosis and the final numbers to the trainer's loggers, before Lightning ends them.
+def push_to_loggers(
+    folder: Path,
+    *,
+    kinds: Sequence[ReportKind],
+    notices: Sequence[Notice],
+    trainer_loggers: Sequence[object],
+    step: int,
+    guard: Callable[[object], AbstractContextManager[object]],
+    late: Callable[[str], None],
+    finished: bool,
+) -> str:
+    """Give the diagnosis, the final numbers and the files to the trainer's loggers, before Lightning ends them.
 
     What comes after (other callbacks' teardown, the loggers' own end) is in the final report only.
 
     Args:
         folder: Of the run; its journal must be written up to now.
+        kinds: Which files are made, and so attached where a logger keeps files.
         notices: That did not reach the journal.
         trainer_loggers: The trainer's loggers.
         step: Their last step.
+        guard: A context around what is done with a logger.
+        late: Told when the loggers took longer than they are given.
+        finished: The run came to its own end; one that did not gives no files.
 
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
     """
-    return loggers.push(make_report(folder, notices=notices), trainer_loggers, step)
+    report = make_report(folder, notices=notices)
+    return loggers.push(
+        report,
+        trainer_loggers,
+        step,
+        write_files=lambda target: write_reports(report, target, kinds),
+        guard=guard,
+        late=late,
+        finished=finished,
+    )
 
 
-def compare_runs(before: Path, after: Report | Path, *, after_name: str = "") -> Comparison:
-    """Compare two runs, each given by its folder or ``report.json``.
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What a comparison needs of a run."""
+
+    report: Report
+    times: StepTimes | None
+    """Steady steps; None if only the report is there, or no step was steady."""
+
+
+def compare_runs(
+    before: Run,
+    after: Run,
+    *,
+    before_name: str = "before",
+    after_name: str = "after",
+    allow: Collection[FixedGroup] = (),
+    threshold_ratio: float = DEFAULT_THRESHOLD_RATIO,
+    metrics: Sequence[str] = (),
+) -> Comparison:
+    """Hold a later run against an earlier one; the arguments are those of :func:`compare`.
 
     Raises:
-        GpuProfError: One of them cannot be read.
+        ArgumentError: There is no such measure.
     """
-    later = after if isinstance(after, Report) else load_report(after)
-    return compare(load_report(before), later, before_name=str(before), after_name=after_name or str(after))
+    return compare(
+        before.report,
+        after.report,
+        before_name=before_name,
+        after_name=after_name,
+        allow=allow,
+        times=(before.times, after.times),
+        threshold_ratio=threshold_ratio,
+        metrics=metrics,
+    )
 
 
 def load_report(path: Path) -> Report:
@@ -177,6 +286,36 @@ def load_report(path: Path) -> Report:
                 return json_report.read(path / json_report.FILE_NAME)
             raise
     return json_report.read(path)
+
+
+def load_run(path: Path) -> Run:
+    """As :func:`load_report`, with the times of the steady steps where there is a journal.
+
+    Raises:
+        GpuProfError: There is neither.
+    """
+    if path.is_dir():
+        try:
+            found = find_journal(path)
+            journal = read_journal(found)
+        except JournalError:
+            return Run(report=load_report(path), times=None)
+        return Run(report=_report_from(journal, found), times=step_times(journal))
+    return Run(report=json_report.read(path), times=None)
+
+
+def _write_comparison(comparison: Comparison, directory: Path, kinds: Sequence[ReportKind]) -> dict[str, str]:
+    """Write the comparison beside the report, as the report's kinds say; gives name -> path."""
+    written: dict[str, str] = {}
+    if "json" in kinds:
+        target = directory / COMPARISON_JSON_NAME
+        write_whole(target, comparison_json.encode(comparison))
+        written["comparison, JSON"] = str(target)
+    if "html" in kinds:
+        target = directory / COMPARISON_HTML_NAME
+        write_whole(target, comparison_html.render_html(comparison).encode())
+        written["comparison, HTML"] = str(target)
+    return written
 
 
 def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: int) -> str:
@@ -217,8 +356,11 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
     """The facts that the analysis left beside the trace, completed by what the run itself knows of the window."""
     facts = WindowFacts(start_step=window.start_step, stop_step=window.stop_step, file=window.file)
     problem = window.problem
-    if window.file:
-        beside = directory / window.file.replace(".pt.trace.json.gz", ".facts.json")
+    if window.file and (Path(window.file).name != window.file or not window.file.endswith(TRACE_ENDING)):
+        # A journal is data: it must not name files outside of its folder.
+        problem = problem or f"the trace has a name that none of ours has (*{TRACE_ENDING})"
+    elif window.file:
+        beside = directory / window.file.replace(TRACE_ENDING, ".facts.json")
         try:
             facts = msgspec.json.decode(beside.read_bytes(), type=WindowFacts)
             if on_gpu and not facts.problem and not facts.devices:
@@ -241,6 +383,7 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
 def report_of(journal: Journal, metrics: Metrics) -> Report:
     """The report of a journal of which the metrics are known."""
     diagnosis = engine.diagnose(metrics)
+    target, cost = aims.outlook(metrics, diagnosis), aims.cost(metrics)
     return Report(
         schema_version=SCHEMA_VERSION,
         run=dict(metrics.run),
@@ -250,15 +393,44 @@ def report_of(journal: Journal, metrics: Metrics) -> Report:
         phases=metrics.phases,
         callbacks=metrics.callbacks,
         devices=metrics.devices,
-        host=dict(metrics.host),
-        memory=dict(metrics.memory),
+        host=metrics.host,
+        memory=metrics.memory,
         windows=metrics.windows,
         verdict=diagnosis.verdict,
         findings=diagnosis.findings,
         not_evaluated=diagnosis.not_evaluated,
         overhead=dict(metrics.overhead),
         ledger=metrics.ledger,
+        compile=metrics.compile,
         series=_mutable(metrics.series),
+        curves=metrics.curves,
+        marks=metrics.marks,
+        ranks=_ranks_of(metrics.ranks),
+        input=metrics.input,
+        combined=diagnosis.combined,
+        method=method(metrics, diagnosis, outlook=target, cost=cost),
+        target=target,
+        cost=cost,
+    )
+
+
+def _ranks_of(found: RankTimes | None) -> Ranks | None:
+    if found is None:
+        return None
+    return Ranks(
+        world_size=found.world_size,
+        steps=found.steps,
+        own_phases=found.phases,
+        rows=tuple(
+            RankRow(
+                rank=one.rank,
+                host=one.host,
+                period_ms=one.period_ms,
+                phases_ms=dict(one.phases_ms),
+                excess_ms=one.excess.median_ms,
+            )
+            for one in found.ranks
+        ),
     )
 
 

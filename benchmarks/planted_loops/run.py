@@ -12,6 +12,7 @@ import lightning.pytorch as lightning_pytorch
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.model.report import Report
+from planted_loops.disturbance import Disturbance
 from planted_loops.naps import Naps
 from planted_loops.planting import loader, planted_callback, planted_module
 
@@ -25,12 +26,14 @@ class Measured:
         slept_s: Place → seconds that were really slept there.
         steps: Steps that there must have been; None if the case does not say.
         optimizer_steps: The same for the optimizer.
+        lost_s: What other work on the machine took from it, at most.
     """
 
     report: Report
     slept_s: dict[str, float]
     steps: int | None
     optimizer_steps: int | None
+    lost_s: float
 
 
 class Run:
@@ -112,16 +115,26 @@ class Run:
         self.naps.slept_s = {}
         self.naps.name = functools.partial(_name_now, trainer, profiler)
         profiler.report = None
+        disturbance = Disturbance()
         work()
+        lost_s = disturbance.lost_s()
         if profiler.report is None:
             raise AssertionError("the profiler made no report")
-        self.keep(profiler.report, self.naps.slept_s, steps=steps, optimizer_steps=optimizer_steps)
+        self.keep(profiler.report, self.naps.slept_s, steps=steps, optimizer_steps=optimizer_steps, lost_s=lost_s)
 
     def keep(
-        self, report: Report, slept_s: dict[str, float], *, steps: int | None, optimizer_steps: int | None = None
+        self,
+        report: Report,
+        slept_s: dict[str, float],
+        *,
+        steps: int | None,
+        optimizer_steps: int | None = None,
+        lost_s: float = 0.0,
     ) -> None:
         """Keep what was measured elsewhere."""
-        self.measured.append(Measured(report=report, slept_s=slept_s, steps=steps, optimizer_steps=optimizer_steps))
+        self.measured.append(
+            Measured(report=report, slept_s=slept_s, steps=steps, optimizer_steps=optimizer_steps, lost_s=lost_s)
+        )
 
 
 def _name_now(trainer: Any, profiler: GpuProfiler, place: str) -> str:

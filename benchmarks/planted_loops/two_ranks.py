@@ -21,6 +21,7 @@ if __name__ == "__main__":
 
 from lightning_gpuprof.pipeline import make_report
 from planted_loops.case import Case
+from planted_loops.disturbance import Disturbance
 from planted_loops.naps import Naps
 from planted_loops.places import in_step
 from planted_loops.planting import loader, planted_module
@@ -57,6 +58,7 @@ def two_ranks(run: Run) -> None:
     folder = run.folder / "ranks"
     folder.mkdir()
     arguments = [str(folder), json.dumps(run.naps.plan), *(["--awake"] if run.naps.awake else [])]
+    disturbance = Disturbance()
     ranks = subprocess.Popen(
         [sys.executable, __file__, *arguments],
         stdout=subprocess.DEVNULL,
@@ -72,13 +74,14 @@ def two_ranks(run: Run) -> None:
         raise AssertionError(f"the ranks hang: they were stopped after {TIMEOUT_S} s") from None
     if ranks.returncode:
         raise AssertionError(f"the ranks failed: {told[-2000:]}")
+    lost_s = disturbance.lost_s()
     slept_s = [json.loads((folder / f"slept{rank}.json").read_text()) for rank in range(2)]
     slept_s[1]["wait for the late rank"] = slept_s[0].get("late", 0.0)
     for rank in range(2):
         alone = folder / f"rank{rank}"
         alone.mkdir()
         (folder / "gpuprof" / f"rank{rank}.jsonl").rename(alone / f"rank{rank}.jsonl")
-        run.keep(make_report(alone), slept_s[rank], steps=BATCHES)
+        run.keep(make_report(alone), slept_s[rank], steps=BATCHES, lost_s=lost_s)
 
 
 CASES = (

@@ -8,7 +8,7 @@ from lightning_gpuprof.analyze import cpu_time, statistics
 from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import Blocked
+from lightning_gpuprof.model.metrics import Blocked, Share
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 
 MAX_SITES = 5
@@ -62,6 +62,15 @@ def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
     if delay is None or len(rows) < MIN_SAMPLES:
         return None
     return float(np.median(delay[rows] / np.maximum(journal.steps.period_ns[indices], 1)))
+
+
+def run_delay(journal: Journal, steady: Mask) -> tuple[Share | None, int]:
+    """The share of the period of :func:`run_delay_ratio` with its lower bound, and the steps in which it was read."""
+    rows, indices = cpu_time.sampled(journal, steady)
+    delay = journal.cpu.run_delay_ns
+    if delay is None or len(rows) < MIN_SAMPLES:
+        return None, 0
+    return statistics.share(delay[rows], journal.steps.period_ns[indices]), len(rows)
 
 
 def _sites(journal: Journal, phase: Phase) -> tuple[tuple[str, int], ...]:

@@ -66,12 +66,13 @@ def phase_rows(
     rows = []
     for phase in PHASES:
         chosen = phases[phase][steady] / 1e6
-        median, p95 = np.quantile(chosen, [0.5, 0.95]) if len(chosen) else (None, None)
+        p05, median, p95 = np.quantile(chosen, [0.05, 0.5, 0.95]) if len(chosen) else (None, None, None)
         rows.append(
             PhaseRow(
                 phase=phase,
                 median_ms=None if median is None else float(median),
                 p95_ms=None if p95 is None else float(p95),
+                p05_ms=None if p05 is None else float(p05),
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
                 cpu_ms=cpu_ms.get(phase),

@@ -17,12 +17,16 @@ from lightning_gpuprof.model.journal import (
     JOURNAL_VERSION,
     STEP_COLUMNS,
     CallSites,
+    Compilation,
+    CompilerCounts,
     Conditions,
     CpuBlock,
     DeviceBlock,
     Footer,
     Header,
+    MemoryHistoryRecord,
     Notice,
+    OutOfMemoryRecord,
     Record,
     Sample,
     Segment,
@@ -31,6 +35,7 @@ from lightning_gpuprof.model.journal import (
     Value,
     WindowRecord,
 )
+from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 from lightning_gpuprof.model.packing import Group, unpack
 from lightning_gpuprof.model.packing import Ints as Ints
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -104,6 +109,10 @@ class Journal:
     windows: list[WindowRecord] = field(default_factory=list)
     conditions: dict[str, Value] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
+    compilations: list[Compilation] = field(default_factory=list)
+    compiler_counts: CompilerCounts | None = None
+    memory_histories: list[MemoryHistory] = field(default_factory=list)
+    out_of_memory: OutOfMemory | None = None
     footer: Footer | None = None
     dropped_lines: int = 0
     """Lines that could not be read: torn by a kill, or of a kind that this version does not know."""
@@ -185,6 +194,14 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
                     journal.conditions.update(record.values)
                 case Notice():
                     journal.notices.append(record)
+                case Compilation():
+                    journal.compilations.append(_checked_compilation(record))
+                case CompilerCounts():
+                    journal.compiler_counts = record
+                case MemoryHistoryRecord():
+                    journal.memory_histories.append(record.facts)
+                case OutOfMemoryRecord():
+                    journal.out_of_memory = record.facts
                 case Footer():
                     journal.footer = record
                 case Header():
@@ -353,6 +370,13 @@ def _checked_device_block(block: DeviceBlock) -> DeviceBlock:
         if not all(0 <= number < MAX_NUMBER for number in column):
             raise ValueError("numbers out of range")
     return block
+
+
+def _checked_compilation(record: Compilation) -> Compilation:
+    """Raises ValueError for times that are none."""
+    if not (0 <= record.start_ns < MAX_NUMBER and 0 <= record.duration_ns < MAX_NUMBER):
+        raise ValueError("numbers out of range")
+    return record
 
 
 def _device_columns(blocks: list[DeviceBlock]) -> DeviceColumns:

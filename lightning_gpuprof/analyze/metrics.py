@@ -13,21 +13,32 @@ import numpy as np
 from lightning_gpuprof.analyze import (
     blocked,
     budget,
+    compilation,
     cpu_time,
     device_time,
+    devices,
     epochs,
+    memory,
     outliers,
     signals,
     statistics,
     steady,
 )
 from lightning_gpuprof.analyze.callback_names import callback_names
+from lightning_gpuprof.analyze.conditions import conditions_hash
+from lightning_gpuprof.analyze.curves import curves
+from lightning_gpuprof.analyze.evenness import evenness
+from lightning_gpuprof.analyze.hook_share import hook_share
+from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.inflation import with_inflation
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.input_pipeline import input_pipeline
+from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
+from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
 from lightning_gpuprof.analyze.steady import MIN_STEADY_STEPS, Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
+from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -42,6 +53,8 @@ MAX_UNEXPLAINED_RATIO = 0.01
 VITAL_PARTS = ("steps", "journal")
 """Parts without which the numbers do not stand for the run."""
 SERIES_POINTS = 2000
+LONGEST_STEPS = 100
+"""These are in the curves, whatever else is near them."""
 
 
 def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[Notice] = ()) -> Metrics:
@@ -54,9 +67,11 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     """
     steps = journal.steps
     phases = steps.phases(journal.slots)
-    chosen = steady.select(steps, phases)
+    compiled = compilation.steps_compiled_in(journal)
+    chosen = steady.select(steps, phases, compiled)
     period = steps.period_ns[chosen.steady]
     wall = budget.wall(journal)
+    host = host_use(journal, _from_ns(steps, chosen))
     shares = {
         phase: found
         for phase in PHASES
@@ -65,6 +80,10 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     loader = _loader(journal.conditions)
     batch = loader.batch_size if loader else None
     summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
+    undisturbed = chosen.steady & ((steps.flags & DISTURBED) == 0)
+    far = outliers.far_steps(steps, undisturbed)
+    waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
+    run_delay, run_delay_samples = blocked.run_delay(journal, chosen.steady)
     return Metrics(
         run=_run(journal),
         validity=_validity(journal, wall, summary, chosen, [*journal.notices, *notices]),
@@ -81,21 +100,47 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         callbacks=budget.callback_rows(journal, wall.total_s),
         callback_shares=_callback_shares(journal, chosen.steady, period),
         loader=loader,
-        cpu=dataclasses.replace(signals.cpus(journal), run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady)),
-        fetch_waited_ratio=_fetch_waited(phases["data_wait"][chosen.steady], period),
+        cpu=dataclasses.replace(
+            signals.cpus(journal, host),
+            run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady),
+            run_delay=run_delay,
+            run_delay_samples=run_delay_samples,
+        ),
+        fetch_waited_ratio=waited_ratio,
         epoch_starts=epochs.epoch_starts(journal, phases),
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
         blocked=blocked.blocked(journal, phases, chosen.steady),
-        outliers=outliers.outliers(steps, phases, chosen.steady & ((steps.flags & DISTURBED) == 0)),
-        devices=signals.devices(journal),
-        host=signals.host(journal),
-        memory={"process_rss_peak_bytes": signals.host(journal).get("process.rss_bytes_peak")},
+        outliers=outliers.outliers(steps, phases, undisturbed),
+        devices=devices.devices(journal),
+        host=host,
+        memory=memory.memory(
+            journal,
+            summary.steady_from,
+            host.process.rss_bytes.max if host.process and host.process.rss_bytes else None,
+        ),
         windows=with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
         overhead=_overhead(journal, period),
         ledger=ledger(journal),
-        series=_series(journal, phases),
+        compile=compilation.compile_facts(journal, chosen, compiled),
+        series=_series(journal, phases, far[:MAX_MARKS]),
+        curves=curves(journal),
+        marks=marks(journal, phases, far, summary.regimes),
+        input=input_pipeline(
+            journal,
+            shares,
+            period_ms=summary.period_ms.median if summary.period_ms else None,
+            steady_steps=summary.steady_count,
+            waited_ratio=waited_ratio,
+        ),
+        evenness=evenness(journal, phases, chosen),
+        lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
     )
+
+
+def _from_ns(steps: StepColumns, chosen: Selection) -> int | None:
+    """When the first steady step began."""
+    return int(steps.start_ns[chosen.steady][0]) if chosen.steady.any() else None
 
 
 def _run(journal: Journal) -> dict[str, Value]:
@@ -110,6 +155,7 @@ def _run(journal: Journal) -> dict[str, Value]:
         "host": header.host,
         "rank": header.rank,
         "world_size": header.world_size,
+        HASH_NAME: conditions_hash(journal.conditions),
         **dict(sorted(journal.conditions.items())),
     }
 
@@ -223,6 +269,7 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
         ),
         "windows_s": _excess_s(steps.period_ns[~plain], period),
         "hooks_s": _own_between_ns(journal) / 1e9,
+        "conditions_s": measured.get("conditions_s"),
     }
 
 
@@ -247,8 +294,8 @@ def _excess_s(traced_ns: Ints, steady_ns: Ints) -> float | None:
     return max(0.0, float(traced_ns.sum()) - len(traced_ns) * float(np.median(steady_ns))) / 1e9
 
 
-def _series(journal: Journal, phases: dict[Phase, Ints]) -> dict[str, list[float]]:
-    """Curves over steps. Of many steps each point is the longest of its stretch, so that no outlier is lost."""
+def _series(journal: Journal, phases: dict[Phase, Ints], far: Ints) -> dict[str, list[float]]:
+    """Curves over steps. Of many steps the longest of each stretch stay, the longest of the run, and the outliers."""
     steps = journal.steps
     n = len(steps)
     if not n:
@@ -257,13 +304,16 @@ def _series(journal: Journal, phases: dict[Phase, Ints]) -> dict[str, list[float
         index = np.arange(n)
     else:
         edges = np.linspace(0, n, SERIES_POINTS + 1).astype(np.int64)
-        index = np.array([a + int(np.argmax(steps.period_ns[a:b])) for a, b in itertools.pairwise(edges)])
+        of_stretches = [a + int(np.argmax(steps.period_ns[a:b])) for a, b in itertools.pairwise(edges)]
+        longest = np.argpartition(-steps.period_ns, LONGEST_STEPS)[:LONGEST_STEPS]
+        index = np.unique(np.concatenate([of_stretches, longest, far]))
 
     def ms(column: Ints) -> list[float]:
         return [round(float(v), 4) for v in column[index] / 1e6]
 
     return {
         "batch": [float(b) for b in steps.batch[index]],
+        "t_s": [round(float(t), 4) for t in (steps.start_ns[index] - journal.header.start_ns) / 1e9],
         "period_ms": ms(steps.period_ns),
         **{f"{phase}_ms": ms(phases[phase]) for phase in PHASES if phases[phase].any()},
     }

@@ -57,7 +57,7 @@ class Selection:
         return {label: int(found[code]) for label, code in _CODE.items()}
 
 
-def select(steps: StepColumns, phases: dict[Phase, Ints]) -> Selection:
+def select(steps: StepColumns, phases: dict[Phase, Ints], compiled: Mask | None = None) -> Selection:
     """Label the steps, and so choose those that statistics rest on.
 
     A step is left out if it was traced or ran beside the analysis of a trace, if it holds a checkpoint or validation or
@@ -67,14 +67,22 @@ def select(steps: StepColumns, phases: dict[Phase, Ints]) -> Selection:
     (validation every other step, epochs of two), these neighbours and the last steps of epochs count. Outliers stay
     in: they are a part of the run. In a run so short that fewer than 20 steady steps would be left, steps beside the
     analysis of a trace count: it runs in the kernel's idle class, and the report says so.
+
+    Args:
+        steps: All steps.
+        phases: Exclusive time in ns, arrays of shape (n,).
+        compiled: Steps in which ``torch.compile`` was at work, shape (n,). They are left out, unless half of all steps
+            are such: then that is what the run is like.
     """
-    chosen = _select(steps, phases, DISTURBED)
+    if compiled is None or compiled.sum() > MIN_LEFT_RATIO * len(steps):
+        compiled = np.zeros(len(steps), np.bool_)
+    chosen = _select(steps, phases, DISTURBED, compiled)
     if chosen.steady.sum() < MIN_STEADY_STEPS and (steps.flags & DISTURBED).any():
-        return _select(steps, phases, 0)
+        return _select(steps, phases, 0, compiled)
     return chosen
 
 
-def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int) -> Selection:
+def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int, compiled: Mask) -> Selection:
     """Label the steps; those with the flag ``disturbed`` are left out."""
     labels = np.full(len(steps), _CODE["steady"], np.int8)
     checkpoint, validation = phases["checkpoint"] > 0, phases["validation"] > 0
@@ -85,6 +93,7 @@ def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int) -> Se
         "checkpoint": checkpoint,
         "disturbed": (steps.flags & disturbed) != 0,
         "profiled": (steps.flags & PROFILED) != 0,
+        "compiled": compiled,
     }
     neighbours: dict[StepLabel, Mask] = {
         "last-of-epoch": last,

@@ -84,20 +84,25 @@ def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
     if not (grew or fell) or max(levels) < DRIFT_RATIO * min(levels):
         return []
     return [
-        f"the period {'grew' if grew else 'fell'} little by little: {levels[0]:.3g} ms in the first fifth of the "
-        f"steady steps, {levels[-1]:.3g} ms in the last"
+        f"the period {'grew' if grew else 'fell'} little by little: {_shown(levels[0])} ms in the first fifth of the "
+        f"steady steps, {_shown(levels[-1])} ms in the last"
     ]
+
+
+def _shown(value: float) -> str:
+    """Three digits, never with an exponent: ``12.3``, ``1,290``."""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def _told(regimes: tuple[Regime, ...]) -> str:
     levels = [r.period_ms.median for r in regimes]
     if len(regimes) > SHOWN_REGIMES:
         return (
-            f"{len(regimes)} regimes of {min(levels):.3g} to {max(levels):.3g} ms, the first until batch "
+            f"{len(regimes)} regimes of {_shown(min(levels))} to {_shown(max(levels))} ms, the first until batch "
             f"{regimes[0].to_batch}"
         )
-    pieces = [f"{r.period_ms.median:.3g} ms until batch {r.to_batch}" for r in regimes[:-1]]
-    return f"{_WORDS[len(regimes)]} regimes: {', '.join(pieces)}, then {levels[-1]:.3g} ms"
+    pieces = [f"{_shown(r.period_ms.median)} ms until batch {r.to_batch}" for r in regimes[:-1]]
+    return f"{_WORDS[len(regimes)]} regimes: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
 
 
 def _moved(regimes: tuple[Regime, ...]) -> str:

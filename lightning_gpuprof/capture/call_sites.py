@@ -72,6 +72,13 @@ class UserCode:
             frame = frame.f_back
         return None
 
+    def place(self, filename: str, line: int, function: str) -> str | None:
+        """``path:line function`` of one place, or None if it is in a library."""
+        path = self._shown.get(filename)
+        if path is None:
+            path = self._shown[filename] = self._show(filename)
+        return f"{path}:{line} {function}" if path else None
+
     def _show(self, filename: str) -> str:
         if filename.startswith("<"):
             return filename if filename.startswith(_TYPED) else ""

@@ -35,6 +35,11 @@ def is_of_training(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)
 
 
+def part_of_logger(logger: object) -> str:
+    """What a trainer's logger is called where it fails."""
+    return f"logger {type(logger).__name__}"
+
+
 class Fence:
     """Collects the failures of a run's parts.
 

@@ -82,7 +82,7 @@ class LoopEdges:
         on_start: Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that.
         on_validation: Told when validation is about to begin beside a training step; not of the sanity check.
         on_epoch_end: Told when the last step of an epoch is over.
-        on_exception: Told when the loop is left by an exception, before any callback hears of it.
+        on_exception: Told of the exception by which the loop is left, before any callback hears of it.
         on_failure: Told when one of the edges itself fails; the loops have been given back then.
     """
 
@@ -97,7 +97,7 @@ class LoopEdges:
         on_start: Callable[[], None],
         on_validation: Callable[[], None],
         on_epoch_end: Callable[[], None],
-        on_exception: Callable[[], None],
+        on_exception: Callable[[BaseException], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._trainer = trainer
@@ -184,8 +184,8 @@ class LoopEdges:
             self._running = True
             try:
                 return run()
-            except BaseException:
-                self._fenced(self._on_exception)
+            except BaseException as error:
+                self._fenced(self._on_exception, error)
                 raise
             finally:
                 self._running = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lightning_gpuprof.capture.fence import Fence, part_of_logger
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
@@ -12,8 +14,20 @@ from lightning_gpuprof.model.phases import PHASES
 
 NS_PER_MS = 1e6
 
+STALE_NS = 60_000_000_000
+"""What was not read for so long is logged no more; the rarest values of a run's first hours are read each 30 s."""
+
 MAX_RECENT_STEPS = 1024
 """Live values are means over at most so many steps."""
+
+_PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "callbacks", "validation")
+_SAMPLED = {
+    ("nvml", ""): ("utilization_ratio", "memory_used_bytes", "power_w", "sm_clock_mhz"),
+    ("host", "process"): ("cpu_cpus",),
+    ("host", "host"): ("memory_available_bytes",),
+}
+"""Values that loggers get unless they are to get all: a dozen curves on a machine with one GPU. Of every subject where
+none is named."""
 
 
 class ScalarLog:
@@ -25,24 +39,46 @@ class ScalarLog:
         edges: Know the loggers' step axis.
         every: Steps from one log to the next.
         samples_per_step: Samples per step over all ranks, if known.
+        fence: Around each logger: one that raises gets nothing more, the others do.
+        verbose: Log every phase and every sampled value.
+        now: The run's clock in ns.
     """
 
     def __init__(
-        self, trainer: Any, clock: StepClock, edges: LoopEdges, every: int, samples_per_step: int | None
+        self,
+        trainer: Any,
+        clock: StepClock,
+        edges: LoopEdges,
+        every: int,
+        samples_per_step: int | None,
+        *,
+        fence: Fence,
+        verbose: bool = False,
+        now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._trainer = trainer
+        self._now = now
         self._clock = clock
         self._edges = edges
         self._every = every
         self._samples_per_step = samples_per_step
         self._recent = clock.keep_recent(MAX_RECENT_STEPS)
-        self._latest: dict[str, Sample] = {}
+        self._verbose = verbose
+        self._fence = fence
+        self._failed: list[object] = []
+        """Loggers that raised."""
+        self._latest: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
+        """When each value was read last, and what it was."""
         self.wake = 0
         """The optimizer step from which on to look again."""
 
     def take(self, sample: Sample) -> None:
-        """The newest reading of a GPU; on any thread."""
-        self._latest[sample.subject] = sample
+        """A reading; on any thread. Of each value the newest counts: some are read more seldom than others."""
+        key = sample.source, sample.subject
+        wanted = sample.values if self._verbose else _wanted(sample)
+        known = {name: (sample.t_ns, value) for name, value in wanted.items() if value is not None}
+        if known:
+            self._latest[key] = {**self._latest.get(key, {}), **known}
 
     def log_if_due(self, global_step: int) -> None:
         """Log if the trainer has just logged."""
@@ -50,22 +86,35 @@ class ScalarLog:
         to_go = self._every - stepped % self._every
         if stepped and to_go == self._every:
             steps = [self._recent.popleft() for _ in range(len(self._recent))]
-            scalars = step_scalars(steps, self._clock.slots, self._samples_per_step)
+            scalars = step_scalars(steps, self._clock.slots, self._samples_per_step, verbose=self._verbose)
             if scalars:
-                scalars |= device_scalars(list(self._latest.values()))
+                scalars |= sampled_scalars(self._latest.copy(), since_ns=self._now() - STALE_NS)
             for logger in self._trainer.loggers if scalars else ():
-                logger.log_metrics(scalars, step=stepped - 1)  # the step that the trainer's own metrics just got
+                self._give(logger, scalars, stepped - 1)  # the step that the trainer's own metrics just got
         # With manual optimization several or no optimizer steps go into a batch: look at every one.
         self.wake = global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
 
+    def _give(self, logger: Any, scalars: dict[str, float], step: int) -> None:
+        if any(failed is logger for failed in self._failed):
+            return
+        given = False
+        with self._fence.around(part_of_logger(logger)):
+            logger.log_metrics(scalars.copy(), step=step)
+            given = True
+        if not given:
+            self._failed.append(logger)
 
-def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None) -> dict[str, float]:
+
+def step_scalars(
+    steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None, *, verbose: bool = False
+) -> dict[str, float]:
     """Means over steps that were not traced.
 
     Args:
         steps: Finished steps since the last interval.
         slots: The clock's slots.
         samples_per_step: Samples per step over all ranks, if known.
+        verbose: Also the phases that hardly ever matter.
 
     Returns:
         ``gpuprof/step_ms``, ``gpuprof/<phase>_ms`` for phases with time, ``gpuprof/samples_per_s``;
@@ -82,17 +131,33 @@ def step_scalars(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per
         by_phase[slot.step_phase] += sum(column)
     total_ns = sum(s.end_ns - s.start_ns for s in plain)
     scalars = {"gpuprof/step_ms": total_ns / n / NS_PER_MS}
-    scalars |= {f"gpuprof/{phase}_ms": ns / n / NS_PER_MS for phase, ns in by_phase.items() if ns}
+    scalars |= {
+        f"gpuprof/{phase}_ms": ns / n / NS_PER_MS
+        for phase, ns in by_phase.items()
+        if ns and (verbose or phase in _PHASES)
+    }
     if samples_per_step and total_ns:
         scalars["gpuprof/samples_per_s"] = samples_per_step * n / (total_ns / 1e9)
     return scalars
 
 
-def device_scalars(latest: Sequence[Sample]) -> dict[str, float]:
-    """The newest reading of each GPU: ``gpuprof/<gpu>/<value with unit>``; nothing for what was not read."""
+def sampled_scalars(
+    latest: Mapping[tuple[str, str], Mapping[str, tuple[int, float]]], *, since_ns: int
+) -> dict[str, float]:
+    """The newest readings: ``gpuprof/<subject>/<value with unit>``; nothing for what was not read.
+
+    Args:
+        latest: When each value was read, and what it was, by source and subject.
+        since_ns: What was not read since then is not known any more: a GPU may have gone.
+    """
     return {
-        f"gpuprof/{sample.subject}/{name}": value
-        for sample in latest
-        for name, value in sample.values.items()
-        if value is not None
+        f"gpuprof/{subject.replace(' ', '/')}/{name}": value
+        for (_, subject), values in sorted(latest.items())
+        for name, (t_ns, value) in values.items()
+        if t_ns >= since_ns
     }
+
+
+def _wanted(sample: Sample) -> dict[str, float | None]:
+    names = _SAMPLED.get((sample.source, sample.subject)) or _SAMPLED.get((sample.source, "")) or ()
+    return {name: sample.values[name] for name in names if name in sample.values}

@@ -59,6 +59,9 @@ def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         dirpath: The option; its last part gets the stage's name behind it unless the stage is ``fit``.
         stage: Which call is measured.
         trainer: The trainer, in its ``setup``.
+
+    Returns:
+        The folder. With MLflow's experiments in the log folder it is in ``trainer.default_root_dir``.
     """
     suffix = "" if stage == "fit" else f"-{stage}"
     if dirpath is not None:
@@ -68,7 +71,20 @@ def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     known = getattr(trainer.profiler, "dirpath", None)
     if known is None:
         known = trainer.log_dir if trainer.world_size == 1 else trainer.default_root_dir
+    if known is not None and str(known) == _folder_of_experiments(trainer):
+        known = None
     return Path(known or trainer.default_root_dir) / f"gpuprof{suffix}"
+
+
+def _folder_of_experiments(trainer: Any) -> str | None:
+    """Where MLflow keeps experiments, which Lightning takes for the log folder; it warns of any other folder in there.
+
+    That of the run inside of it is known to the first rank only.
+    """
+    first = next(iter(getattr(trainer, "loggers", ())), None)
+    if "MLFlowLogger" not in {kind.__name__ for kind in type(first).__mro__}:
+        return None
+    return str(getattr(first, "save_dir", None))
 
 
 def create(wanted: Path, rank: int, key: str) -> tuple[Path, BinaryIO, str]:

@@ -252,6 +252,18 @@ class ProfilerTap:
 
         return restore
 
+    def wrap_action(self, region: Region, action: str, wrap: Callable[[Context], Context]) -> Callable[[], None]:
+        """As :meth:`wrap_actions` for one action, also one that was not seen yet; cheap enough for single steps."""
+        originals = [(table, table[action]) for table in (self._table(region, False), self._table(region, True))]
+        for table, context in originals:
+            table[action] = wrap(context)
+
+        def restore() -> None:
+            for table, context in originals:
+                table[action] = context
+
+        return restore
+
     # ----------------------------------------------------------------------------------------------------------------
 
     def _set_cpu_mode(self, on: bool) -> None:

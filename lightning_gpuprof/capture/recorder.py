@@ -9,9 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from lightning_gpuprof.errors import GpuProfError
-from lightning_gpuprof.model.journal import CallSites, Conditions, DeviceBlock, Notice, Sample
+from lightning_gpuprof.model.journal import (
+    CallSites,
+    Compilation,
+    CompilerCounts,
+    Conditions,
+    DeviceBlock,
+    Notice,
+    Sample,
+)
 
-Reading: TypeAlias = Sample | CallSites | Conditions | DeviceBlock | Notice
+Reading: TypeAlias = Sample | CallSites | Compilation | CompilerCounts | Conditions | DeviceBlock | Notice
 """What a sampler may hand over for the journal."""
 
 Sink: TypeAlias = Callable[[Reading], None]
@@ -159,6 +167,11 @@ class Recorder:
             except RuntimeError as error:  # the system gives no more threads
                 self._notify(worker, f"could not be started: {_text(error)}")
 
+    def ask_to_stop(self) -> None:
+        """Have all threads end by themselves, each after the call that is under way; returns at once."""
+        for worker in self._workers:
+            worker.ask_to_stop()
+
     def stop(self, timeout_s: float = 1.0) -> None:
         """End all threads; one that hangs in a call is left behind as a daemon, with a notice.
 
@@ -168,8 +181,7 @@ class Recorder:
         if self._sealed:
             return
         deadline = time.monotonic() + timeout_s
-        for worker in self._workers:
-            worker.ask_to_stop()
+        self.ask_to_stop()
         for worker in self._workers:
             if worker.thread.ident is not None:
                 worker.thread.join(max(0.0, deadline - time.monotonic()))

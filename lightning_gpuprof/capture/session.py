@@ -19,23 +19,27 @@ from lightning_gpuprof.capture import (
     conditions,
     nvtx_ranges,
     output_folder,
+    progress_bars,
     run_end,
     user_hooks,
 )
-from lightning_gpuprof.capture.call_sites import CallSiteSampler
+from lightning_gpuprof.capture.compilation import dynamo
 from lightning_gpuprof.capture.device_events import backend_for
 from lightning_gpuprof.capture.device_spans import DeviceSpans, EventBackend
 from lightning_gpuprof.capture.device_steps import DeviceSpanSampler, DeviceSteps
-from lightning_gpuprof.capture.fence import Fence
-from lightning_gpuprof.capture.host import HostSampler
+from lightning_gpuprof.capture.fence import Fence, warn
+from lightning_gpuprof.capture.host.run_delay import RunDelay
+from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.live_line import Line, LiveLine
 from lightning_gpuprof.capture.live_scalars import ScalarLog
-from lightning_gpuprof.capture.nvml import NvmlSampler
+from lightning_gpuprof.capture.memory.backend import AllocatorBackend, allocator_for
+from lightning_gpuprof.capture.memory.recording import MemoryRecording
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.recorder import Recorder, Sampler
-from lightning_gpuprof.capture.run_delay import RunDelay
-from lightning_gpuprof.capture.step_clock import NEVER, StepClock
+from lightning_gpuprof.capture.recorder import Recorder
+from lightning_gpuprof.capture.stage_samplers import stage_samplers
+from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import (
@@ -52,6 +56,9 @@ from lightning_gpuprof.model.phases import Stage
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+HISTORY_TIMEOUT_S = 1.0
+"""For what is still being made of the allocator's history when everything else is over."""
+
 FINISHED = "finished"
 """Status of a stage that came to its own end."""
 
@@ -62,6 +69,11 @@ _LOADERS: dict[Stage, str] = {
     "predict": "predict_dataloaders",
 }
 """Attribute of the trainer that holds the loaders of a stage."""
+
+
+def interrupted_by(error: BaseException) -> str:
+    """Status of a stage that was left by an exception."""
+    return f"interrupted: {type(error).__name__}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +102,8 @@ class Session:
         on_end: Called when Lightning has done everything else; the caller finishes then.
         events: Gives timed events of the trainer's device, or None where there are none.
         ranges: Makes NVTX ranges.
+        allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
+        line: Where to tell of the steps while they go on; None for nowhere.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -106,8 +120,14 @@ class Session:
         on_end: Callable[[], None],
         events: Callable[[Any], EventBackend[Any] | None] = backend_for,
         ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
+        allocator: Callable[[Any], AllocatorBackend | None] = allocator_for,
+        line: Line | None = None,
     ) -> None:
         self._trainer: Any = trainer
+        self._line = line
+        self._live: LiveLine | None = None
+        self._allocator = allocator
+        self._memory: MemoryRecording | None = None
         self._events = events
         self._device: DeviceSteps[Any] | None = None
         self.stage = stage
@@ -124,6 +144,9 @@ class Session:
         self._steps_began: tuple[float, float] | None = None
         self._steps_ended = False
         self._waited_s = 0.0
+        self._conditions_s = 0.0
+        self._first_batch = 0
+        self._compiled_before: dynamo.Counters | None = None
         self._steps_off = False
         self._run_delay: RunDelay | None = None
         self._opened: list[Callable[[], object]] = [self._close_run_delay]
@@ -144,6 +167,8 @@ class Session:
         ranges: Callable[[], nvtx_ranges.RangeBackend],
     ) -> None:
         trainer, stage, options, entry = self._trainer, self.stage, self._options, self._entry
+        with self.fence.around("torch.compile"):
+            self._compiled_before = dynamo.counters_now()
         self._run_delay = RunDelay.of_this_thread()
         self.clock = StepClock(
             start_ns=entry.perf_ns, delay_now=self._run_delay.read_ns if self._run_delay is not None else None
@@ -176,6 +201,13 @@ class Session:
             on_failure=lambda error: self._switch_off("annotated regions", error),
             is_compiling=torch.compiler.is_compiling,
         )
+        self._input: InputMeasurement | None = None
+        if options.input_pipeline:
+            self._input = InputMeasurement(
+                lambda: getattr(trainer, _LOADERS[stage]),
+                on_failure=lambda error: self._switch_off("input pipeline", error),
+                notice=lambda message: self._note("input pipeline", message),
+            )
         self._edges = LoopEdges(
             trainer,
             stage,
@@ -185,7 +217,7 @@ class Session:
             on_start=lambda: self._evaluation_starts(module),
             on_validation=lambda: self._windows.validation_begins(),
             on_epoch_end=self._epoch_ended,
-            on_exception=self._give_back,
+            on_exception=self._left_by,
             on_failure=self._steps_failed,
         )
         header = self._header(version)
@@ -200,7 +232,7 @@ class Session:
             self.clock,
             header=header,
             on_failure=self._journal_failed,
-            on_steps=lambda steps: self._windows.watch(steps),
+            on_steps=self._steps_ended_lately,
         )
         self._opened.append(self._writer.close)
         if problem:
@@ -221,6 +253,9 @@ class Session:
         self.clock.set_failure_listener(self._steps_failed)
         self._trainer.profiler = self.tap
         self._annotations.begin()
+        with self.fence.around("input pipeline"):
+            if self._input is not None:
+                self._input.begin()
         missing = self._edges.attach()
         if missing:
             self.fence.tell("steps", f"this version of Lightning has no {', '.join(missing)}")
@@ -233,26 +268,48 @@ class Session:
         fitting = self.stage == "fit"
         samples_per_step: int | None = None
         with self.fence.around("conditions"):
+            begin_ns = time.perf_counter_ns()
             found = conditions.collect(trainer, module, getattr(trainer, _LOADERS[self.stage]))
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
                 samples_per_step = batch_size * int(trainer.world_size)
-            self._post(Conditions(values=found))
+            self._post(Conditions(values=found | self._options.aims()))
+            self._conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
         with self.fence.around("device spans"):
             self._device = self._device_steps()
+        with self.fence.around("memory"):
+            self._memory = self._memory_recording(module)
         if fitting and trainer.loggers and trainer.is_global_zero:
             every = self._options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
             if every:
-                self._scalars = ScalarLog(trainer, self.clock, self._edges, every, samples_per_step)
+                self._scalars = ScalarLog(
+                    trainer,
+                    self.clock,
+                    self._edges,
+                    every,
+                    samples_per_step,
+                    fence=self.fence,
+                    verbose=self._options.verbose,
+                )
+        with self.fence.around("live line"):
+            self._live = self._live_line(samples_per_step)
         with self.fence.around("samplers"):
             self._start_samplers()
         batch_before, global_step = -1, 0
         if fitting:
             batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
+        self._first_batch = batch_before + 1
         self.clock.begin_training(batch_before, global_step)
         windows_wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
-        self.clock.listen(self._at_boundary, 0 if self._ranges is not None else min(windows_wake, self._log_wake()))
+        at_once = self._ranges is not None or self._memory is not None
+        self.clock.listen(self._at_boundary, 0 if at_once else min(windows_wake, self._log_wake()))
         self._steps_began = time.perf_counter(), time.process_time()
+
+    def first_batch(self, batch: object) -> None:
+        """Write down the shapes of the first batch; nothing of it is kept."""
+        with self.fence.around("conditions"):
+            if self._open and (found := conditions.describe(batch)):
+                self._post(Conditions(values=found))
 
     def steps_end(self) -> None:
         """The last step is over; what follows is teardown. Safe to call twice."""
@@ -260,6 +317,9 @@ class Session:
             return
         self._steps_ended = True
         self._end_of_step()
+        self._end_live_line()
+        if self._memory is not None:
+            self._memory.steps_end()
         if self._device is not None:
             self._device.close()
         self.clock.open_segment("teardown")
@@ -271,6 +331,12 @@ class Session:
     def belongs_to(self, trainer: object) -> bool:
         """Whether it measures this trainer."""
         return self._trainer is trainer
+
+    @property
+    def logger_step(self) -> int:
+        """Where the trainer's last metrics of this stage are on the axis of its loggers."""
+        stepped = self._edges.batches_that_stepped
+        return max(0, stepped - 1) if self.stage == "fit" else stepped
 
     @property
     def hears_of_the_end(self) -> bool:
@@ -288,12 +354,19 @@ class Session:
                 self._post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
                 self._writer.sync()
 
+    def failed(self, error: BaseException) -> None:
+        """Training ends with an exception, which is only looked at."""
+        with self.fence.around("out of memory"):
+            if self._memory is not None:
+                self._memory.out_of_memory(error)
+
     def finish(self, status: str) -> None:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
         if not self._open:
             return
         self._open = False
         last: list[Footer] = []
+        self._close_memory()
         with self.fence.around("device spans"):
             if self._device is not None:
                 self._device.close()
@@ -325,30 +398,69 @@ class Session:
                     self._writer.close(last)
             with self.fence.around("run delay"):
                 self._close_run_delay()
+            with self.fence.around("input pipeline"):
+                if self._input is not None:
+                    self._input.remove_files()
 
     def _close_run_delay(self) -> None:
         if self._run_delay is not None:
             self._run_delay.close()
 
+    def _close_memory(self) -> None:
+        for _ in range(2):  # what failed once is tried once more
+            with self.fence.around("memory: closing"):
+                if self._memory is not None:
+                    self._memory.close()
+                    self._memory.wait(HISTORY_TIMEOUT_S)
+
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long in all calls together."""
         begin = time.monotonic()
+        with self.fence.around("memory"):
+            if self._memory is not None:
+                self._memory.wait(max(0.0, timeout_s - self._waited_s))
         self._windows.wait(max(0.0, timeout_s - self._waited_s))
         self._waited_s += time.monotonic() - begin
 
     def _give_back(self) -> None:
-        """The loops and the profiler of the trainer are its own again.
-
-        Also when ``fit`` is left by an exception: another callback's ``on_exception`` may keep ours from being called.
-        """
+        """The loops and the profiler of the trainer are its own again."""
         self._windows.unwatch()
         self._detach()
 
+    def _left_by(self, error: BaseException) -> None:
+        """The loop is left by an exception, and another callback's ``on_exception`` may keep ours from being called.
+
+        What touches the trainer, samples or writes to the terminal ends here, and nothing that has to be waited for.
+        """
+        self._give_back()
+        for end in (
+            self._end_live_line,
+            self._end_of_step,
+            self._let_samplers_go,
+            lambda: self._post(self._footer(interrupted_by(error))),
+        ):
+            with self.fence.around("leaving the loop"):
+                end()
+
+    def _end_live_line(self) -> None:
+        if self._live is not None:
+            self._live.end()
+
+    def _let_samplers_go(self) -> None:
+        if self._device is not None:
+            self._device.close()
+        if self._recorder is not None:
+            self._recorder.ask_to_stop()
+
     def _detach(self) -> None:
         # Twice, and each by itself: what failed once in the middle is tried once more.
-        for end in 2 * (self._put_profiler_back, self._edges.detach, self._annotations.end):
+        for end in 2 * (self._put_profiler_back, self._edges.detach, self._annotations.end, self._end_input):
             with self.fence.around("giving the trainer back"):
                 end()
+
+    def _end_input(self) -> None:
+        if self._input is not None:
+            self._input.end()
 
     def _put_profiler_back(self) -> None:
         if self._trainer.profiler is self.tap:
@@ -362,6 +474,7 @@ class Session:
         self._switch_off("steps", error)
         self._detach()
         for end in (
+            self._end_live_line,
             self._end_of_step,
             lambda: self._windows.end("steps are not measured any more"),
             lambda: self.clock.listen(None, NEVER),
@@ -386,6 +499,8 @@ class Session:
             self.steps_start(module)
 
     def _end_of_step(self) -> None:
+        if self._memory is not None:
+            self._memory.end_step()
         if self._device is not None:
             self._device.end_epoch()
         if self._ranges is not None:
@@ -399,7 +514,9 @@ class Session:
                 self.steps_end()
 
     def _at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
-        device, ranges = self._device, self._ranges
+        device, ranges, memory = self._device, self._ranges, self._memory
+        if memory is not None:
+            memory.end_step()
         if device is not None:
             device.end_step()
         windows_wake = self._windows.at_boundary(batch, global_step, now_ns)
@@ -407,9 +524,14 @@ class Session:
             self._log_scalars(global_step)
         if ranges is not None:
             ranges.begin_step(batch)
-        if device is not None and not self._windows.tracing and device.begin_step(batch):
-            return 0
-        return min(windows_wake, self._log_wake()) if ranges is None else 0
+        tracing = self._windows.tracing
+        again = ranges is not None
+        # the actions of a step are known from the first one
+        if device is not None and not tracing and batch > self._first_batch and device.begin_step(batch):
+            again = True
+        if memory is not None and memory.begin_step(batch, tracing=tracing):
+            again = True
+        return 0 if again else min(windows_wake, self._log_wake())
 
     def _log_wake(self) -> int:
         return NEVER if self._scalars is None else self._scalars.wake
@@ -428,28 +550,60 @@ class Session:
         spans = DeviceSpans(backend, on_failure=lambda error: self._switch_off("device spans", error))
         return DeviceSteps(spans, self.clock, lambda wrap: self.tap.wrap_actions("main", wrap))
 
+    def _memory_recording(self, module: pl.LightningModule) -> MemoryRecording:
+        trace = self._options.trace
+        return MemoryRecording(
+            self._trainer,
+            module,
+            self._allocator(self._trainer.strategy.root_device),
+            tap=self.tap,
+            clock=self.clock,
+            fence=self.fence,
+            post=self._post,
+            folder=self.folder,
+            rank=self._rank,
+            histories=trace is not None and trace.memory_snapshot,
+            fitting=self.stage == "fit",
+        )
+
+    def _live_line(self, samples_per_step: int | None) -> LiveLine | None:
+        if self._line is None:
+            return None
+        try:
+            above = progress_bars.above_bar(self._trainer)
+        except progress_bars.UnknownBarError as error:
+            warn(f"gpuprof: no live line: it would tear {error}, and only the bars of tqdm and rich make room")
+            return None
+        return LiveLine(self._line, above, self.clock.slots, samples_per_step)
+
+    def _steps_ended_lately(self, steps: Sequence[ClosedStep]) -> None:
+        """In the journal's thread."""
+        if self._live is not None:
+            self._live.watch(steps)
+        self._windows.watch(steps)
+
     def _start_samplers(self) -> None:
-        options = self._options
-        samplers: list[Sampler] = [
-            CallSiteSampler(thread_id=threading.get_ident(), current_slot=self.clock.current_slot)
-        ]
+        samplers = stage_samplers(
+            self._options,
+            self._trainer,
+            self.clock,
+            thread_id=threading.get_ident(),
+            epoch_ns=self._entry.epoch_ns,
+            compiled_before=self._compiled_before,
+        )
         if self._device is not None:
             samplers.append(DeviceSpanSampler(self._device.spans, self.clock.wake))
-        if options.nvml is not None:
-            samplers.append(
-                NvmlSampler(
-                    uuids=conditions.cuda_uuids(self._trainer),
-                    environ=os.environ,
-                    interval_s=options.nvml.interval_s,
-                )
-            )
-        if options.host is not None:
-            samplers.append(HostSampler(interval_s=options.host.interval_s))
+        if self._memory is not None:
+            samplers.append(self._memory.sampler)
+        if self._input is not None:
+            samplers.append(self._input.sampler())
+        if self._live is not None:
+            samplers.append(self._live)
         self._recorder = Recorder(samplers, self._sampled)
         self._recorder.start()
 
     def _sampled(self, record: Record) -> None:
-        if isinstance(record, Sample) and record.source == "nvml" and (scalars := self._scalars) is not None:
+        if isinstance(record, Sample) and (scalars := self._scalars) is not None:
             scalars.take(record)
         if isinstance(record, Notice):
             self.notices.append(record)
@@ -472,6 +626,7 @@ class Session:
     def _overhead(self) -> dict[str, float]:
         return {
             "edge_ns": self._edge_ns,
+            "conditions_s": self._conditions_s,
             "journal_cpu_s": self._writer.cpu_s if self._writer is not None else 0.0,
             "samplers_cpu_s": self._recorder.cpu_s if self._recorder is not None else 0.0,
         }

@@ -2,51 +2,147 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from jsonargparse import ArgumentParser, Namespace
 
-from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command
-from lightning_gpuprof.model.comparison import Outcome
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
+from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
+from lightning_gpuprof.sinks import comparison_html, comparison_json, comparison_junit
 from lightning_gpuprof.sinks.comparison_text import print_comparison
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
 """A gate must not open because nothing could be compared."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be judged, and where the comparison goes."""
+
+    allow: tuple[FixedGroup, ...] = ()
+    """Of hardware, model and batch, what may differ."""
+    threshold_ratio: float = DEFAULT_THRESHOLD_RATIO
+    """Smallest change that counts."""
+    metrics: tuple[str, ...] = ()
+    """Measures that the outcome rests on; empty for those of the default."""
+    as_json: bool = False
+    """Print JSON for a program."""
+    junit: Path | None = None
+    page: Path | None = None
+
+
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("before", metavar="A", help="the earlier run: its folder or a report.json")
     parser.add_argument("after", metavar="B", help="the later run: its folder or a report.json")
+    parser.add_argument(
+        "--allow",
+        metavar="GROUPS",
+        default="",
+        help=f"compare although these differ: {', '.join(FIXED_GROUPS)}; several with commas between",
+    )
+    parser.add_argument(
+        "--threshold",
+        metavar="SHARE",
+        default=f"{DEFAULT_THRESHOLD_RATIO * 100:g}%",
+        help="smallest change that counts, as a percentage or as a fraction",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAMES",
+        default="",
+        help="what the outcome rests on: throughput, wall, period, p95, phase.NAME, memory.NAME; "
+        f"several with commas between; default: {','.join(DEFAULT_METRICS)}",
+    )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML for a CI system: one test case per measure")
+    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page that opens offline")
 
 
 def _run(options: Namespace) -> int:
-    return run(Path(options.before), Path(options.after), as_json=options.json)
+    wanted = Wanted(
+        allow=_groups(options.allow),
+        threshold_ratio=parse_share("--threshold", options.threshold),
+        metrics=tuple(_names(options.metric)),
+        as_json=options.json,
+        junit=None if options.junit is None else Path(options.junit),
+        page=None if options.html is None else Path(options.html),
+    )
+    return run(Path(options.before), Path(options.after), wanted)
 
 
-def run(before: Path, after: Path, *, as_json: bool = False) -> int:
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _groups(text: str) -> tuple[FixedGroup, ...]:
+    names = _names(text)
+    unknown: Sequence[str] = [name for name in names if name not in FIXED_GROUPS]
+    if unknown:
+        raise ArgumentError("--allow", unknown[0], f"be of {', '.join(FIXED_GROUPS)}")
+    return tuple(group for group in FIXED_GROUPS if group in names)
+
+
+def parse_share(argument: str, text: str) -> float:
+    """A share of 0 to 1 from ``5%``, ``5 %`` or ``0.05``.
+
+    Args:
+        argument: Name of the argument as the user writes it.
+        text: What was given.
+
+    Raises:
+        ArgumentError: It is no number, below 0, or 1 or more.
+    """
+    number, percent = str(text).strip(), str(text).strip().endswith("%")
+    try:
+        value = float(number.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ArgumentError(argument, text, "be a share from 0% to below 100%, as 5% or 0.05")
+    return value
+
+
+def run(before: Path, after: Path, wanted: Wanted | None = None) -> int:
     """Compare two runs.
 
     Args:
         before: Folder or ``report.json`` of the earlier run.
         after: Folder or ``report.json`` of the later run.
-        as_json: Print JSON for a program.
+        wanted: What to judge, and where the comparison goes; None for the defaults, to the terminal.
 
     Returns:
         0 for improved and within noise, 1 for regressed, 2 for not comparable.
 
     Raises:
-        GpuProfError: A report cannot be read or made.
+        GpuProfError: A report cannot be read or made, a file cannot be written, there is no such measure.
     """
-    comparison = compare(source.load(before), source.load(after), before_name=str(before), after_name=str(after))
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(comparison), indent=1).decode() + "\n")
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    wanted = wanted or Wanted()
+    comparison = pipeline.compare_runs(
+        source.load_run(before),
+        source.load_run(after),
+        before_name=str(before),
+        after_name=str(after),
+        allow=wanted.allow,
+        threshold_ratio=wanted.threshold_ratio,
+        metrics=wanted.metrics,
+    )
+    if wanted.as_json:
+        sys.stdout.write(comparison_json.encode(comparison).decode())
     else:
         print_comparison(comparison)
+    if wanted.junit is not None:
+        comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
+    if wanted.page is not None:
+        comparison_html.write(comparison, wanted.page)
     return EXIT_CODES[comparison.outcome]
 
 
@@ -54,13 +150,17 @@ COMMAND = Command(
     name="compare",
     summary="hold a later run against an earlier one (exit code 1: slower)",
     description=(
-        "Shows what changed from run A to run B: period, samples/s, wall time, phases, findings gone and new,\n"
-        "and the gain that A's findings predicted against the one that B achieved.\n\n"
+        "Shows what changed from run A to run B: period, samples/s, wall time, phases, kernels, memory, findings gone\n"
+        "and new, and the gain that A's findings predicted against the one that B achieved.\n\n"
+        "Runs on other hardware, of another model or batch size are not comparable, unless --allow says that this\n"
+        "is the change under test. Loaders, flags, versions and the like may differ, and are listed.\n\n"
         "exit codes: 0 improved or within noise, 1 regressed, 2 error or not comparable"
     ),
     examples=(
         "gpuprof compare runs/digits/version_0 runs/digits_fixed/version_0",
         "gpuprof compare baseline/report.json lightning_logs/version_7 --json",
+        "gpuprof compare a100/report.json h100/report.json --allow hardware",
+        "gpuprof compare baseline lightning_logs/version_7 --threshold 5% --junit gpuprof.xml --html compare.html",
     ),
     add_arguments=_add_arguments,
     run=_run,

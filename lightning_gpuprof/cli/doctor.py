@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Callable
 from importlib import import_module, metadata
-from typing import Literal
 
 import msgspec
 from jsonargparse import ArgumentParser, Namespace
@@ -15,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.capture.cpus import usable_cpus
+from lightning_gpuprof.capture.nvml.look import MachineLook, look
+from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.cli.command import Command
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
+from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
-
-State = Literal["ok", "absent", "problem"]
 
 _PACKAGES: tuple[tuple[str, str], ...] = (
     ("torch", "no training and no trace windows here; reports can still be made"),
@@ -29,7 +29,7 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be looked at there"),
     ("torch-tb-profiler", "TensorBoard has no PyTorch profiler tab; Perfetto opens the traces as well"),
     ("nvidia-ml-py", "GPUs cannot be sampled: utilization, memory, power and clocks are not measured"),
-    ("psutil", "the host is not sampled"),
+    ("psutil", "workers are not found where the kernel does not list the children of a process"),
     ("numpy", "traces and journals cannot be analysed"),
     ("msgspec", "journals and reports cannot be read"),
     ("rich", "no summary on the terminal"),
@@ -38,17 +38,6 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
 )
 """Distributions and what the absence of each means."""
-
-
-class Check(msgspec.Struct, kw_only=True, frozen=True):
-    """One thing that was looked at."""
-
-    area: str
-    name: str
-    state: State
-    value: str = ""
-    meaning: str = ""
-    """What an absence or a problem means, and the way out; empty if all is well."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -76,14 +65,19 @@ def run(*, as_json: bool = False) -> int:
     return 0
 
 
-def examine() -> list[Check]:
-    """All checks in order; one that fails is a finding of its own."""
+def examine(look_at_gpus: Callable[[], MachineLook] = look) -> list[Check]:
+    """All checks in order; one that fails is a finding of its own.
+
+    Args:
+        look_at_gpus: Asks the driver, and comes back also if that hangs.
+    """
+    gpus = look_at_gpus() if _version("nvidia-ml-py") is not None else None
     groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
         ("python", _python),
         ("packages", _packages),
-        ("cpu", _cpus),
-        ("torch", _torch),
-        ("nvml", _nvml),
+        ("host", host_checks),
+        ("nvml", lambda: _nvml(gpus)),
+        ("torch", lambda: _torch(driver_hangs=gpus is not None and gpus.hangs)),
         ("plugins", _plugins),
         ("environment", _environment),
     )
@@ -132,18 +126,7 @@ def _packages() -> list[Check]:
     return checks
 
 
-def _cpus() -> list[Check]:
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    usable = usable_cpus(affinity=affinity)
-    quota = "" if usable == affinity else "the control group's quota is below the affinity: count on this many"
-    return [
-        Check(area="cpu", name="CPUs of the machine", state="ok", value=str(os.cpu_count() or "not known")),
-        Check(area="cpu", name="CPUs of the affinity", state="ok", value=str(affinity)),
-        Check(area="cpu", name="usable CPUs", state="ok", value=numbers.significant(usable), meaning=quota),
-    ]
-
-
-def _torch() -> list[Check]:
+def _torch(*, driver_hangs: bool) -> list[Check]:
     if _version("torch") is None:
         return [Check(area="torch", name="CUDA", state="absent", meaning="torch is not installed")]
     torch = import_module("torch")
@@ -151,6 +134,9 @@ def _torch() -> list[Check]:
     built = torch.version.cuda or torch.version.hip
     if built is None:
         checks.append(Check(area="torch", name="CUDA", state="absent", meaning="this torch is built for the CPU only"))
+    elif driver_hangs:
+        meaning = "not asked, since the driver hangs"
+        return [Check(area="torch", name="CUDA", state="problem", value=f"built for {built}", meaning=meaning)]
     elif not torch.cuda.is_available():
         checks.append(
             Check(
@@ -178,24 +164,11 @@ def _torch() -> list[Check]:
     return checks
 
 
-def _nvml() -> list[Check]:
-    absent = "utilization, memory, power and clocks of GPUs are not measured"
-    if _version("nvidia-ml-py") is None:
-        return [Check(area="nvml", name="NVML", state="absent", meaning=f"nvidia-ml-py is not installed: {absent}")]
-    pynvml = import_module("pynvml")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return [Check(area="nvml", name="NVML", state="absent", meaning=f"{error}: {absent}")]
-    try:
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        count = pynvml.nvmlDeviceGetCount()
-        names = [pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count)]
-    finally:
-        pynvml.nvmlShutdown()
-    checks = [Check(area="nvml", name="NVML", state="ok", value=f"driver {driver}")]
-    checks += [Check(area="nvml", name=f"GPU {index}", state="ok", value=str(name)) for index, name in enumerate(names)]
-    return checks
+def _nvml(gpus: MachineLook | None) -> list[Check]:
+    if gpus is None:
+        meaning = f"nvidia-ml-py is not installed: {NOT_MEASURED}"
+        return [Check(area="nvml", name="NVML", state="absent", meaning=meaning)]
+    return gpu_checks(gpus)
 
 
 def _plugins() -> list[Check]:
@@ -231,7 +204,7 @@ def _print(checks: list[Check]) -> None:
     styles: dict[State, str] = {"ok": "green", "absent": "yellow", "problem": "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    table.add_column(overflow="fold", max_width=36)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=36)
     table.add_column(overflow="fold")
     for check in checks:
         text = ": ".join(plain.sentence(part) for part in (check.value, check.meaning) if part)
@@ -242,7 +215,7 @@ def _print(checks: list[Check]) -> None:
 COMMAND = Command(
     name="doctor",
     summary="what can be measured on this machine, and what each absence means",
-    description="Looks at Python, packages, CPUs, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
+    description="Looks at Python, packages, host, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
     examples=("gpuprof doctor", "gpuprof doctor --json"),
     add_arguments=_add_arguments,
     run=_run,

@@ -46,6 +46,12 @@ def run(rule: str, *, as_json: bool = False) -> int:
     return 0
 
 
+def _rules() -> list[str]:
+    from lightning_gpuprof.rules import discovery
+
+    return [rule.id for rule in discovery.discover().rules]
+
+
 COMMAND = Command(
     name="explain",
     summary="what a rule's finding means, how it is measured and what to do",
@@ -53,4 +59,5 @@ COMMAND = Command(
     examples=("gpuprof explain input-bound", "gpuprof explain single-process-loading | less"),
     add_arguments=_add_arguments,
     run=_run,
+    values={"rule": _rules},
 )

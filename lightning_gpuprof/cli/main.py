@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli import compare, doctor, explain, nsys_cmd, report, trace, trigger
+from lightning_gpuprof.cli import compare, completion, doctor, explain, export, nsys_cmd, report, trace, trigger
 from lightning_gpuprof.cli.command import Command, HelpFormatter
 from lightning_gpuprof.errors import GpuProfError
 
 COMMANDS: tuple[Command, ...] = (
     report.COMMAND,
     compare.COMMAND,
+    export.COMMAND,
     explain.COMMAND,
     doctor.COMMAND,
     trace.COMMAND,
     nsys_cmd.COMMAND,
     trigger.COMMAND,
 )
+COMMANDS += (completion.command(COMMANDS),)
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -29,18 +31,30 @@ EXIT_BROKEN_PIPE = 141
 
 _EPILOG = """\
 examples:
-  gpuprof report runs/digits/version_0      the report of a run, made again from its journal
-  gpuprof compare runs/before runs/after    what a change gained
-  gpuprof explain input-bound               what a finding means
-  gpuprof trigger runs/after                a trace of the next steps of a run that goes on
-  gpuprof doctor                            what can be measured on this machine
+  gpuprof report runs/digits/version_0    a run's report, made again from its journal
+  gpuprof compare runs/before runs/after  what a change gained
+  gpuprof export runs/after --format csv  its steps, samples and findings as tables
+  gpuprof trace trace.json.gz             everything in a trace of torch.profiler
+  gpuprof explain input-bound             what a finding means
+  gpuprof trigger runs/after              a trace of the next steps of a running job
+  gpuprof doctor                          what can be measured on this machine
+  eval "$(gpuprof completion bash)"       complete commands and rules with TAB
 
 exit codes:
-  0  done (compare: improved or within noise)
-  1  compare: the later run is slower
-  2  an error, or runs that cannot be compared
+  0    done (compare: improved or within noise)
+  1    compare: the later run is slower
+  2    an error, or runs that cannot be compared
+  130  interrupted with Ctrl-C
+  141  whoever read the output has gone
 
-GPUPROF_DEBUG=1 shows the stack trace of an error, NO_COLOR=1 leaves out colours.
+Every command has --json for programs. Results go to standard output, progress and errors to standard error.
+
+environment:
+  NO_COLOR=1       no colours
+  FORCE_COLOR=1    colours also where the output is no terminal
+  GPUPROF_DEBUG=1  the stack trace of an error
+  GPUPROF=1        before a training's command: profile any Lightning script
+  GPUPROF_LIVE=1   likewise: a line about the steps while they go on
 """
 
 
@@ -53,9 +67,11 @@ def make_parser() -> ArgumentParser:
         formatter_class=HelpFormatter,
         version=__version__,
     )
-    subcommands = parser.add_subcommands(dest="command", required=True)
+    subcommands = parser.add_subcommands(dest="command", required=True, metavar="COMMAND")
     for command in COMMANDS:
-        subcommands.add_subcommand(command.name, command.parser(), help=command.summary)
+        own = command.parser()
+        subcommands.add_subcommand(command.name, own, help=command.summary)
+        own.prog = f"gpuprof {command.name}"  # jsonargparse puts [options] between
     return parser
 
 

@@ -13,6 +13,8 @@ from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import html, json_report
+from lightning_gpuprof.sinks.plain import name
+from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.terminal import print_report
 
 
@@ -43,7 +45,8 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> 
     folder = source.run_folder(directory)
     report = source.remake(folder)
     if page is not None:
-        html.write(report, page)
+        with progress(f"writing {name(str(page))}"):
+            html.write(report, page)
     if as_json:
         sys.stdout.write(json_report.encode(report).decode())
         return 0
@@ -64,7 +67,8 @@ def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]
 
     kinds: tuple[ReportKind, ...] = ("json", "html") if with_page else ("json",)
     try:
-        return dict(pipeline.write_reports(report, folder, kinds))
+        with progress("writing the report's files"):
+            return dict(pipeline.write_reports(report, folder, kinds))
     except ReportError as error:
         print(f"gpuprof: warning: {error}", file=sys.stderr)
         return {}

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.plain import name
+from lightning_gpuprof.sinks.status_line import progress
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
 OUTPUT_FOLDERS = "gpuprof*"
@@ -55,11 +61,12 @@ def remake(folder: Path) -> Report:
     """
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
-    return pipeline.load_report(folder)
+    with progress(f"making the report of {name(str(folder))}"):
+        return pipeline.load_report(folder)
 
 
-def load(path: Path) -> Report:
-    """The report that a path stands for: the file itself, or that of a run's folder, in which the journal counts.
+def load_run(path: Path) -> Run:
+    """The run that a path stands for: a report's file alone, or a run's folder, in which the journal counts.
 
     Args:
         path: A ``report.json`` or the folder of a run.
@@ -67,9 +74,11 @@ def load(path: Path) -> Report:
     Raises:
         GpuProfError: There is neither, or it cannot be read.
     """
-    if path.is_file():
-        return json_report.read(path)
-    return remake(run_folder(path))
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    found = path if path.is_file() else run_folder(path)
+    with progress(f"making the report of {name(str(found))}"):
+        return pipeline.load_run(found)
 
 
 def _holds_run(folder: Path) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,8 @@ from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.sinks.plain import visible
+from lightning_gpuprof.sinks.plain import shorten, visible
+from lightning_gpuprof.sinks.status_line import progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +31,12 @@ class Wanted:
     csv: Path | None = None
     annotated: Path | None = None
     flame: Path | None = None
+    perfetto: bool = False
 
     @property
     def prints(self) -> bool:
         """Whether the summary is printed."""
-        return not (self.json or self.analysis_json or self.operators)
+        return not (self.json or self.analysis_json or self.operators or self.perfetto)
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -52,6 +55,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="FOLDER", help="write every table as a CSV file (one file only)")
     parser.add_argument(
         "--annotated", metavar="PATH", help="write the trace with phases, idle causes and more for Perfetto"
+    )
+    parser.add_argument(
+        "--perfetto", action="store_true", help="write the annotated trace and hand it to Perfetto (one file only)"
     )
     parser.add_argument(
         "--flame", metavar="PATH", help="write stacks for speedscope (.json) or as folded text (.folded: device time)"
@@ -73,6 +79,7 @@ def _run(options: Namespace) -> int:
         csv=path(options.csv),
         annotated=path(options.annotated),
         flame=path(options.flame),
+        perfetto=options.perfetto,
     )
     return run([Path(name).expanduser() for name in options.files], wanted)
 
@@ -98,25 +105,38 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
 
     _check(files, wanted)
     if wanted.json:
-        facts = {name: outputs.facts(path) for name, path in _named(files).items()}
+        facts = {}
+        for number, (name, path) in enumerate(_named(files).items(), 1):
+            with _progress("reading", name, number, len(files)):
+                facts[name] = outputs.facts(path)
         _print_json(facts)
         return 0
     if wanted.compare:
-        outputs.print_differences(files[0], files[1])
+        with _progress("comparing", " and ".join(_named(files)), 1, 1):
+            differences = outputs.compare(files[0], files[1])
+        outputs.print_differences(files[0], files[1], differences)
         return 0
     ceilings = outputs.measured() if wanted.measure else None
+    if wanted.perfetto:
+        wanted = replace(wanted, annotated=wanted.annotated or outputs.annotated_beside(files[0]))
     results: dict[str, object] = {}
     ranks = outputs.Ranks()
-    for name, path in _named(files).items():
-        linked = outputs.read(path)
+    for number, (name, path) in enumerate(_named(files).items(), 1):
+        with _progress("reading", name, number, len(files)):
+            linked = outputs.read(path)
         if wanted.operators:
             results[name] = outputs.operators(linked, wanted.operators)
             continue
-        analysis = outputs.analysis(linked, ceilings)
-        for kind, written in outputs.write(path, linked, analysis, wanted):
+        with _progress("analysing", name, number, len(files)):
+            analysis = outputs.analysis(linked, ceilings)
+        with _progress("writing what is made of", name, number, len(files)):
+            all_written = list(outputs.write(path, linked, analysis, wanted))
+        for kind, written in all_written:
             print(f"{kind}: {written}", file=sys.stderr)
         if wanted.analysis_json:
             results[name] = analysis
+        elif wanted.perfetto and wanted.annotated is not None:
+            outputs.serve(wanted.annotated)
         else:
             outputs.print_analysis(path, analysis, wanted.tables, alone=len(files) == 1)
         if wanted.prints and not wanted.tables:
@@ -146,16 +166,20 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
     unknown = [name for name in wanted.tables if name not in (*NAMES, "all")]
     if unknown:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
-    alone = [name for name in ("json", "analysis_json", "operators", "compare") if getattr(wanted, name)]
+    alone = [name for name in ("json", "analysis_json", "operators", "compare", "perfetto") if getattr(wanted, name)]
     if len(alone) > 1:
         option = f"--{alone[1].removesuffix('_json')}"
         raise ArgumentError(option, True, f"not go with --{alone[0].removesuffix('_json')}", "Ask for one at a time.")
     if wanted.compare and len(files) != 2:
         raise ArgumentError("--compare", len(files), "get two files", "Name the trace before and the one after.")
+    if wanted.perfetto and len(files) > 1:
+        raise ArgumentError("--perfetto", len(files), "get one file", "Call gpuprof trace once for each.")
     for option, ends in _ENDS.items():
         target: Path | None = getattr(wanted, option)
         if target is None:
             continue
+        if alone and alone != ["analysis_json"]:
+            raise ArgumentError(f"--{option}", str(target), f"not go with --{alone[0]}", "Call gpuprof trace twice.")
         if len(files) > 1:
             raise ArgumentError(f"--{option}", len(files), "get one file", "Call gpuprof trace once for each.")
         if not target.name.lower().endswith(ends):
@@ -172,8 +196,18 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
     return {visible(path.name if names.count(path.name) == 1 else str(path)): path for path in files}
 
 
+def _progress(what: str, name: str, number: int, count: int) -> AbstractContextManager[None]:
+    return progress(f"{what} {shorten(name, 60)}{f' ({number} of {count})' if count > 1 else ''}")
+
+
 def _print_json(value: object) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+
+def _tables() -> list[str]:
+    from lightning_gpuprof.sinks.trace_tables import NAMES
+
+    return [*NAMES, "all"]
 
 
 COMMAND = Command(
@@ -187,10 +221,12 @@ COMMAND = Command(
         "gpuprof trace rank0.1763705000.pt.trace.json.gz",
         "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum,cuda_api_sum",
         "gpuprof trace trace.json.gz --html trace.html",
+        "gpuprof trace trace.json.gz --perfetto",
         "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
         "gpuprof trace rank*.pt.trace.json.gz --json",
     ),
     add_arguments=_add_arguments,
     run=_run,
+    values={"table": _tables},
 )

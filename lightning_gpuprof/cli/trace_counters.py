@@ -9,6 +9,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model import clock_events
 from lightning_gpuprof.sinks import numbers
 from lightning_gpuprof.trace.export.tracks import CounterTrack
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -41,7 +42,7 @@ def counters_beside(path: Path, linked: LinkedTrace) -> tuple[CounterTrack, ...]
     for sample in journal.samples:
         at_ns = sample.t_ns + to_trace_ns
         if bounds[0] - AROUND_NS <= at_ns <= bounds[1] + AROUND_NS:
-            for name, value in sample.values.items():
+            for name, value in clock_events.split(sample.values).items():
                 if value is not None:
                     found[sample.subject, name].append((at_ns, value))
     return tuple(_track(subject, name, values) for (subject, name), values in sorted(found.items()))

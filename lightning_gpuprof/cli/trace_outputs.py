@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,20 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from lightning_gpuprof.cli import perfetto
 from lightning_gpuprof.cli.trace_counters import counters_beside
-from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
+from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import make_console, print_to
 from lightning_gpuprof.sinks.csv_tables import write_csv
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.plain import visible
+from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES, Entry
@@ -88,9 +93,13 @@ def print_analysis(path: Path, found: TraceAnalysis, tables: Sequence[str], *, a
     _print(str(path), [trace_terminal.render(found, names=shown, width=make_console(None).width)])
 
 
-def print_differences(before: Path, after: Path) -> None:
+def compare(before: Path, after: Path) -> Differences:
+    """What changed from one trace to another."""
+    return differences_of(read(before), read(after), names=(before.name, after.name))
+
+
+def print_differences(before: Path, after: Path, found: Differences) -> None:
     """Print what changed from one trace to another."""
-    found = differences_of(read(before), read(after), names=(before.name, after.name))
     tables = [
         differences.compared_trace_table(found),
         differences.caveat_table(found),
@@ -119,7 +128,8 @@ class Ranks:
         numbers = [linked.trace.about.rank for _, linked in self._traces]
         if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
             return
-        found = compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
+        with progress("comparing the ranks"):
+            found = compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
         tables = [
             ranks.rank_table(found),
             ranks.rank_kind_table(found),
@@ -163,6 +173,37 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted)
         raise ReportError(
             f"cannot write {where}: {error.strerror or error}. Name a folder that can be written to"
         ) from None
+
+
+def annotated_beside(path: Path) -> Path:
+    """Where an annotated trace goes that is only to be looked at; TensorBoard does not take it for one of the run's.
+
+    Raises:
+        ArgumentError: Nothing can be written there.
+    """
+    if path.exists() and not os.access(path.parent, os.W_OK):
+        hint = "Name another place: --annotated PATH."
+        raise ArgumentError("--perfetto", str(path.parent), "be able to write beside the trace", hint)
+    stem = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace")
+    return path.with_name(f"{stem}.annotated.json.gz")
+
+
+def serve(path: Path) -> None:
+    """Say how an annotated trace is opened, and hand it to Perfetto.
+
+    Raises:
+        GpuProfError: Nobody took it.
+    """
+
+    def announce(address: str) -> None:
+        print(
+            f"Open {address}\n"
+            "  The page asks this machine for the file; nothing is uploaded. Ctrl-C ends the waiting.\n"
+            f"Offline: load {visible(str(path))} in chrome://tracing.",
+            flush=True,
+        )
+
+    perfetto.serve_once(path, announce)
 
 
 def _of_name(entry: Entry, found: TraceAnalysis) -> list[Table]:

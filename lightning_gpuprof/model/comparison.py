@@ -6,16 +6,31 @@ from typing import Literal
 
 import msgspec
 
+from lightning_gpuprof.model.conditions import Group, Role
 from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.trace import differences
 
 COMPARISON_VERSION = 1
+
+DEFAULT_METRICS = ("throughput", "wall")
+"""Measures that the outcome rests on unless others are asked for."""
+
+DEFAULT_THRESHOLD_RATIO = 0.03
+"""Smaller differences between two runs are noise (ours; the rules hold back gains below 3 % as well)."""
 
 Outcome = Literal["improved", "regressed", "within noise", "not comparable"]
 """``improved`` and ``regressed`` lie outside the noise band; ``not comparable`` always comes with a reason."""
 
 FindingState = Literal["gone", "new", "kept", "not judged"]
 """``not judged``: the rule could not judge the other run, so its silence there means nothing."""
+
+
+Better = Literal["lower", "higher"]
+
+Source = Literal["journal", "interval", "spread"]
+"""Where the uncertainty of a run's step times is from: a block bootstrap over the steady steps of its journal; the 95 %
+intervals in its report, which such a bootstrap made; or, in reports without those, the spread of the period alone."""
 
 
 class Change(msgspec.Struct, kw_only=True, frozen=True):
@@ -27,6 +42,17 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     after: float | None
     difference: float | None
     """After minus before; None unless both were measured."""
+    lower: float | None = None
+    """Lower end of the interval of ``difference``; None where its uncertainty is not known."""
+    upper: float | None = None
+    measure: str = ""
+    """Name for ``--metric``, as ``phase.forward``; empty for a number that is told but not judged."""
+    outcome: Outcome | None = None
+    """None: told, not judged."""
+    why: str = ""
+    """Reason for ``not comparable``, or what to keep in mind."""
+    better: Better | None = None
+    """Which way is an improvement; None for a number that is neither good nor bad by itself."""
 
 
 class ConditionChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -35,6 +61,11 @@ class ConditionChange(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     before: Value
     after: Value
+    group: Group = "run"
+    """What it is about, see ``docs/conditions.md``."""
+    role: Role = "label"
+    """``fixed``: the runs are not comparable unless the group is allowed; ``tested``: it may be the change under test;
+    ``label``: it means nothing."""
 
 
 class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -47,6 +78,14 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     summary: str
     speedup_max: float | None = None
     """Bound that the earlier run predicted for its cure; None for a finding without a gain or one that is new."""
+    saved_ms_per_step: float | None = None
+    """The same bound as time: at most so much less per step."""
+    achieved_ms_per_step: float | None = None
+    """What the time that the finding explains really lost; below 0: it grew. None: not known, or not gone."""
+    achieved_in: str = ""
+    """The phase or part that was held against the bound; empty if what the finding explains is neither."""
+    above_bound: bool = False
+    """More was achieved than the bound, by more than chance: something else helped, or the bound was wrong."""
 
 
 class Judgement(msgspec.Struct, kw_only=True, frozen=True):
@@ -64,6 +103,29 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     upper: float | None = None
     noise_ratio: float | None = None
     """Half width of the band within which a difference is noise, as a share of the earlier run."""
+
+
+class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):
+    """What the trace windows of both runs hold, per traced step; rows by absolute change, largest first.
+
+    A report holds the first rows of each table only: what one run has and the other's rows do not reach is left out,
+    not called appeared or vanished.
+    """
+
+    before_steps: int
+    """Traced steps that the totals were divided by."""
+    after_steps: int
+    kernel_total: differences.Change | None = None
+    """Durations of all kernels; None if a run has no device work."""
+    kernel_classes: tuple[differences.Change, ...] = ()
+    kernels: tuple[differences.Change, ...] = ()
+    """Kernels of exactly the same name."""
+    operators: tuple[differences.Change, ...] = ()
+    """Host time of operators without the operators inside them; inflated by profiling."""
+    left_out: int = 0
+    """Names of either run whose time in the other is not known."""
+    caveats: tuple[str, ...] = ()
+    """Why the two are not fully comparable, in sentences."""
 
 
 class Comparison(msgspec.Struct, kw_only=True, frozen=True):
@@ -89,3 +151,34 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     """Largest bound among the earlier run's findings; None if none had a gain. Bounds are not added or multiplied."""
     conditions: tuple[ConditionChange, ...]
     notes: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    """Measures that the outcome rests on."""
+    threshold_ratio: float | None = None
+    """Smallest change that counts."""
+    cause: str = ""
+    """The phases that explain most of a change of the step; empty if there is none."""
+    sources: tuple[Source, Source] | None = None
+    """Where the uncertainty of each run's step times is from; None if they cannot be held against each other."""
+    mean_phases: tuple[Change, ...] = ()
+    """Mean time per steady step of each phase, ms, largest change first: the changes sum to that of the mean period.
+    Empty unless both journals are there."""
+    memory: tuple[Change, ...] = ()
+    """Peaks, bytes."""
+    devices: tuple[Change, ...] = ()
+    """Medians of what was sampled of GPUs that both runs have; told, not judged."""
+    host: tuple[Change, ...] = ()
+    """Means of what was sampled of the host; told, not judged."""
+    windows: WindowChanges | None = None
+    """None unless both runs have a trace window that was analysed."""
+    predicted_step_speedup_max: float | None = None
+    """Bound of the ordinary step by all findings of the earlier run together, beside ``training``."""
+    predicted_run_speedup_max: float | None = None
+    """Bound of the run by all of them together, beside ``wall``."""
+    above_bound: bool = False
+    """More was gained than these bounds, by more than chance."""
+
+    @property
+    def judged(self) -> tuple[Change, ...]:
+        """The rows that have an outcome, in the order of the report."""
+        rows = (*self.changes, *self.phases, *self.memory)
+        return tuple(row for row in rows if row.outcome is not None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +12,9 @@ from lightning_gpuprof.errors import ArgumentError
 
 Window = int | tuple[int, int] | list[int]
 ReportKind = Literal["terminal", "tensorboard", "html", "json"]
+THRESHOLDS = "gpuprof.threshold."
+"""Begin of the names of conditions that hold thresholds: ``gpuprof.threshold.input-bound.least_ratio``."""
+
 REPORT_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 
 
@@ -39,6 +43,9 @@ class TraceConfig:
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. Costs two to three times the tracing time.
         profile_memory: Record tensor allocations. Perturbs times.
+        memory_snapshot: In each window record the CUDA allocator's history, too: a pickle for pytorch.org/memory_viz
+            beside the trace, and a table of what held the memory at its peak by source line. Costs some microseconds
+            per allocation inside the window.
         background_stop: End and write traces on a thread beside the training, which else waits for it for seconds.
             ``None``: where that was tried, which is torch 2.13.0 on Linux on x86-64 without a GPU. ``True``: also with
             a GPU; other versions of torch wait in any case. Not possible with ``with_stack``.
@@ -57,6 +64,7 @@ class TraceConfig:
     record_shapes: bool = True
     with_stack: bool = False
     profile_memory: bool = False
+    memory_snapshot: bool = False
     max_windows: int = 10
     max_mb: int = 256
     max_steps: int = 200
@@ -93,9 +101,11 @@ class NvmlConfig:
 
     Args:
         interval_s: Seconds between two samples.
+        gpm: Read the performance counters (GPM) of Hopper and later: activity of SMs, tensor cores and DRAM.
     """
 
     interval_s: float = 0.5
+    gpm: bool = True
 
     def __post_init__(self) -> None:
         _check_interval("nvml.interval_s", self.interval_s)
@@ -103,7 +113,7 @@ class NvmlConfig:
 
 @dataclass(frozen=True)
 class HostConfig:
-    """How the host is sampled: CPU of this process and of its DataLoader workers, memory.
+    """How the host is sampled: CPU by process, thread and worker, memory, disks, pressure, limits, collector pauses.
 
     Args:
         interval_s: Seconds between two samples.
@@ -216,3 +226,71 @@ class Options:
     baseline: str | None
     nvtx: bool | None = None
     """Ranges for NVIDIA's profilers; None = under one of them."""
+    input_pipeline: bool = True
+    """Measure inside of DataLoader workers."""
+    verbose: bool = False
+    """Give loggers every phase and every sampled value, not only the dozen that matter most."""
+    target: str | None = None
+    """What the run is to reach: ``1.3x``, or samples per second."""
+    price_per_gpu_hour: float | None = None
+    thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Rule id -> threshold -> value, in place of the rules' own."""
+
+    def aims(self) -> dict[str, str | int | float | bool | None]:
+        """What the journal must hold of them, as conditions, so that a report made later says the same."""
+        found: dict[str, str | int | float | bool | None] = {
+            "gpuprof.target": self.target,
+            "gpuprof.price_per_gpu_hour": self.price_per_gpu_hour,
+            "gpuprof.baseline": True if self.baseline is not None else None,
+            **{
+                f"{THRESHOLDS}{rule}.{name}": value
+                for rule, values in self.thresholds.items()
+                for name, value in values.items()
+            },
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a run is to reach: a factor over itself, or a throughput. One of the two is given."""
+
+    speedup: float | None = None
+    samples_per_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.speedup:g}x" if self.speedup is not None else f"{self.samples_per_s:g} samples/s"
+
+
+def parse_target(target: object) -> Target:
+    """Check the ``target`` argument.
+
+    Args:
+        target: ``"1.3x"``, or samples per second of all ranks as a number or as its text.
+
+    Raises:
+        ArgumentError: It is neither; a factor is not above 1; samples per second are not above 0.
+    """
+    way_out = 'Write target="1.3x" for a factor, or target=500 for samples per second.'
+    text = str(target).strip().lower()
+    as_factor = text.endswith("x")
+    try:
+        value = float(text.removesuffix("x").removesuffix("samples/s"))
+    except ValueError:
+        value = math.nan
+    least = 1.0 if as_factor else 0.0
+    if isinstance(target, bool) or not math.isfinite(value) or value <= least:
+        raise ArgumentError("target", target, "be a factor above 1 such as '1.3x', or samples per second", way_out)
+    return Target(speedup=value) if as_factor else Target(samples_per_s=value)
+
+
+def check_price(price: object) -> None:
+    """Check the ``price_per_gpu_hour`` argument.
+
+    Raises:
+        ArgumentError: It is no positive number.
+    """
+    if isinstance(price, bool) or not isinstance(price, (int, float)) or not math.isfinite(price) or price <= 0:
+        raise ArgumentError(
+            "price_per_gpu_hour", price, "be a number above 0", "Write what one GPU costs an hour: 2.5."
+        )

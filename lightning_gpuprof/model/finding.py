@@ -30,9 +30,13 @@ class Evidence(msgspec.Struct, kw_only=True, frozen=True):
     """A measured number and the limit that it is held against."""
 
     name: str
+    """What was measured."""
     value: float | str
+    """In ``unit``; a ``ratio`` is 0 to 1."""
     unit: str = ""
+    """Empty where there is none, or the name says it."""
     limit: float | None = None
+    """In the same unit; None: only told, not held against anything."""
     source: str = ""
     """Where the limit comes from."""
 
@@ -43,42 +47,77 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     saved_ms_per_step: float
     """Of the period; what is outside the steps is spread over all steps."""
     speedup_max: float
+    """T / (T - R), for R of T saved."""
     saved_lower_ms_per_step: float | None = None
     """The same from the lower bounds of the measured shares; findings are ranked by it. None: ``saved_ms_per_step``."""
+
+
+class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
+    """Upper bound of what all cures gain together. Gains of findings are disjoint, so they add up.
+
+    Of the ordinary step and of the run: what is saved in the step is saved in the run, too, and what lies beside the
+    ordinary steps (validation, checkpoints, gaps between epochs, outlying steps) only there.
+    """
+
+    period_ms: float
+    """Median period of a steady step."""
+    saved_ms_per_step: float
+    """Of the period."""
+    step_speedup_max: float
+    """Of the ordinary step: T / (T - R)."""
+    run_ms_per_step: float
+    """Wall time without set-up and tear-down over all steps; at least the period."""
+    saved_run_ms_per_step: float
+    """Of that; at least ``saved_ms_per_step``."""
+    run_speedup_max: float
+    """Of the run."""
+    saved_lower_ms_per_step: float = 0.0
+    """As ``saved_ms_per_step``, from the lower bounds of the gains."""
+    saved_run_lower_ms_per_step: float = 0.0
+    """As ``saved_run_ms_per_step``, from the lower bounds of the gains."""
 
 
 class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """A diagnosis of one cause, with its numbers and what to change."""
 
     rule: str
+    """Its id, as ``gpuprof explain`` takes it."""
     severity: Severity
     subject: str
     """Who or what it is about: a callback class, a loader, a source line."""
     summary: str
+    """What is wrong, with the numbers of this run."""
     advice: str
     """The action first, with this run's values."""
     evidence: tuple[Evidence, ...]
+    """What it was judged by."""
     gain: Gain | None = None
+    """The most that its cure can gain; None: not known, or carried by another finding."""
     confidence: float = 1.0
     """0 to 1."""
     explains: str = ""
-    """The time that the gain is taken from, e.g. a phase. Findings that explain the same time are alternatives: only
-    one of them carries the gain. Empty: stands for itself."""
+    """The time that the gain is taken from, e.g. a phase. Findings that explain the same time are alternatives:
+    together they gain as much as the largest of them. Empty: stands for itself."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):
     """A rule that could not judge, and why; never the same as "nothing found"."""
 
     rule: str
+    """Its id."""
     why: str
+    """The signal that was missing."""
 
 
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):
     """What bounds the run, in one word and one sentence; the runner-up is the next cause or empty."""
 
     kind: VerdictKind
+    """What bounds the run."""
     summary: str
+    """The same in a sentence, with its numbers."""
     runner_up: str = ""
+    """The next cause with its share; empty if there is none."""
 
 
 def speedup(recoverable_ms: float, period_ms: float) -> float:

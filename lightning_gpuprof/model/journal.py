@@ -11,6 +11,7 @@ import zlib
 
 import msgspec
 
+from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 from lightning_gpuprof.model.phases import Phase, Region, SegmentKind, Stage
 
 JOURNAL_VERSION = 2
@@ -160,9 +161,10 @@ class Sample(msgspec.Struct, tag="sample", tag_field="k", kw_only=True, omit_def
     """One reading of a sampler. A value that could not be had is ``None`` or absent, never 0."""
 
     source: str
-    """``nvml`` or ``host``."""
+    """``nvml``, ``host``, ``input`` or ``memory``."""
     subject: str
-    """What was read: ``gpu0``, ``process``, ``workers``."""
+    """What was read: ``gpu0``, ``process``, ``workers``, ``loader0.worker1``, ``gpu0 forward`` (at that phase's end),
+    ``held cpu float32``."""
     t_ns: int
     values: dict[str, float | None]
     """Names carry their unit, e.g. ``power_w``, ``memory_used_bytes``, ``utilization_ratio``."""
@@ -204,6 +206,18 @@ class Notice(msgspec.Struct, tag="notice", tag_field="k", kw_only=True):
     message: str
 
 
+class MemoryHistoryRecord(msgspec.Struct, tag="memory_history", tag_field="k", kw_only=True):
+    """What the allocator's history in a window says, replayed when it was recorded."""
+
+    facts: MemoryHistory
+
+
+class OutOfMemoryRecord(msgspec.Struct, tag="out_of_memory", tag_field="k", kw_only=True):
+    """The run ended because no memory was left."""
+
+    facts: OutOfMemory
+
+
 class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaults=True):
     """Last line of a run that came to its end; absent after a kill."""
 
@@ -214,6 +228,47 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
     """Optimizer steps completed at the end, by the trainer's count."""
     overhead: dict[str, float]
     """The profiler's own cost, measured; names carry their unit."""
+
+
+class Compilation(msgspec.Struct, tag="compilation", tag_field="k", kw_only=True, omit_defaults=True):
+    """One piece of work of ``torch.compile``: a frame of Python, or a backward pass on its first use."""
+
+    start_ns: int
+    """On the run's clock; dynamo keeps calendar time, converted when it is read."""
+    duration_ns: int
+    id: str
+    """Dynamo's: number of the code object ``/`` how often it was compiled before, e.g. ``0/1``."""
+    kind: str
+    """``frame``, ``backward`` or ``runtime`` (autotuning, recording of graphs)."""
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    """First line of the function; of a function that resumes after a graph break, the line of the break."""
+    reason: str = ""
+    """Why it was compiled once more; empty the first time, and where torch does not tell."""
+    breaks: list[str] = []
+    """Reasons of graph breaks within."""
+    failure: str = ""
+    cudagraph_skip: str = ""
+    """Why no CUDA graph is used."""
+    backend_ns: int | None = None
+    """Part that AOTAutograd and the backend took."""
+    inductor_ns: int | None = None
+    """Part of that which inductor took."""
+    guards: int | None = None
+    operators: int | None = None
+
+
+class CompilerCounts(msgspec.Struct, tag="compiler", tag_field="k", kw_only=True, omit_defaults=True):
+    """Dynamo's own counters since the stage was entered; the last of a journal counts."""
+
+    t_ns: int
+    counts: dict[str, int]
+    """``frames``, ``graphs``, ``graph_breaks`` and others, see ``capture/compilation/dynamo.py``."""
+    breaks: dict[str, int] = {}
+    """Reason → how often."""
+    lost: int = 0
+    """Compilations that dynamo had forgotten before they were read; it keeps 64."""
 
 
 Record = (
@@ -228,5 +283,9 @@ Record = (
     | WindowRecord
     | Conditions
     | Notice
+    | MemoryHistoryRecord
+    | OutOfMemoryRecord
     | Footer
+    | Compilation
+    | CompilerCounts
 )

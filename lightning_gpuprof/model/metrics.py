@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lightning_gpuprof.model.compilation import CompileFacts
+from lightning_gpuprof.model.curves import Curve, Marks
+from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.host import HostUse
+from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
@@ -24,6 +30,8 @@ class Share:
     median_ms: float
     total_ratio: float
     """Share of the summed period: what rare long steps do to the run, which a median does not see."""
+    total_lower_ratio: float | None = None
+    """5 % lower bound of the same by the same bootstrap; None: not computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +60,10 @@ class CpuFacts:
     """Sum over DataLoader workers."""
     run_delay_ratio: float | None = None
     """Median share of the period in which the training thread was ready to run but had no CPU."""
+    run_delay: Share | None = None
+    """The same with its lower bound."""
+    run_delay_samples: int = 0
+    """Steady steps in which it was read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +118,9 @@ class Outliers:
     count: int
     checked: int
     limit_ms: float
+    """The lower one, where steps with and without an optimizer step have one each."""
     excess_ms: float
-    """Sum over outliers of period minus median."""
+    """Sum over outliers of period minus median of their kind: those with an optimizer step, and those without."""
     total_ms: float
     """Time of all checked steps."""
     worst_ms: float
@@ -125,6 +138,38 @@ class Recurring:
     total_s: float
     median_s: float | None
     subject: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """What one rank does on its own beyond the median of the others, in the steps that all have steady."""
+
+    rank: int
+    host: str
+    excess: Share
+    """Its own time minus that of the others, as a share of the period; below 0 for quick ranks."""
+    excess_by_phase_ms: Mapping[Phase, float]
+    """Median of the phase minus the median of the others."""
+    slowest_ratio: float
+    """Share of the steps in which no rank took longer on its own."""
+    period_ms: float = 0.0
+    """Median."""
+    phases_ms: Mapping[Phase, float] = field(default_factory=dict)
+    """Median of each phase that took any time on any rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """All ranks of a job side by side, by durations: clocks of hosts need not agree."""
+
+    world_size: int
+    steps: int
+    """Steps that were compared: steady on all ranks."""
+    phases: tuple[Phase, ...]
+    """What counts as a rank's own time."""
+    imbalance: Share
+    """Of each step the longest time of a rank on its own minus the mean of all, as a share of the period."""
+    ranks: tuple[RankShare, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +200,23 @@ class Metrics:
     outliers: Outliers | None
     """None: too few steps to tell (50)."""
     devices: tuple[Device, ...]
-    host: Mapping[str, float | None]
-    memory: Mapping[str, float | None]
+    host: HostUse
+    memory: Memory
     windows: tuple[WindowFacts, ...]
     overhead: Mapping[str, float | None]
     ledger: tuple[LedgerRow, ...] = ()
+    compile: CompileFacts | None = None
+    """None: nothing was compiled."""
     series: Mapping[str, list[float]] = field(default_factory=dict)
+    curves: tuple[Curve, ...] = ()
+    marks: tuple[Marks, ...] = ()
+    ranks: RankTimes | None = None
+    """None: one rank, or the journals of the others are not in the run's folder."""
+    input: InputPipeline | None = None
+    """None: nothing was measured in the input pipeline."""
+    evenness: Evenness = field(default_factory=Evenness)
+    lr_scheduler: Share | None = None
+    """Stepping the learning rate schedulers, a part of the optimizer's phase; None: they are not stepped in steps."""
 
     @property
     def period_ms(self) -> float | None:
@@ -182,6 +238,8 @@ __all__ = [
     "LoaderFacts",
     "Metrics",
     "Outliers",
+    "RankShare",
+    "RankTimes",
     "Recurring",
     "Share",
 ]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from lightning_gpuprof.model.finding import Finding, NotEvaluated, Verdict
+from lightning_gpuprof.model.compilation import CompileFacts
+from lightning_gpuprof.model.curves import Curve, Marks, Ranks
+from lightning_gpuprof.model.device import DeviceBusy, DeviceEnergy, DeviceFacts, ErrorCounter, ThrottleShare
+from lightning_gpuprof.model.finding import CombinedGain, Finding, NotEvaluated, Verdict
+from lightning_gpuprof.model.host import HostUse
+from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.method import Cost, Method, Outlook
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -17,6 +25,7 @@ SCHEMA_VERSION = 1
 StepLabel = Literal[
     "profiled",
     "disturbed",
+    "compiled",
     "warm-up",
     "checkpoint",
     "validation-adjacent",
@@ -31,6 +40,7 @@ STEP_LABELS: tuple[StepLabel, ...] = get_args(StepLabel)
 LABEL_TERMS: dict[StepLabel, str] = {
     "profiled": "a trace window, or its warm-up, was open",
     "disturbed": "a window's trace was analysed on the same machine meanwhile",
+    "compiled": "torch.compile compiled something in the step",
     "warm-up": "before the run was steady",
     "checkpoint": "a checkpoint was written in the step or right before it",
     "validation-adjacent": "validation ran in the step or right before it",
@@ -40,18 +50,35 @@ LABEL_TERMS: dict[StepLabel, str] = {
 }
 """One sentence per label, as reports explain it."""
 
+OVERHEAD_TERMS: dict[str, str] = {
+    "edge_ns": "what entering or leaving one timed action costs, measured at the start of the run",
+    "edges_per_step": "how often that happens in a step, at least",
+    "timing_us_per_step": "the product of the two",
+    "boundary_us_per_step": "what happens between two steps: they are handed over, windows and scalars are due",
+    "share_of_step_ratio": "timing and boundary, of the median period",
+    "background_cpu_ratio": "CPU time of the threads that sample and write the journal, of the wall time",
+    "windows_s": "what steps in and beside trace windows took more than as many steady ones",
+    "hooks_s": "the profiler's own work outside of the steps: at the start, between epochs and at the end",
+    "conditions_s": "reading the conditions of the run; a part of the start",
+    "report_s": "making the report, after the last measured moment",
+}
+"""One sentence per entry of :attr:`Report.overhead`, as reports explain it."""
+
 
 class Validity(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the numbers can be relied on, and what to keep in mind."""
 
     ok: bool
+    """False: do not draw conclusions from the rest."""
     caveats: tuple[str, ...] = ()
+    """Sentences; empty if there is nothing to keep in mind."""
 
 
 class Wall(msgspec.Struct, kw_only=True, frozen=True):
     """Wall time of the stage in disjoint parts that sum to ``total_s``."""
 
     total_s: float
+    """From the entry into the call to the last thing that it does."""
     parts: dict[str, float]
     """Keys as :data:`lightning_gpuprof.model.phases.PARTS`, seconds."""
 
@@ -60,19 +87,28 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     """Statistics of a sample, in the unit that the field's name ends with."""
 
     mean: float
+    """Sum over number."""
     std: float
+    """Standard deviation."""
     median: float
+    """Half of the values are below it."""
     p05: float
+    """5 % of the values are below it."""
     p95: float
+    """95 % of the values are below it."""
     p99: float
+    """99 % of the values are below it."""
     min: float
+    """Smallest value."""
     max: float
+    """Largest value."""
 
 
 class Regime(msgspec.Struct, kw_only=True, frozen=True):
     """A stretch of the run in which the period keeps one level; neighbours differ by more than a fifth."""
 
     from_batch: int
+    """``total_batch_idx`` of its first step."""
     to_batch: int
     """The last batch before the next regime; steps that are not steady lie between, too."""
     count: int
@@ -86,18 +122,23 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     """Steps of the stage: how many, from which batch on they are steady, and the period of steady unprofiled ones."""
 
     count: int
+    """All steps of the stage."""
     optimizer_steps: int
+    """How often the optimizer was stepped; fewer where gradients are accumulated."""
     steady_from: int | None
     """``total_batch_idx`` of the first steady step; None if the run never became steady."""
     steady_count: int
     """Steps that the statistics rest on."""
     period_ms: Distribution | None
+    """Of steady, unprofiled steps; None if there are none."""
     samples_per_s: float | None
     """None if the batch size is not known."""
     period_median_interval_ms: tuple[float, float] | None = None
     """Lower and upper end of the 95 % interval by a block bootstrap (Kuensch 1989); None below 20 steady steps."""
     period_mean_interval_ms: tuple[float, float] | None = None
+    """The same of the mean."""
     samples_per_s_interval: tuple[float, float] | None = None
+    """95 % interval, from that of the mean period."""
     labels: dict[StepLabel, int] = {}
     """How many steps count as what; sums to ``count``."""
     regimes: tuple[Regime, ...] = ()
@@ -111,6 +152,7 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     median_ms: float | None
     """Over steady unprofiled steps; None if there are none."""
     p95_ms: float | None
+    """95 % of the same steps are below it."""
     total_s: float
     """Over all steps."""
     share: float
@@ -119,12 +161,15 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     """Median device span over the steady steps in which it was measured; None if it was not."""
     cpu_ms: float | None = None
     """Median main-thread CPU time over the steady steps in which it was sampled; None if it was not."""
+    p05_ms: float | None = None
+    """Over the same steps as the median; None also in reports of versions without it."""
 
 
 class LedgerRow(msgspec.Struct, kw_only=True, frozen=True):
     """One named place that wall time went to. The rows are disjoint and sum to the wall time."""
 
     part: Part
+    """Of the wall time."""
     phase: Phase | None
     """What the time is in its own loop; None: not explained."""
     name: str
@@ -132,6 +177,7 @@ class LedgerRow(msgspec.Struct, kw_only=True, frozen=True):
     hook: str
     """Method of the callback or module; else empty."""
     total_s: float
+    """Exclusive: no second is in two rows."""
     share: float
     """Of the wall time, 0 to 1."""
     count: int | None = None
@@ -142,8 +188,11 @@ class CallbackRow(msgspec.Struct, kw_only=True, frozen=True):
     """Exclusive time of one hook of one callback over the whole run."""
 
     name: str
+    """Class of the callback."""
     hook: str
+    """Its method."""
     total_s: float
+    """Without what it calls of others that are named."""
     share: float
     """Of the wall time, 0 to 1."""
 
@@ -152,14 +201,33 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     """Summary of the samples of one GPU; a value that was not measured is None."""
 
     name: str
+    """Model of the GPU."""
     uuid: str
+    """The driver's name for this one board or MIG slice."""
     samples: int
+    """Taken during training."""
     values: dict[str, Distribution | None]
     """Names with units as in the journal's samples, e.g. ``utilization_ratio``, ``power_w``."""
+    subject: str = ""
+    """``gpu0``, ``gpu1``, in the CUDA order of the process."""
+    facts: DeviceFacts = DeviceFacts()
+    distinct_samples: int | None = None
+    """Samples with a utilization that the driver had renewed; a lower bound if it does not tell how often it does."""
+    longest_repeat_samples: int | None = None
+    """Most samples in a row with the same utilization."""
+    throttle: tuple[ThrottleShare, ...] | None = None
+    """Largest first, without those that never were; None: not measured."""
+    busy: DeviceBusy | None = None
+    energy: DeviceEnergy | None = None
+    errors: tuple[ErrorCounter, ...] = ()
+    """Those that this GPU has."""
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything that a reader of a run sees, in the order of the method."""
+    """Everything that a reader of a run sees, in the order of the method. Notebooks draw it as HTML."""
+
+    drawn_by: ClassVar[Callable[[Report], str] | None] = None
+    """Makes the HTML; set by :mod:`lightning_gpuprof.pipeline`, because data knows of no sink."""
 
     schema_version: int
     run: dict[str, Value]
@@ -171,15 +239,40 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     callbacks: tuple[CallbackRow, ...]
     """Largest first."""
     devices: tuple[Device, ...]
-    host: dict[str, float | None]
-    memory: dict[str, float | None]
+    host: HostUse
+    memory: Memory
     windows: tuple[WindowFacts, ...]
     verdict: Verdict
     findings: tuple[Finding, ...]
     """Most valuable first."""
     not_evaluated: tuple[NotEvaluated, ...]
     overhead: dict[str, float | None]
+    """What the profiler itself cost; keys as :data:`OVERHEAD_TERMS`."""
     ledger: tuple[LedgerRow, ...] = ()
     """Where every second went, largest first; the last row is what nothing explains, also where it is 0."""
+    compile: CompileFacts | None = None
+    """What ``torch.compile`` did; None if nothing was compiled."""
     series: dict[str, list[float]] = {}
-    """Curves over steps for figures, thinned so that outliers stay: ``batch``, ``period_ms`` and ``<phase>_ms``."""
+    """Curves over steps for figures, thinned so that outliers stay: ``batch``, ``t_s`` (when the step began, since the
+    stage was entered), ``period_ms`` and ``<phase>_ms``."""
+    curves: tuple[Curve, ...] = ()
+    """What was sampled beside the steps, over the run."""
+    marks: tuple[Marks, ...] = ()
+    """What happened to the steps, by kind."""
+    ranks: Ranks | None = None
+    """The ranks side by side; None where there is one, or the journals of the others are not in the folder."""
+    input: InputPipeline | None = None
+    """The input pipeline from inside; None if nothing was measured there."""
+    combined: CombinedGain | None = None
+    """What all findings gain together; None if none has a gain."""
+    method: Method | None = None
+    """The run by the levels of the method, with its checklist; None in reports of versions without it."""
+    target: Outlook | None = None
+    """Whether the target can be reached; None if none was given."""
+    cost: Cost | None = None
+    """None on anything but GPUs."""
+
+    def _repr_html_(self) -> str | None:
+        """HTML for the output of a notebook's cell; None: the notebook shows the text."""
+        draw = type(self).drawn_by
+        return None if draw is None else draw(self)

@@ -17,6 +17,7 @@ class DeviceActivity(msgspec.Struct, kw_only=True, frozen=True):
     busy_us: float
     """Union of kernels and copies over all streams."""
     idle_us: float
+    """The rest of the window."""
 
 
 class OperatorRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -24,6 +25,7 @@ class OperatorRow(msgspec.Struct, kw_only=True, frozen=True):
 
     name: str
     count: int
+    """How often it ran."""
     total_us: float
 
 
@@ -31,19 +33,30 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     """What was seen in one window; ``problem`` says why there is no trace or what is missing in it."""
 
     start_step: int
+    """First optimizer step."""
     stop_step: int
+    """Last one, included."""
     file: str = ""
+    """Name of the trace in the run's folder; empty if there is none."""
     problem: str = ""
+    """Why there is no trace, or what is missing in it; empty if all is well."""
     reason: str = ""
     """Why the window was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""
     inflation_ratio: float | None = None
     """Median period of the window's steps over that of steady untraced ones beside it: how much times are inflated."""
     events: int = 0
+    """Entries of the trace."""
     bytes_json: int = 0
+    """Size of the trace, decompressed."""
     steps_us: tuple[float, ...] = ()
     """Durations of the ``ProfilerStep#`` ranges; inflated by profiling."""
     dataloader_us: float = 0.0
+    """Time of the ranges in which a batch was fetched."""
+    dataloader_beside_device_us: float | None = None
+    """The part of ``dataloader_us`` between the first and the last work of the busiest device: of the rest the trace
+    does not tell whether the device worked meanwhile. None without a device."""
     kernels: int = 0
+    """Pieces of device work other than copies."""
     launches_matched: int = 0
     """Device events whose launch is in the trace."""
     launches_unmatched: int = 0
@@ -52,6 +65,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     top_operators: tuple[OperatorRow, ...] = ()
     """By exclusive host time, largest first."""
     top_kernels: tuple[OperatorRow, ...] = ()
+    """By time on the device, largest first."""
     analysis: TraceAnalysis | None = None
     """Everything else that was computed, with the first rows of each table; ``gpuprof trace FILE`` gives all."""
     stop_cost_ms: float | None = None

@@ -1,7 +1,8 @@
 """What every rule shares: the protocol, the guards against false alarms ("G0"), severity and gain.
 
 Metrics flow in, checked numbers flow out. A guard that lacks its signal raises :class:`MissingSignal`, which the engine
-turns into "not evaluated (why)": what was not measured is never "nothing found".
+turns into "not evaluated (why)": what was not measured is never "nothing found". What a run cannot have, as a GPU where
+the model runs on the CPU, is :class:`NotApplicable`, and nothing to tell of.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, s
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.wording import percent
 
 MIN_STEPS = 10
@@ -41,7 +43,10 @@ _ROUNDING = 1e-6
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Ours."""
 
-_MAX_UNMATCHED_RATIO = 0.1
+_MOST_DELAYED_RATIO = 0.95
+"""Waiting for a CPU beyond which nothing can be told. Ours."""
+
+MAX_UNMATCHED_RATIO = 0.1
 """Share of device work launched outside a window from which its busy time per step is not trusted. Ours."""
 
 Number = TypeVar("Number", int, float)
@@ -55,11 +60,15 @@ class MissingSignal(GpuProfError):  # noqa: N818 - a state of the data, not a mi
         super().__init__(why)
 
 
+class NotApplicable(MissingSignal):
+    """What a rule judges cannot be in this run: the rule is left out of "not evaluated"."""
+
+
 class Rule(Protocol):
     """A rule holds measurements against thresholds and puts what it finds into words.
 
     Besides ``id`` a rule class may have ``specialises``, a tuple of ids of more general rules: where both fire on the
-    same time, the gain stays with this one. Its docstring is its page, in Markdown.
+    same time, its gain stays with this one. Its docstring is its page, in Markdown.
     """
 
     id: ClassVar[str]
@@ -72,6 +81,7 @@ class Rule(Protocol):
 
         Raises:
             MissingSignal: What the rule needs was not measured.
+            NotApplicable: It cannot be in this run.
         """
         ...
 
@@ -149,15 +159,26 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     very long steps take, which ``step-outliers`` explains. So this is the lower bound of the median, unless the total
     without the outliers' excess is well above the median: then it is that. Only the lower bound if outliers could not
     be told (fewer than 50 steps).
+
+    A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
+    waiting for a CPU, by the share of the period in which that happens, and a median does not. A total is well above
+    the median only if it is so beyond that.
     """
     outliers = metrics.outliers
     if outliers is None or not outliers.total_ms > 0:
         return share.lower_ratio
     excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
     without_outliers = share.total_ratio - excess_ratio
-    if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * share.median_ratio:
+    with_delays = share.median_ratio / (1.0 - _delayed_ratio(metrics))
+    if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * with_delays:
         return share.lower_ratio
     return max(share.lower_ratio, without_outliers)
+
+
+def _delayed_ratio(metrics: Metrics) -> float:
+    """Share of the period in which the training thread had no CPU, 0 if that was not measured."""
+    delay = metrics.cpu.run_delay_ratio
+    return min(delay, _MOST_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 
 
 def run_s(metrics: Metrics) -> float:
@@ -232,7 +253,13 @@ def is_distributed(metrics: Metrics) -> bool:
 
 def machine_busy_ratio(metrics: Metrics) -> float | None:
     """Mean use of all CPUs of the machine, by this run and by others, 0 to 1; None: not measured."""
-    return metrics.host.get("host.cpu_busy_ratio_mean")
+    machine = metrics.host.machine
+    return machine.cpu_busy_ratio.mean if machine is not None and machine.cpu_busy_ratio is not None else None
+
+
+def is_slow_step_window(window: WindowFacts) -> bool:
+    """Whether a window was opened because a step was slow, so that it shows no ordinary steps."""
+    return window.reason.startswith("slow step")
 
 
 def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
@@ -242,18 +269,19 @@ def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     period of steps that were not traced.
 
     Returns:
-        0 to 1, the median over the windows; None if no window has seen device work of whole steps.
+        0 to 1, the median over the windows, of two the lower; None if no window but such of slow steps has seen device
+        work of whole steps.
     """
     ratios = []
     for window in metrics.windows:
         device_work = window.launches_matched + window.launches_unmatched
-        if not window.devices or not window.steps_us or not device_work:
+        if not window.devices or not window.steps_us or not device_work or is_slow_step_window(window):
             continue
-        if window.launches_unmatched > _MAX_UNMATCHED_RATIO * device_work:
+        if window.launches_unmatched > MAX_UNMATCHED_RATIO * device_work:
             continue
         busy_ms = max(device.busy_us for device in window.devices) / 1e3 / len(window.steps_us)
         ratios.append(min(1.0, max(0.0, 1.0 - busy_ms / period_ms)))
-    return sorted(ratios)[len(ratios) // 2] if ratios else None
+    return sorted(ratios)[(len(ratios) - 1) // 2] if ratios else None
 
 
 def share_evidence(name: str, ratio: float, *, limit: float, source: str) -> Evidence:

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -47,7 +48,7 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
     reported and left out.
 
     Args:
-        package: Each of its modules is looked through.
+        package: Each of its modules is looked through, and each of the packages directly in it.
         entry_points: Default: those installed under :data:`ENTRY_POINTS`.
     """
     found: dict[str, Rule] = {}
@@ -64,8 +65,7 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
             return
         found[rule.id] = rule
 
-    for info in pkgutil.iter_modules(package.__path__):
-        where = f"{package.__name__}.{info.name}"
+    for where in _modules(package):
         try:
             classes = list(_rule_classes(importlib.import_module(where)))
         except Exception as error:
@@ -84,6 +84,17 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
         else:
             failed.append(NotEvaluated(rule=point.name, why=f"failed to load: {loaded!r} is not a rule class"))
     return Discovered(rules=tuple(found[rule_id] for rule_id in sorted(found)), failed=tuple(failed))
+
+
+def _modules(package: ModuleType) -> Iterator[str]:
+    """Names of the modules of a package and of those in it; nothing is imported."""
+    for folder in package.__path__:
+        for info in pkgutil.iter_modules([folder]):
+            name = f"{package.__name__}.{info.name}"
+            if info.ispkg:
+                yield from (f"{name}.{inner.name}" for inner in pkgutil.iter_modules([str(Path(folder) / info.name)]))
+            else:
+                yield name
 
 
 def describe(error: Exception) -> str:

@@ -2,20 +2,81 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, NotEvaluated, Verdict, speedup
+from lightning_gpuprof.model.finding import (
+    SEVERITIES,
+    CombinedGain,
+    Finding,
+    Gain,
+    NotEvaluated,
+    Verdict,
+    speedup,
+)
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.rules.base import MissingSignal, Rule, run_ms_per_step, steady_period_ms
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    NotApplicable,
+    Rule,
+    device_idle_ratio,
+    is_cpu_only,
+    possible,
+    run_ms_per_step,
+    steady_period_ms,
+    worthwhile,
+)
 from lightning_gpuprof.rules.discovery import describe, discover
+from lightning_gpuprof.rules.hardware.gpus import CLOCKS
+from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
+from lightning_gpuprof.rules.wording import millis
 
-_IN_STEP = frozenset(PHASES) - {"validation", "checkpoint"}
-"""What a finding can explain that is part of the ordinary step."""
+BESIDE_THE_STEP = frozenset(
+    {
+        "validation",
+        "checkpoint",
+        "epoch_start",
+        "epoch_gap",
+        "outliers",
+        "recompiles",
+        "sanity check",
+        "warm-up",
+        "setup",
+        "teardown",
+    }
+)
+"""What a finding can explain (:attr:`Finding.explains`) that is no part of the ordinary step. All else is: a phase, a
+part of one, or the device's time in it."""
+
+
+_IDLE_TIME = frozenset(
+    {
+        "data_wait",
+        "sync",
+        "optimizer",
+        "clip",
+        "lr_scheduler_step",
+        "callbacks",
+        "logging",
+        "loop",
+        "allocator",
+        "device idle: check of all ranks",
+        "device idle: host at other work",
+        "device idle: late launches",
+        "device idle: waits for tensors of the host",
+        "device idle: waits of the code",
+        "device idle: waits of the gradient scaler",
+        "device idle: waits of the progress bar",
+    }
+)
+"""What can only be gained, on a device, while the device has no work: its own causes and the host's phases."""
+
+_BUSY_TIME = frozenset({"matrix kernels", "memory kernels", "layout changes", "idle multiprocessors"})
+"""Kernels of a device. Of copies and collectives a part may be waiting, in which it has no work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +87,16 @@ class Diagnosis:
     """Most valuable first; alternative explanations of the same time follow each other."""
     not_evaluated: tuple[NotEvaluated, ...]
     verdict: Verdict
+    combined: CombinedGain | None = None
+    """What all findings gain together; None if none has a gain."""
 
 
 def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis:
     """Ask every rule and settle what they say.
 
-    A rule that lacks a signal, or fails, is reported and does not stop the others.
+    A rule that lacks a signal, or fails, is reported and does not stop the others; one that has nothing to judge in
+    such a run is left out. Thresholds that the run was given (conditions ``gpuprof.threshold.<rule>.<name>``) are used
+    in place of the rules' own.
 
     Args:
         metrics: The run.
@@ -42,19 +107,25 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         discovered = discover()
         rules = discovered.rules
         not_evaluated += discovered.failed
+    rules, misfits = applied(rules, metrics.run)
+    not_evaluated += misfits
     findings = []
     for rule in rules:
         try:
             finding = rule.check(metrics)
             if finding is not None:
                 findings.append(_checked(finding))
+        except NotApplicable:
+            continue
         except MissingSignal as missing:
             not_evaluated.append(NotEvaluated(rule=rule.id, why=missing.why))
         except Exception as error:  # one rule's mistake must not cost the report
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
+    settled = settle(findings, metrics, specialises)
     return Diagnosis(
-        findings=settle(findings, metrics, specialises),
+        findings=settled,
+        combined=combined_gain(settled, metrics),
         not_evaluated=tuple(sorted(not_evaluated, key=lambda n: n.rule)),
         verdict=decide(metrics),
     )
@@ -65,9 +136,13 @@ def settle(
 ) -> tuple[Finding, ...]:
     """Order findings by value, and let no millisecond be gained twice.
 
-    Findings that explain the same time form a group; the gain stays with the most specific of them that has one. Groups
-    are ordered by the lower bound of their gain times confidence, then severity. In that order each gain is held within
-    what is left: of the period for what is part of an ordinary step, of the run's time per step for everything.
+    Findings that explain the same time form a group; the gain stays with the most specific of them that has one. What
+    a more general one gains beyond it stays with that, so that a group gains as much as its largest gain. Groups are
+    ordered by the lower bound of their gain times confidence, then severity; what is critical without any gain, as
+    a run that ended out of memory, comes first. In that order each gain is held within what is left: of the period for
+    what is part of an ordinary step, of the run's time per step for everything. Where windows tell how long a device is
+    busy, its work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks
+    shorten what other gains leave of the work.
 
     Args:
         findings: What the rules said.
@@ -78,8 +153,38 @@ def settle(
     for finding in findings:
         groups.setdefault(finding.explains or f"rule {finding.rule}", []).append(finding)
     settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
-    settled.sort(key=lambda group: min(_order(f) for f in group))
+    settled.sort(key=lambda group: (not _is_disaster(group), min(_order(f) for f in group)))
     return tuple(_within_the_period([finding for group in settled for finding in group], metrics))
+
+
+def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
+    """Amdahl's bound for all cures at once, from gains that :func:`settle` has made disjoint.
+
+    Returns:
+        None if no finding has a gain, or neither the period nor the run's time per step is known.
+    """
+    gains = [(finding, finding.gain) for finding in findings if finding.gain is not None]
+    period_ms, run_ms = _times_ms(metrics)
+    if not gains or run_ms <= 0:
+        return None
+    in_step = [gain for finding, gain in gains if is_in_step(finding)]
+    saved_ms = min(period_ms, sum(gain.saved_ms_per_step for gain in in_step))
+    saved_run_ms = min(run_ms, sum(gain.saved_ms_per_step for _, gain in gains))
+    return CombinedGain(
+        period_ms=period_ms,
+        saved_ms_per_step=saved_ms,
+        step_speedup_max=speedup(saved_ms, period_ms),
+        run_ms_per_step=run_ms,
+        saved_run_ms_per_step=saved_run_ms,
+        run_speedup_max=speedup(saved_run_ms, run_ms),
+        saved_lower_ms_per_step=min(saved_ms, sum(map(_lower_ms, in_step))),
+        saved_run_lower_ms_per_step=min(saved_run_ms, sum(_lower_ms(gain) for _, gain in gains)),
+    )
+
+
+def is_in_step(finding: Finding) -> bool:
+    """Whether what a finding explains is part of the ordinary step."""
+    return finding.explains not in BESIDE_THE_STEP
 
 
 def _checked(finding: Finding) -> Finding:
@@ -89,14 +194,20 @@ def _checked(finding: Finding) -> Finding:
 
 
 def _value_ms(finding: Finding) -> float:
-    if finding.gain is None:
-        return 0.0
-    lower_ms = finding.gain.saved_lower_ms_per_step
-    return (finding.gain.saved_ms_per_step if lower_ms is None else lower_ms) * finding.confidence
+    return 0.0 if finding.gain is None else _lower_ms(finding.gain) * finding.confidence
+
+
+def _lower_ms(gain: Gain) -> float:
+    return gain.saved_ms_per_step if gain.saved_lower_ms_per_step is None else gain.saved_lower_ms_per_step
 
 
 def _order(finding: Finding) -> tuple[float, int, str]:
     return -_value_ms(finding), SEVERITIES.index(finding.severity), finding.rule
+
+
+def _is_disaster(group: list[Finding]) -> bool:
+    """Whether a group is critical although no time is gained: the run ended out of memory, or data may be wrong."""
+    return all(f.gain is None for f in group) and any(f.severity == "critical" for f in group)
 
 
 def _specific_first(group: list[Finding], specialises: Mapping[str, tuple[str, ...]]) -> list[Finding]:
@@ -109,35 +220,83 @@ def _specific_first(group: list[Finding], specialises: Mapping[str, tuple[str, .
 
 
 def _one_gain(group: list[Finding]) -> list[Finding]:
-    carrier = next((finding for finding in group if finding.gain is not None), None)
-    if carrier is None:
-        return group
-    return [
-        finding
-        if finding is carrier or finding.gain is None
-        else msgspec.structs.replace(
-            finding, gain=None, summary=f"{finding.summary} The gain is counted once, under {carrier.rule}."
-        )
-        for finding in group
-    ]
+    """Leave each gain that is larger than those before it what is above them, and no other gain."""
+    counted: Finding | None = None
+    counted_ms = 0.0
+    settled = []
+    for finding in group:
+        gain = finding.gain
+        if gain is not None and counted is not None:
+            above = _above(gain, counted_ms)
+            part = "The gain is" if above is None else f"{millis(counted_ms)} of the gain are"
+            summary = f"{finding.summary} {part} counted once, under {counted.rule}."
+            finding = msgspec.structs.replace(finding, gain=above, summary=summary)
+        if gain is not None and finding.gain is not None:
+            counted, counted_ms = counted or finding, gain.saved_ms_per_step
+        settled.append(finding)
+    return settled
+
+
+def _above(gain: Gain, counted_ms: float) -> Gain | None:
+    """What a gain is above another one of the same time; None if that is not worthwhile."""
+    above_ms = gain.saved_ms_per_step - counted_ms
+    if above_ms <= 0 or gain.speedup_max <= 1 or not worthwhile(above_ms, _whole_ms(gain)):
+        return None
+    return Gain(
+        saved_ms_per_step=above_ms,
+        speedup_max=speedup(above_ms, _whole_ms(gain)),
+        saved_lower_ms_per_step=max(0.0, _lower_ms(gain) - counted_ms),
+    )
 
 
 def _within_the_period(findings: list[Finding], metrics: Metrics) -> list[Finding]:
-    period_ms = _or_zero(steady_period_ms, metrics)
-    run_ms = _or_zero(run_ms_per_step, metrics)
-    left_of_step_ms = period_ms
-    left_of_run_ms = max(period_ms, run_ms)
-    held = []
-    for finding in findings:
-        in_step = finding.explains in _IN_STEP
-        if finding.gain is not None:
-            room_ms = min(left_of_step_ms, left_of_run_ms) if in_step else left_of_run_ms
-            finding = msgspec.structs.replace(finding, gain=_held(finding.gain, room_ms))
-        if finding.gain is not None:
-            left_of_run_ms -= finding.gain.saved_ms_per_step
-            left_of_step_ms -= finding.gain.saved_ms_per_step if in_step else 0.0
-        held.append(finding)
+    left_of_step_ms, left_of_run_ms = _times_ms(metrics)
+    times = _device_times_ms(metrics)
+    left_idle_ms, left_busy_ms = times or (math.inf, math.inf)
+    held = list(findings)
+    clocks_last = sorted(range(len(held)), key=lambda n: times is not None and held[n].explains == CLOCKS)
+    for n in clocks_last:
+        finding = held[n]
+        if finding.gain is None:
+            continue
+        room_ms = left_of_run_ms
+        if is_in_step(finding):
+            room_ms = min(room_ms, left_of_step_ms)
+        if finding.explains in _IDLE_TIME:
+            room_ms = min(room_ms, left_idle_ms)
+        elif finding.explains in _BUSY_TIME:
+            room_ms = min(room_ms, left_busy_ms)
+        elif finding.explains == CLOCKS and times is not None and times[1] > 0:
+            room_ms = min(room_ms, finding.gain.saved_ms_per_step * left_busy_ms / times[1])
+        gain = _held(finding.gain, room_ms)
+        told = "" if gain is not None else " The time is counted under other findings already."
+        held[n] = msgspec.structs.replace(finding, gain=gain, summary=finding.summary + told)
+        saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
+        left_of_run_ms -= saved_ms
+        left_of_step_ms -= saved_ms if is_in_step(finding) else 0.0
+        left_idle_ms -= saved_ms if finding.explains in _IDLE_TIME else 0.0
+        left_busy_ms -= saved_ms if finding.explains in _BUSY_TIME else 0.0
     return held
+
+
+def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
+    """Idle and busy time of the busiest device in a step; None on a CPU, and if no window tells.
+
+    Idle time is that of the mean step: what the host does every few steps is in no median.
+    """
+    period_ms = _or_zero(steady_period_ms, metrics)
+    idle_ratio = device_idle_ratio(metrics, period_ms) if period_ms > 0 and not is_cpu_only(metrics) else None
+    if idle_ratio is None or not possible(idle_ratio):
+        return None
+    mean_ms = period_ms if metrics.steps.period_ms is None else metrics.steps.period_ms.mean
+    busy_ms = (1.0 - idle_ratio) * period_ms
+    return max(period_ms, mean_ms if possible(mean_ms) else 0.0) - busy_ms, busy_ms
+
+
+def _times_ms(metrics: Metrics) -> tuple[float, float]:
+    """The period, and the run's time per step, which is at least that; 0 for what was not measured."""
+    period_ms = _or_zero(steady_period_ms, metrics)
+    return period_ms, max(period_ms, _or_zero(run_ms_per_step, metrics))
 
 
 def _or_zero(measure: Callable[[Metrics], float], metrics: Metrics) -> float:
@@ -152,11 +311,14 @@ def _held(gain: Gain, room_ms: float) -> Gain | None:
         return gain
     if room_ms <= 0 or gain.speedup_max <= 1:
         return None
-    # T of the finding, from s = T / (T - R)
-    whole_ms = gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)
     lower_ms = gain.saved_lower_ms_per_step
     return Gain(
         saved_ms_per_step=room_ms,
-        speedup_max=speedup(room_ms, whole_ms),
+        speedup_max=speedup(room_ms, _whole_ms(gain)),
         saved_lower_ms_per_step=None if lower_ms is None else min(lower_ms, room_ms),
     )
+
+
+def _whole_ms(gain: Gain) -> float:
+    """T of a gain whose speed-up is above 1, from s = T / (T - R)."""
+    return gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)

@@ -27,14 +27,16 @@ def explain(rule_id: str) -> str:
         Markdown that ends with a newline.
 
     Raises:
-        ArgumentError: There is no such rule; the message names the closest one and all others.
+        ArgumentError: There is no such rule; the message names the closest ones, or all if none is close.
     """
     rules = {rule.id: rule for rule in discover().rules}
     rule = rules.get(rule_id)
     if rule is None:
-        near = difflib.get_close_matches(rule_id, rules, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else ""
-        raise ArgumentError("rule", rule_id, f"be one of {', '.join(rules)}", hint)
+        near = difflib.get_close_matches(rule_id, rules, n=5, cutoff=0.5)
+        if near:
+            hint = f"Did you mean {near[0]!r}?"
+            raise ArgumentError("rule", rule_id, f"be the id of a rule, such as {', '.join(near)}", hint)
+        raise ArgumentError("rule", rule_id, f"be one of {', '.join(rules)}")
     return page(rule)
 
 

@@ -34,6 +34,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def amount(value: float) -> str:
+    """A number with four significant digits: ``239.3``, ``12,350``; ``unknown`` if it is not finite."""
+    if not math.isfinite(value):
+        return "unknown"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def factor(value: float) -> str:
+    """How many times: ``1.31x``."""
+    return f"{value:.2f}x" if math.isfinite(value) else "unknown"
+
+
 def listed(items: list[str]) -> str:
     """Items as a phrase: ``a``, ``a and b``, ``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import IO
 
@@ -16,6 +17,19 @@ MIN_WIDTH = 60
 MIN_BAR = 4
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+_HELD = "\ue000"
+"""Stands for a space at which no line may end, until the text is written: rich breaks lines at every kind of space.
+Text of others cannot hold it, see :func:`~lightning_gpuprof.sinks.plain.visible`."""
+_BEFORE_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[KMGT]?i?B(?:/s)?|[mµn]?s(?:/step)?|min|h|W|k?J|MHz|(?:samples|steps|events|kernels|CPUs)\b))"
+)
+_PADDING = re.compile(r" (?=(?: |\x1b\[[0-9;]*m)*$)")
+
+
+def held(text: str) -> str:
+    """The text with numbers held to their units, and separators to what they follow, for :func:`print_to`."""
+    return _BEFORE_UNIT.sub(_HELD, text).replace(" · ", f"{_HELD}· ")
 
 
 class Bar:
@@ -52,7 +66,10 @@ class Bar:
 
 
 def make_console(file: IO[str] | None, width: int | None = None) -> Console:
-    """A console for a stream: no escape sequences unless it is a terminal, and none with ``NO_COLOR``.
+    """A console for a stream: no escape sequences unless it is a terminal.
+
+    ``NO_COLOR`` leaves them out there, too; ``FORCE_COLOR`` writes them also elsewhere; of both, ``NO_COLOR`` counts
+    (as https://no-color.org and https://force-color.org have it: set to anything but nothing).
 
     Args:
         file: The stream; None is standard output.
@@ -60,7 +77,9 @@ def make_console(file: IO[str] | None, width: int | None = None) -> Console:
     """
     stream = sys.stdout if file is None else file
     interactive = stream.isatty()
-    styled = interactive and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    forced = bool(os.environ.get("FORCE_COLOR"))
+    capable = interactive and os.environ.get("TERM") != "dumb"
+    styled = (forced or capable) and not os.environ.get("NO_COLOR")
     if width is None:
         width = MAX_WIDTH
         if interactive:
@@ -69,7 +88,7 @@ def make_console(file: IO[str] | None, width: int | None = None) -> Console:
         file=stream,
         width=width,
         force_terminal=styled,
-        color_system="auto" if styled else None,
+        color_system=("auto" if capable else "standard") if styled else None,
         no_color=not styled,
         force_jupyter=False,
         highlight=False,
@@ -89,7 +108,7 @@ def print_to(file: IO[str] | None, renderable: RenderableType, width: int | None
     console = make_console(file, width)
     with console.capture() as capture:
         console.print(renderable)
-    lines = capture.get().splitlines()
-    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    lines = capture.get().replace(_HELD, " ").splitlines()
+    text = "".join(_PADDING.sub("", line) + "\n" for line in lines)
     console.file.write(text.encode(console.encoding, errors="replace").decode(console.encoding))
     console.file.flush()

@@ -76,14 +76,14 @@ def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
         found = ", ".join(kind.__name__ for kind in kinds)
         raise ArgumentError("rows", found, "be of one class")
     fields = [field.name for kind in kinds for field in msgspec.structs.fields(kind)]
-    _write(path, fields, ([_raw(getattr(row, field)) for field in fields] for row in rows))
+    _write(path, fields, ([raw(getattr(row, field)) for field in fields] for row in rows))
 
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)  # lines end as RFC 4180 has it; with another end, csv leaves a return in a name bare
     if header:
-        writer.writerow([_harmless(title) for title in header])
+        writer.writerow([harmless(title) for title in header])
         writer.writerows(rows)
     write_whole(path, text.getvalue().encode("utf-8", "backslashreplace"))
 
@@ -99,20 +99,21 @@ def _shown(cell: Cell, column: Column) -> str:
             return ""
         if _NUMBER.fullmatch(cell.text):
             return cell.text.replace(",", "")
-    return _harmless(cell.text)
+    return harmless(cell.text)
 
 
-def _raw(value: object) -> str:
+def raw(value: object) -> str:
+    """A value with every digit it has; empty for None, JSON for what is neither number nor text."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return _harmless(value)
+        return harmless(value)
     if isinstance(value, float):
         return repr(value)  # as many digits as tell it from every other float
     return msgspec.json.encode(value).decode()
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     if text.startswith(_FORMULA) and text != numbers.ABSENT and not _NUMBER.fullmatch(text):
         return f"'{text}"

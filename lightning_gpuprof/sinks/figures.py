@@ -1,4 +1,4 @@
-"""A Report's curves flow in, the numbers of a figure flow out; the page's own script draws them with Plotly."""
+"""A Report's steps, phases and callbacks flow in, the numbers of figures flow out; the page's own script draws them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,34 @@ import math
 
 import msgspec
 
+from lightning_gpuprof.model.curves import MarkKind
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import CallbackRow, Report
+from lightning_gpuprof.sinks import plain
 
 MAX_POINTS = 6000
 """Steps that a page's figure holds: with all phases about half a megabyte."""
+LONGEST = 100
+"""So many of the longest steps of a run are drawn whatever lies near them."""
+MAX_CALLBACKS = 20
+MAX_HOOKS = 6
+"""Of a callback; the others are drawn as one piece."""
 
 
 class PhaseCurve(msgspec.Struct, kw_only=True, frozen=True):
     """Time of one phase in each step, ms."""
 
     phase: Phase
+    ms: list[float | None]
+
+
+class MarkRow(msgspec.Struct, kw_only=True, frozen=True):
+    """What happened to the steps, of one kind; all lists have one length."""
+
+    kind: MarkKind
+    first: list[int]
+    """``total_batch_idx`` at which each begins."""
+    last: list[int]
     ms: list[float | None]
 
 
@@ -28,6 +45,9 @@ class StepFigure(msgspec.Struct, kw_only=True, frozen=True):
     period_ms: list[float | None]
     phases: list[PhaseCurve]
     """Phases that took time in any step, in the order in which they are stacked."""
+    t_s: list[float] | None = None
+    """When each step began, seconds since the stage was entered; None: not known."""
+    marks: list[MarkRow] = []
 
 
 def step_figure(report: Report, limit: int = MAX_POINTS) -> StepFigure | None:
@@ -35,7 +55,7 @@ def step_figure(report: Report, limit: int = MAX_POINTS) -> StepFigure | None:
 
     Args:
         report: The report; only series of known phases are used.
-        limit: Most steps that come back; of more, the longest of each stretch stays.
+        limit: Most steps that come back; of more, the longest of each stretch and of the whole stay.
 
     Returns:
         The figure, or None if the report has no curves of one length.
@@ -50,20 +70,103 @@ def step_figure(report: Report, limit: int = MAX_POINTS) -> StepFigure | None:
         values = report.series.get(f"{phase}_ms", [])
         if len(values) == len(batch) and any(values):
             curves.append(PhaseCurve(phase=phase, ms=[_rounded(values[i]) for i in chosen]))
+    began = report.series.get("t_s", [])
+    known = len(began) == len(batch) and all(map(math.isfinite, began))
     return StepFigure(
-        batch=[int(batch[i]) for i in chosen], period_ms=[_rounded(period[i]) for i in chosen], phases=curves
+        batch=[int(batch[i]) for i in chosen],
+        period_ms=[_rounded(period[i]) for i in chosen],
+        phases=curves,
+        t_s=[round(began[i], 3) for i in chosen] if known else None,
+        marks=[
+            MarkRow(
+                kind=found.kind,
+                first=[mark.from_batch for mark in found.marks],
+                last=[mark.to_batch for mark in found.marks],
+                ms=[None if mark.ms is None else _rounded(mark.ms) for mark in found.marks],
+            )
+            for found in report.marks
+        ],
     )
 
 
 def _thinned(period: list[float], limit: int) -> list[int]:
-    """Indices of the steps to draw: all, or the longest of each stretch."""
+    """Indices of the steps to draw: all, or the longest of each stretch and of the whole."""
     if len(period) <= limit:
         return list(range(len(period)))
-    stretch = math.ceil(len(period) / limit)
+    kept = min(LONGEST, limit // 4)
+    length = [value if math.isfinite(value) else -1.0 for value in period]
+    stretch = math.ceil(len(period) / (limit - kept))
     starts = range(0, len(period), stretch)
-    return [max(range(a, min(a + stretch, len(period))), key=period.__getitem__) for a in starts]
+    chosen = {max(range(a, min(a + stretch, len(period))), key=length.__getitem__) for a in starts}
+    chosen.update(sorted(range(len(period)), key=length.__getitem__)[-kept:] if kept else ())
+    return sorted(chosen)
 
 
 def _rounded(value: float) -> float | None:
     """Four significant digits: more cannot be seen and would double the page."""
     return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+class PhaseSpread(msgspec.Struct, kw_only=True, frozen=True):
+    """How one phase scatters over the steady, unprofiled steps, ms."""
+
+    phase: Phase
+    p05: float
+    median: float
+    p95: float
+
+
+class SpreadFigure(msgspec.Struct, kw_only=True, frozen=True):
+    """The phases that took any time, in the order of a step."""
+
+    rows: list[PhaseSpread]
+
+
+def spread_figure(report: Report) -> SpreadFigure | None:
+    """Where 5 to 95 % of the steady steps lie, for each phase; None if that is not known of any."""
+    rows = [
+        PhaseSpread(phase=row.phase, p05=row.p05_ms, median=row.median_ms, p95=row.p95_ms)
+        for row in report.phases
+        if row.p05_ms is not None and row.median_ms is not None and row.p95_ms is not None and row.p95_ms > 0
+    ]
+    return SpreadFigure(rows=rows) if rows else None
+
+
+class Piece(msgspec.Struct, kw_only=True, frozen=True):
+    """One hook of a callback, seconds over the whole run."""
+
+    hook: str
+    total_s: float
+
+
+class Bar(msgspec.Struct, kw_only=True, frozen=True):
+    """One callback, its hooks from the largest on."""
+
+    name: str
+    pieces: list[Piece]
+
+
+class BarFigure(msgspec.Struct, kw_only=True, frozen=True):
+    """Callbacks, the largest first."""
+
+    bars: list[Bar]
+
+
+def callback_figure(report: Report) -> BarFigure | None:
+    """Time of each callback by its hooks; None if none took any."""
+    by_name: dict[str, list[CallbackRow]] = {}
+    for row in report.callbacks:
+        if row.total_s > 0:
+            by_name.setdefault(row.name, []).append(row)
+    largest = sorted(by_name.items(), key=lambda one: -math.fsum(row.total_s for row in one[1]))[:MAX_CALLBACKS]
+    bars = [Bar(name=plain.name(name, 60), pieces=_pieces(rows)) for name, rows in largest]
+    return BarFigure(bars=bars) if bars else None
+
+
+def _pieces(rows: list[CallbackRow]) -> list[Piece]:
+    rows = sorted(rows, key=lambda row: -row.total_s)
+    shown = [Piece(hook=plain.name(row.hook, 60), total_s=row.total_s) for row in rows[:MAX_HOOKS]]
+    rest = rows[MAX_HOOKS:]
+    if rest:
+        shown.append(Piece(hook=f"{len(rest)} other hooks", total_s=math.fsum(row.total_s for row in rest)))
+    return shown

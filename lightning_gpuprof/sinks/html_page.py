@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
 import msgspec
 
-from lightning_gpuprof.sinks import tables
+from lightning_gpuprof.sinks import numbers, tables
+from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -16,14 +18,23 @@ _POLICY = (
 )
 """The browser itself refuses every request of the page to any host."""
 
+SHARED_SCRIPTS = ("figures", "tables")
+"""Scripts of ``web/`` that every page with figures or large tables has, in this order, before those of its figures."""
+DRAWN_WITHOUT_PLOTLY = frozenset({"timeline"})
+LARGE_FROM = 5
+"""Rows that can be sorted; with fewer there is nothing to look for."""
+_LARGE = "<table data-large>"
 
-def page(title: str, body: Iterable[str]) -> str:
+
+def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
     """A whole page.
 
     Args:
         title: What the browser shows as its name.
-        body: Parts of HTML, with scripts last.
+        body: Parts of HTML, with an element ``main`` in them.
+        with_scripts: Add the scripts of its figures and large tables.
     """
+    parts = tuple(body)
     return "".join(
         (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -32,7 +43,9 @@ def page(title: str, body: Iterable[str]) -> str:
             '<meta name="color-scheme" content="light dark">\n',
             f"<title>{escape(title)}</title>\n",
             f"<style>\n{own('report.css')}</style>\n</head>\n<body>\n",
-            *body,
+            '<a class="skip" href="#main">Skip to the content</a>\n',
+            *parts,
+            scripts(parts) if with_scripts else "",
             "</body>\n</html>\n",
         )
     )
@@ -40,7 +53,37 @@ def page(title: str, body: Iterable[str]) -> str:
 
 def own(name: str) -> str:
     """A file of this package that belongs to the page."""
-    return files("lightning_gpuprof.sinks").joinpath(name).read_text(encoding="utf-8")
+    return files("lightning_gpuprof.sinks").joinpath("web", name).read_text(encoding="utf-8")
+
+
+def figure(kind: str, data: object, label: str) -> str:
+    """A figure that the page's script draws in the place of its numbers.
+
+    Args:
+        kind: Name of the drawing function in ``web/``.
+        data: What it gets; anything that msgspec encodes.
+        label: What the figure shows, for those who cannot see it.
+    """
+    return (
+        f'<div class="figure" data-figure="{escape(kind)}" role="img" aria-label="{escape(label)}">\n'
+        f'<script type="application/json">{script_json(data)}</script>\n'
+        '<p class="hint">The figure needs JavaScript; all its numbers are in the tables.</p>\n</div>\n'
+    )
+
+
+def scripts(body: Iterable[str]) -> str:
+    """The scripts that draw the figures of a page and make its large tables sortable; nothing if it has neither.
+
+    Args:
+        body: The parts of the page.
+    """
+    parts = tuple(body)
+    kinds = sorted({kind for part in parts for kind in re.findall(r'<div class="figure" data-figure="(\w+)"', part)})
+    if not kinds and not any(_LARGE in part for part in parts):
+        return ""
+    drawing = "\n".join(own(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds)))
+    plotly = plotly_script() if set(kinds) - DRAWN_WITHOUT_PLOTLY else ""
+    return f"{plotly}<script>\n{drawing}gpuprof.draw(document);\n</script>\n"
 
 
 def plotly_script() -> str:
@@ -70,6 +113,38 @@ def term(text: str, term: str) -> str:
     return f'<abbr title="{escape(term)}">{shown}</abbr>' if term else shown
 
 
+def titled(shown: Iterable[tables.Table]) -> str:
+    """Tables that have rows, each under a smaller title."""
+    return "".join(f"<h3>{escape(table.title)}</h3>\n{table_html(table)}" for table in shown if table.rows)
+
+
+def unfolding(shown: Iterable[tables.Table]) -> str:
+    """Tables that have rows, each closed at first."""
+    return "".join(
+        f"<details>\n<summary>{escape(table.title)}</summary>\n{table_html(table)}</details>\n"
+        for table in shown
+        if table.rows
+    )
+
+
+def stack(what: str, shares: Sequence[tuple[str, float]]) -> str:
+    """One bar that shows how a whole is divided.
+
+    Args:
+        what: Its name, for those who cannot see it.
+        shares: Key of a colour and its share, 0 to 1.
+    """
+    shown = [(key, share) for key, share in shares if share > 0]
+    if not shown:
+        return ""
+    words = ", ".join(f"{key} {numbers.percent(share)}" for key, share in shown)
+    pieces = "".join(
+        f'<span class="c-{key}" style="width:{share * 100:.3f}%" title="{key} {numbers.percent(share)}"></span>'
+        for key, share in shown
+    )
+    return f'<div class="stack" role="img" aria-label="{escape(f"{what}: {words}")}">{pieces}</div>\n'
+
+
 def section(anchor: str, table: tables.Table, before: str = "", after: str = "") -> str:
     """A table under its title."""
     return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{table_html(table)}{after}</section>\n'
@@ -88,11 +163,29 @@ def table_html(table: tables.Table) -> str:
     if not table.rows:
         return f'<p class="absent">{escape(table.absent)}</p>\n'
     head = "".join(_heading(column) for column in table.columns)
-    rows = "".join(
-        f"<tr>{''.join(_cell(column, cell) for column, cell in zip(table.columns, row, strict=True))}</tr>\n"
-        for row in table.rows
+    last = len(table.rows) - table.foot
+    begin = _LARGE if last >= LARGE_FROM else "<table>"
+    foot = f"<tfoot>\n{_rows(table, last, len(table.rows))}</tfoot>\n" if table.foot else ""
+    return (
+        f"{scrolling(table.title)}{begin}\n<thead><tr>{head}</tr></thead>\n"
+        f"<tbody>\n{_rows(table, 0, last)}</tbody>\n{foot}</table></div>\n"
     )
-    return f'<div class="scroll"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n'
+
+
+def _rows(table: tables.Table, first: int, last: int) -> str:
+    return "".join(
+        f"<tr>{''.join(_cell(column, cell) for column, cell in zip(table.columns, row, strict=True))}</tr>\n"
+        for row in table.rows[first:last]
+    )
+
+
+def scrolling(label: str) -> str:
+    """The start of an area that scrolls sideways, also by the keyboard.
+
+    Args:
+        label: What it holds.
+    """
+    return f'<div class="scroll" role="group" tabindex="0" aria-label="{escape(label)}">'
 
 
 def _heading(column: tables.Column) -> str:
@@ -100,7 +193,8 @@ def _heading(column: tables.Column) -> str:
         return '<th scope="col" class="b"><span class="hidden">as a bar</span></th>'
     unit = f" <small>{escape(column.unit)}</small>" if column.unit else ""
     kind = ' class="n"' if column.numeric else ""
-    return f'<th scope="col"{kind}>{term(column.title, column.term)}{unit}</th>'
+    meaning = column.term or COLUMN_TERMS.get(column.title, "")
+    return f'<th scope="col"{kind}>{term(column.title, meaning)}{unit}</th>'
 
 
 def _cell(column: tables.Column, cell: tables.Cell) -> str:

@@ -1,35 +1,132 @@
-"""From a Report to the trainer's loggers: the diagnosis as text, the final numbers as scalars."""
+"""From a Report to the trainer's loggers: the final numbers, the diagnosis as text, the report's files."""
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import scalars, tensorboard_text
+from lightning_gpuprof.sinks import attachments, scalars, tensorboard_text
 
 TEXT_TAG = "gpuprof/report"
+ATTACH_TIMEOUT_S = 30.0
+"""For the files, which may go to a server that does not answer."""
+INTERRUPTED_TIMEOUT_S = 5.0
+"""For the numbers and the text of an interrupted run: nobody is kept waiting."""
 
 
-def push(report: Report, loggers: Sequence[object], step: int) -> str:
+def push(
+    report: Report,
+    loggers: Sequence[object],
+    step: int,
+    *,
+    write_files: Callable[[Path], Mapping[str, str]],
+    guard: Callable[[object], AbstractContextManager[object]],
+    late: Callable[[str], None],
+    finished: bool = True,
+) -> str:
     """Hand the report to each logger that can take it.
 
     Args:
         report: The report.
-        loggers: Lightning loggers. One whose ``experiment`` has ``add_text`` (TensorBoard) gets the diagnosis; each
-            with ``log_metrics`` gets the final numbers.
+        loggers: Lightning loggers. Each with ``log_metrics`` gets the final numbers; one whose ``experiment`` has
+            ``add_text`` (TensorBoard) the diagnosis; one that keeps artifacts the files.
         step: Their last step.
+        write_files: Writes the report's files to a folder and returns what it wrote.
+        guard: A context around what is done with a logger; keeps what it raises from the other loggers.
+        late: Told when the loggers took longer than they are given; what is under way goes on in its thread.
+        finished: The run came to its own end. One that did not gives no files, and waits for nothing else for long.
 
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
     """
-    shown_in = ""
+    shown: list[str] = []
+    if not finished:
+        if not _within(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown)):
+            late(f"the final numbers were not taken within {INTERRUPTED_TIMEOUT_S:g} s")
+    else:
+        _show(report, loggers, step, guard, shown)
+        keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
+        if keepers and not _within(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
+            late(f"the report's files were not taken within {ATTACH_TIMEOUT_S:g} s")
+    return shown[0] if shown else ""
+
+
+def _show(
+    report: Report,
+    loggers: Sequence[object],
+    step: int,
+    guard: Callable[[object], AbstractContextManager[object]],
+    shown: list[str],
+) -> None:
+    """Numbers and text; the log folders of the loggers that took the text go to ``shown``."""
     numbers = scalars.final_scalars(report)
     for logger in loggers:
-        log_metrics: Callable[[Mapping[str, float], int], None] | None = getattr(logger, "log_metrics", None)
-        if log_metrics is not None:
-            log_metrics(numbers, step)
-        add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
-        if callable(add_text):
-            add_text(TEXT_TAG, tensorboard_text.markdown(report), step)
-            shown_in = shown_in or str(getattr(logger, "log_dir", "") or "")
-    return shown_in
+        with guard(logger):
+            _log_numbers(logger, numbers, step)
+        with guard(logger):
+            if _add_text(logger, report, step):
+                log_dir = getattr(logger, "log_dir", "")
+                shown += [log_dir] if isinstance(log_dir, str) and log_dir else []
+
+
+def _attach(
+    report: Report,
+    keepers: Sequence[tuple[object, Callable[[Path, str], object]]],
+    write_files: Callable[[Path], Mapping[str, str]],
+    guard: Callable[[object], AbstractContextManager[object]],
+) -> None:
+    """The files, written once for all."""
+    with ExitStack() as stack:
+        folder: Path | None = None
+        for logger, keep in keepers:
+            with guard(logger):
+                if folder is None:
+                    made = tempfile.TemporaryDirectory(prefix="gpuprof-", ignore_cleanup_errors=True)
+                    written = Path(stack.enter_context(made))
+                    if not write_files(written):
+                        return
+                    folder = written
+                keep(folder, _name_of(report))
+
+
+def _within(timeout_s: float, work: Callable[[], None]) -> bool:
+    """Do something on a thread that is left behind when it takes longer; whether it came to its end."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="gpuprof-loggers", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if raised:
+        raise raised[0]
+    return not thread.is_alive()
+
+
+def _log_numbers(logger: Any, numbers: dict[str, float], step: int) -> None:
+    log_metrics = getattr(logger, "log_metrics", None)
+    if log_metrics is not None:
+        log_metrics(numbers.copy(), step)
+
+
+def _add_text(logger: Any, report: Report, step: int) -> bool:
+    add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
+    if not callable(add_text):
+        return False
+    add_text(TEXT_TAG, tensorboard_text.markdown(report), step)
+    return True
+
+
+def _name_of(report: Report) -> str:
+    """As the run's folder is called where nothing else is said."""
+    stage = report.run.get("stage")
+    return "gpuprof" if stage in (None, "fit") else f"gpuprof-{stage}"

@@ -25,6 +25,7 @@ _SUFFIXES: tuple[tuple[str, str], ...] = (
     ("_c", "°C"),
     ("_mb", "MB"),
     ("_cpus", "CPUs"),
+    ("_count", ""),
 )
 """Unit that the end of a field's name stands for; longer endings first."""
 

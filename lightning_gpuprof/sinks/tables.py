@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
-from lightning_gpuprof.model.report import Device, Distribution, Report
+from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, Report
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 from lightning_gpuprof.sinks import numbers, plain, wording
 
@@ -67,6 +67,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     absent: str
     """Stands in place of the table if it has no rows."""
+    foot: int = 0
+    """So many of the last rows sum up or stand for the others: where rows are sorted, they stay last."""
 
     def without(self, title: str) -> Table:
         """The table without a column, for sinks that are too narrow for it."""
@@ -267,16 +269,22 @@ def _distribution_cells(field: str, values: Distribution | None) -> tuple[Cell, 
     )
 
 
-def values_table(title: str, values: Mapping[str, float | None], absent: str) -> Table:
+def values_table(
+    title: str, values: Mapping[str, float | None], absent: str, terms: Mapping[str, str] | None = None
+) -> Table:
     """Named values whose names carry their unit; one that is None is shown as not measured.
 
     Args:
         title: Title of the table.
         values: Field names with units, e.g. ``process_cpus``.
         absent: Sentence for "there is none".
+        terms: What names mean, of those that do not say it themselves.
     """
     rows = tuple(
-        (Cell(text=plain.name(numbers.label(field))), Cell(text=numbers.quantity(field, value)))
+        (
+            Cell(text=plain.name(numbers.label(field)), term=(terms or {}).get(field, "")),
+            Cell(text=numbers.quantity(field, value)),
+        )
         for field, value in values.items()
     )
     return Table(
@@ -287,19 +295,10 @@ def values_table(title: str, values: Mapping[str, float | None], absent: str) ->
     )
 
 
-def host_table(report: Report) -> Table:
-    """The host's and this process's summary."""
-    return values_table("Host", report.host, "Host: not measured.")
-
-
-def memory_table(report: Report) -> Table:
-    """Memory of device and host."""
-    return values_table("Memory", report.memory, "Memory: not measured.")
-
-
 def overhead_table(report: Report) -> Table:
     """What the profiler itself cost."""
-    return values_table("Cost of the profiler", report.overhead, "The profiler's own cost was not measured.")
+    absent = "The profiler's own cost was not measured."
+    return values_table("Cost of the profiler", report.overhead, absent, OVERHEAD_TERMS)
 
 
 def window_table(report: Report) -> Table:
@@ -400,31 +399,12 @@ def named_times(title: str, what: str, rows: tuple[OperatorRow, ...], limit: int
 
 
 def not_evaluated_table(report: Report) -> Table:
-    """Rules that could not judge."""
+    """Rules that could not judge, by the reason."""
     return Table(
         title="Not evaluated",
-        columns=(Column(title="rule"), Column(title="why")),
-        rows=tuple((Cell(text=plain.name(n.rule)), Cell(text=plain.sentence(n.why))) for n in report.not_evaluated),
+        columns=(Column(title="why"), Column(title="rules")),
+        rows=tuple(
+            (Cell(text=why), Cell(text=", ".join(names))) for why, names in wording.by_reason(report.not_evaluated)
+        ),
         absent="Every rule could judge.",
     )
-
-
-def condition_table(report: Report) -> Table:
-    """All conditions of the run."""
-    return Table(
-        title="Conditions",
-        columns=(Column(title="condition"), Column(title="value")),
-        rows=tuple(
-            (Cell(text=plain.name(key)), Cell(text=condition_value(value))) for key, value in report.run.items()
-        ),
-        absent="No condition of the run is known.",
-    )
-
-
-def condition_value(value: str | int | float | bool | None) -> str:
-    """A condition's value; None is "not known"."""
-    if value is None:
-        return "not known"
-    if value is True or value is False:
-        return "yes" if value else "no"
-    return plain.name(str(value), 200)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, wording
+from lightning_gpuprof.sinks import method_tables, numbers, plain, tables, time_tables, wording
 
 TOP_ROWS = 12
 
@@ -40,6 +40,7 @@ def markdown(report: Report) -> str:
         "## Findings",
         _findings(report),
         f"## Next step\n\n{escape(wording.next_step(report))}",
+        *([] if report.method is None else _method(report)),
         _section(tables.wall_table(report)),
         _section(tables.phase_table(report)),
         _section(time_tables.ledger_table(report, TOP_ROWS)),
@@ -49,6 +50,15 @@ def markdown(report: Report) -> str:
         _section(tables.overhead_table(report)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _method(report: Report) -> list[str]:
+    said = [f"* {escape(label)}: {escape(text)}" for label, text in method_tables.lines(report)]
+    return [
+        _section(method_tables.level_table(report)),
+        "\n".join(said),
+        _section(method_tables.check_table(report)),
+    ]
 
 
 def _findings(report: Report) -> str:

@@ -13,15 +13,32 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage
-from lightning_gpuprof.model.report import Device, Report
-from lightning_gpuprof.sinks import numbers, plain, tables, time_tables, trace_summary, wording
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import (
+    compile_tables,
+    device_tables,
+    host_tables,
+    input_tables,
+    memory_tables,
+    method_tables,
+    numbers,
+    plain,
+    tables,
+    time_tables,
+    trace_summary,
+    wording,
+)
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
+from lightning_gpuprof.sinks.terminal_text import indented, labelled, point, said, title
 
 TOP_ROWS = 8
 LEAST_ROW_RATIO = 0.01
 """Rows of the ledger below this share of the wall time stand together."""
+WHOLE_FINDINGS = 5
+"""Findings with evidence and advice; of the others, and of those that explain the same time again, a line each."""
 SMALL_PART_RATIO = 0.005
 """Parts of the wall time below this share stand together."""
 
@@ -41,9 +58,12 @@ def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] |
         *_verdict(report),
         *_wall(report),
         *_phases(report),
+        *_compile(report),
+        *_input(report),
         *_devices(report),
         *_windows(report),
         *_findings(report),
+        *_method(report),
         *_rest(report),
         *_next_step(report, where or {}),
     ]
@@ -61,37 +81,20 @@ def print_report(report: Report, file: IO[str] | None = None, *, where: Mapping[
     print_to(file, render(report, where=where))
 
 
-def _title(text: str) -> RenderableType:
-    return Text(f"\n{text}", style="bold")
-
-
-def _indented(renderable: RenderableType) -> RenderableType:
-    return Padding(renderable, (0, 0, 0, 2))
-
-
-def _labelled(label: str, text: str, style: str = "") -> RenderableType:
-    """A label and a text that wraps beside it, not under it."""
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(label, style="dim"), Text(text, style=style))
-    return _indented(grid)
-
-
 def _header(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"gpuprof: {wording.title(report)}", style="bold")]
     headline = wording.headline(report)
-    lines += [_indented(Text(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text]
-    lines.append(_indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
-    lines += [_labelled("-", plain.sentence(caveat), "yellow") for caveat in report.validity.caveats]
+    lines += [indented(said(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text]
+    lines.append(indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
+    lines += [labelled("-", plain.sentence(caveat), "yellow") for caveat in report.validity.caveats]
     return lines
 
 
 def _verdict(report: Report) -> list[RenderableType]:
     head = Text.assemble(("\nVerdict: ", "bold"), (report.verdict.kind, "bold magenta"))
-    lines: list[RenderableType] = [head, _indented(Text(plain.sentence(report.verdict.summary)))]
+    lines: list[RenderableType] = [head, indented(said(plain.sentence(report.verdict.summary)))]
     if report.verdict.runner_up:
-        lines.append(_labelled("runner-up:", plain.sentence(report.verdict.runner_up)))
+        lines.append(labelled("runner-up:", plain.sentence(report.verdict.runner_up)))
     return lines
 
 
@@ -122,44 +125,59 @@ class _WallLine:
 
 def _wall(report: Report) -> list[RenderableType]:
     total = report.wall.total_s
-    title = _title(f"Where every second went: wall time {numbers.seconds(total)}")
+    head = title(f"Where every second went: wall time {numbers.seconds(total)}")
     shares: list[tuple[str, float, float]] = [
         (part, report.wall.parts[part], report.wall.parts[part] / total)
         for part in PARTS
         if total > 0 and report.wall.parts.get(part)
     ]
     if not shares:
-        return [title, _indented(Text("not measured"))]
+        return [head, indented(Text("not measured"))]
     shares.sort(key=lambda entry: -entry[2])
     small = [entry for entry in shares if entry[2] < SMALL_PART_RATIO]
     if len(small) > 1:
         shares = [entry for entry in shares if entry[2] >= SMALL_PART_RATIO]
         shares.append(("others", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
-    lines = [title, _indented(_WallLine(shares, wording.stage(report)))]
+    lines = [head, indented(_WallLine(shares, wording.stage(report)))]
     if report.ledger:
         ledger = time_tables.ledger_table(report, TOP_ROWS, LEAST_ROW_RATIO)
-        lines += [Text(""), _indented(draw(ledger.without("").without("times")))]
+        lines += [Text(""), indented(draw(ledger.without("").without("times")))]
     return lines
 
 
 def _phases(report: Report) -> list[RenderableType]:
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
-        _title("Phases of a step (host time, medians of steady steps)"),
-        _indented(draw(tables.phase_table(seen).without("total"))),
+        title("Phases of a step (host time, medians of steady steps)"),
+        indented(draw(tables.phase_table(seen).without("total"))),
     ]
     if seen.phases:
-        lines += [_indented(Text(line, style="dim")) for line in wording.empty_phases(report)]
+        lines += [indented(Text(line, style="dim")) for line in wording.empty_phases(report)]
     return lines
 
 
+def _compile(report: Report) -> list[RenderableType]:
+    summary = compile_tables.summary(report)
+    return [Text(""), labelled("torch.compile:", plain.sentence(summary))] if summary else []
+
+
+def _input(report: Report) -> list[RenderableType]:
+    lines = input_tables.lines(report)
+    return [title(input_tables.TITLE), *(indented(said(line)) for line in lines)] if lines else []
+
+
 def _devices(report: Report) -> list[RenderableType]:
-    lines: list[RenderableType] = [_title("GPU and host")]
+    lines: list[RenderableType] = [title("GPU and host")]
     if report.devices:
-        lines += [_labelled(f"GPU {index}:", _device_line(device)) for index, device in enumerate(report.devices)]
+        lines += [
+            labelled(f"GPU {index}:", device_tables.device_line(device)) for index, device in enumerate(report.devices)
+        ]
     else:
-        lines.append(_indented(Text(tables.device_table(report).absent, style="dim")))
-    lines += [_values_line("host", report.host), _values_line("memory", report.memory)]
+        lines.append(indented(Text(tables.device_table(report).absent, style="dim")))
+    lines += [labelled("host:", line) for line in host_tables.lines(report)]
+    if report.host == HostUse():
+        lines.append(indented(Text("host: not measured", style="dim")))
+    lines += [labelled(label, text) for label, text in memory_tables.memory_lines(report.memory)]
     return lines
 
 
@@ -171,29 +189,16 @@ def _values_line(label: str, values: Mapping[str, float | None]) -> RenderableTy
     ]
     missing = [plain.name(numbers.label(field)) for field, value in values.items() if value is None]
     if not known:
-        return _indented(Text(f"{label}: not measured", style="dim"))
+        return indented(Text(f"{label}: not measured", style="dim"))
     if missing:
         known.append(f"not measured: {', '.join(missing)}")
-    return _labelled(f"{label}:", " · ".join(known))
-
-
-def _device_line(device: Device) -> str:
-    known = [
-        f"{plain.name(numbers.label(field))} {numbers.quantity(field, values.median)}"
-        f" (p95 {numbers.quantity(field, values.p95)})"
-        for field, values in device.values.items()
-        if values is not None
-    ]
-    missing = [plain.name(numbers.label(field)) for field, values in device.values.items() if values is None]
-    if missing:
-        known.append(f"not measured: {', '.join(missing)}")
-    return f"{tables.device_name(device)} · {device.samples} samples, medians: {' · '.join(known)}"
+    return labelled(f"{label}:", " · ".join(known))
 
 
 def _windows(report: Report) -> list[RenderableType]:
-    lines: list[RenderableType] = [_title("Trace windows")]
+    lines: list[RenderableType] = [title("Trace windows")]
     if not report.windows:
-        lines.append(_indented(Text(tables.window_table(report).absent, style="dim")))
+        lines.append(indented(Text(tables.window_table(report).absent, style="dim")))
     for window in report.windows:
         facts = []
         if window.reason:
@@ -214,22 +219,28 @@ def _windows(report: Report) -> list[RenderableType]:
         if window.problem:
             facts.append(plain.sentence(window.problem))
         steps = tables.window_steps(window)
-        lines.append(_labelled(f"steps {steps}:", " · ".join(facts) or "no facts", "yellow" if window.problem else ""))
+        lines.append(labelled(f"steps {steps}:", " · ".join(facts) or "no facts", "yellow" if window.problem else ""))
         if window.analysis is not None:
-            lines += [_indented(Text(f"- {line}")) for line in trace_summary.of_devices(window.analysis)]
+            lines += [indented(point(line)) for line in trace_summary.of_devices(window.analysis)]
     return lines
 
 
 def _findings(report: Report) -> list[RenderableType]:
     if not report.findings:
-        return [_title("Findings"), _indented(Text(wording.nothing_found(report)))]
-    lines: list[RenderableType] = [_title("Findings, most valuable first")]
+        return [title("Findings"), indented(Text(wording.nothing_found(report)))]
+    lines: list[RenderableType] = [title("Findings, most valuable first")]
+    whole = 0
+    explained: set[str] = set()
     for number, finding in enumerate(report.findings, 1):
-        lines.append(_finding(number, finding))
+        follows = finding.gain is None and finding.explains in explained
+        brief = follows or whole >= WHOLE_FINDINGS
+        lines.append(_brief(number, finding) if brief else _finding(number, finding))
+        whole += not brief
+        explained |= {finding.explains} - {""}
     return lines
 
 
-def _finding(number: int, finding: Finding) -> RenderableType:
+def _head(number: int, finding: Finding) -> Text:
     head = Text.assemble(
         f"{number}. ",
         (finding.severity, _SEVERITY_STYLES[finding.severity]),
@@ -238,6 +249,17 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     )
     if finding.subject:
         head.append(f" · {plain.name(finding.subject)}")
+    return head
+
+
+def _brief(number: int, finding: Finding) -> RenderableType:
+    """One line, cut at its end: another look at what is told above, or one of many."""
+    line = _head(number, finding).append(f": {plain.sentence(finding.summary)}")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return indented(line)
+
+
+def _finding(number: int, finding: Finding) -> RenderableType:
     grid = RichTable.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -245,23 +267,31 @@ def _finding(number: int, finding: Finding) -> RenderableType:
         ("what", plain.sentence(finding.summary)),
         ("evidence", "; ".join(wording.evidence(item) for item in finding.evidence)),
         ("do", plain.sentence(finding.advice)),
-        ("gain", wording.gain(finding.gain) if finding.gain else "no bound known"),
+        ("gain", wording.gain(finding.gain) if finding.gain else ""),
     ]
     for label, text in rows:
         if text:
-            grid.add_row(Text(label, style="dim"), Text(text, style="bold" if label == "do" else ""))
-    return _indented(Group(head, Padding(grid, (0, 0, 0, 3))))
+            grid.add_row(Text(label, style="dim"), said(text, "bold" if label == "do" else ""))
+    return indented(Group(_head(number, finding), Padding(grid, (0, 0, 0, 3))))
+
+
+def _method(report: Report) -> list[RenderableType]:
+    lines = method_tables.lines(report)
+    return [title(method_tables.TITLE), *(labelled(f"{label}:", text) for label, text in lines)] if lines else []
 
 
 def _rest(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [Text("")]
     if report.not_evaluated:
-        lines.append(_labelled("not evaluated:", wording.not_evaluated(report.not_evaluated)))
+        lines.append(labelled("not evaluated:", wording.not_evaluated(report.not_evaluated)))
     lines.append(_values_line("cost of the profiler", report.overhead))
     return lines
 
 
 def _next_step(report: Report, where: Mapping[str, str]) -> list[RenderableType]:
-    lines: list[RenderableType] = [_title("Next step"), _indented(Text(wording.next_step(report), style="bold green"))]
-    lines += [_labelled(f"{label}:", plain.visible(place)) for label, place in where.items()]
+    lines: list[RenderableType] = [
+        title("Next step"),
+        indented(said(wording.next_step(report), "bold green")),
+    ]
+    lines += [labelled(f"{label}:", plain.visible(place)) for label, place in where.items()]
     return lines

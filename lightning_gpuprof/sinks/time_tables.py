@@ -45,6 +45,7 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
         ),
         rows=tuple(rows),
         absent="The report has no ledger.",
+        foot=len(rows) - len(shown),
     )
 
 

@@ -22,7 +22,11 @@ from lightning_gpuprof.sinks.window_tables import (
     step_trace,
     streams,
     sync_points,
+    timeline,
 )
+
+LONG = 300
+"""Rows of a table in which a reader can look for a name."""
 
 MakeTables = Callable[[TraceAnalysis], Iterable[Table]]
 
@@ -37,14 +41,21 @@ class Entry:
     make: MakeTables
     shown: bool = False
     """Whether it is part of what is printed without being asked for."""
+    make_long: MakeTables | None = None
+    """The same with up to :data:`LONG` rows."""
 
     def tables(self, analysis: TraceAnalysis) -> list[Table]:
         """The tables, none if their analysis failed."""
         return list(self.make(analysis))
 
+    def long_tables(self, analysis: TraceAnalysis) -> list[Table]:
+        """The same for a page on which rows can be looked for."""
+        return list((self.make_long or self.make)(analysis))
+
 
 def _entries() -> Iterable[Entry]:
     health_, steps, idle_ = "Health of the trace", "Steps", "Idle time"
+    yield Entry(name="timeline", chapter="Timeline", make=lambda a: _of(a.timeline, timeline.timeline_table))
     yield Entry(name="health", chapter=health_, make=lambda a: _of(a.health, health.problem_table, health.health_table))
     yield Entry(name="signals", chapter=health_, make=lambda a: _of(a.health, health.signal_table))
     yield Entry(
@@ -83,12 +94,8 @@ def _entries() -> Iterable[Entry]:
         name="operators",
         chapter=ops,
         shown=True,
-        make=lambda a: _of(
-            a.operators,
-            operators.operators_by_device_time
-            if a.operators is not None and a.operators.device_us is not None
-            else operators.operators_by_host_time,
-        ),
+        make=_operators,
+        make_long=partial(_operators, limit=LONG),
     )
     yield Entry(
         name="operator_types",
@@ -98,7 +105,8 @@ def _entries() -> Iterable[Entry]:
     yield Entry(
         name="operator_details",
         chapter=ops,
-        make=lambda a: _of(a.operators, operators.operators_by_host_time, operators.operators_by_shape),
+        make=_operator_details,
+        make_long=partial(_operator_details, limit=LONG),
     )
     kernel = "Kernels"
     yield Entry(
@@ -112,6 +120,7 @@ def _entries() -> Iterable[Entry]:
         chapter=kernel,
         shown=True,
         make=lambda a: _of(a.kernels, kernels.kernel_table),
+        make_long=lambda a: _of(a.kernels, partial(kernels.kernel_table, limit=LONG)),
     )
     yield Entry(
         name="kernel_activity",
@@ -144,7 +153,8 @@ def _entries() -> Iterable[Entry]:
         api_tables.cuda_gpu_mem_size_sum,
         api_tables.cuda_kern_exec_sum,
     ):
-        yield Entry(name=table.__name__, chapter=nsys, make=partial(_of_api, table))
+        long = partial(_of_api, partial(table, limit=LONG))
+        yield Entry(name=table.__name__, chapter=nsys, make=partial(_of_api, table), make_long=long)
     yield Entry(name="launch_latency", chapter=nsys, make=lambda a: _of(a.api_tables, api_tables.launch_table))
     yield Entry(
         name="roofline",
@@ -180,6 +190,21 @@ def _of(result: object, *tables: Callable[..., Table]) -> Iterable[Table]:
 
 def _of_api(table: Callable[[ApiTables], Table], analysis: TraceAnalysis) -> Iterable[Table]:
     return _of(analysis.api_tables, table)
+
+
+def _operators(analysis: TraceAnalysis, limit: int = operators.TOP) -> Iterable[Table]:
+    found = analysis.operators
+    on_device = found is not None and found.device_us is not None
+    table = operators.operators_by_device_time if on_device else operators.operators_by_host_time
+    return _of(found, partial(table, limit=limit))
+
+
+def _operator_details(analysis: TraceAnalysis, limit: int = operators.TOP) -> Iterable[Table]:
+    """By host time only where the operators are not already told by it."""
+    found = analysis.operators
+    on_device = found is not None and found.device_us is not None
+    tables = (operators.operators_by_host_time, operators.operators_by_shape)
+    return _of(found, *(partial(table, limit=limit) for table in (tables if on_device else tables[1:])))
 
 
 def _idle_causes(analysis: TraceAnalysis) -> Iterable[Table]:

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks.console import MAX_WIDTH
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import draw
+from lightning_gpuprof.sinks.terminal_text import point
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 
@@ -34,7 +35,7 @@ def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
     if not names:
-        parts += [Padding(Text(f"- {line}"), (0, 0, 0, 0)) for line in sentences(analysis)]
+        parts += [point(line) for line in sentences(analysis)]
     parts += drawn(tables, width - _INDENT)
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
 

@@ -143,15 +143,21 @@ def steadiness(report: Report) -> str:
     )
 
 
+def by_reason(rules: Iterable[NotEvaluated]) -> list[tuple[str, list[str]]]:
+    """Why rules could not judge, each with the rules; mistakes of rules come first."""
+    found: dict[str, list[str]] = {}
+    for item in rules:
+        found.setdefault(plain.sentence(item.why), []).append(plain.name(item.rule))
+    return sorted(found.items(), key=lambda group: not group[0].startswith("failed: "))
+
+
 def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
     """All rules that could not judge in one line, grouped by the reason."""
-    by_reason: dict[str, list[str]] = {}
-    for item in rules:
-        by_reason.setdefault(plain.sentence(item.why), []).append(plain.name(item.rule))
-    total = sum(len(names) for names in by_reason.values())
+    groups = by_reason(rules)
+    total = sum(len(names) for _, names in groups)
     if total == 0:
         return "Every rule could judge."
-    reasons = "; ".join(f"{why} ({', '.join(names)})" for why, names in by_reason.items())
+    reasons = "; ".join(f"{why} ({', '.join(names)})" for why, names in groups)
     return f"{total} rule{'s' if total > 1 else ''}: {reasons}"
 
 

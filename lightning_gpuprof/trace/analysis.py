@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
@@ -19,59 +20,82 @@ from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.analyses.code.sync_points import sync_points
 from lightning_gpuprof.trace.analyses.communication.communication import communication_of
 from lightning_gpuprof.trace.analyses.health.health import health_of
+from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces
+from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.kernels.kernels import kernels
 from lightning_gpuprof.trace.analyses.operators.operators import operators
 from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
+from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
+from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)
 
+_LAST_OF_STEPS = "timeline"
+"""The last analysis that asks for the gaps of devices and the phases of steps."""
+_LAST_OF_OPERATORS = "roofline"
+"""The last analysis that asks for the calls of operators one by one."""
+
 
 def analyse(
     trace: Trace | LinkedTrace,
     *,
+    only: Collection[str] | None = None,
     ceilings: MeasuredCeilings | None = None,
     timings: dict[str, float] | None = None,
 ) -> TraceAnalysis:
-    """Compute everything.
+    """Compute everything, or some of it.
 
     Args:
         trace: What was recorded. Without frames of Python functions there are no source lines.
+        only: Names of the wanted analyses, fields of :class:`TraceAnalysis`; default: all.
         ceilings: What a device of the same kind was measured to do; the roofline has them beside the data sheet's.
         timings: Gets the seconds that each analysis took, by its name.
 
     Returns:
         The results. What a trace has no signal for is empty or None, and its analysis says so.
+
+    Raises:
+        ArgumentError: There is no analysis of a name in ``only``.
     """
     linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
     trace = linked.trace
-    places = CallPlaces(linked)
+    places, activity = CallPlaces(linked), HostActivity(linked)
     parts: dict[str, Callable[[], object]] = {
         "health": partial(health_of, linked),
-        "idle": partial(idle_times, linked, source=places.source),
+        "idle": partial(idle_times, linked, source=places.source, activity=activity),
         "streams": partial(streams_of, linked),
         "api_tables": partial(api_tables, linked),
         "kernels": partial(kernels, linked),
+        "communication": partial(communication_of, linked),
         "operators": partial(operators, linked),
         "step_trace": partial(step_trace, linked),
-        "attribution": partial(attribution, linked, places=places),
-        "sync_points": partial(sync_points, linked, places=places),
+        "timeline": partial(timeline, linked, activity=activity),
         "roofline": partial(
             roofline,
             linked,
             measured_flops_per_s=None if ceilings is None else ceilings.flops_per_s,
             measured_bytes_per_s=None if ceilings is None else ceilings.bytes_per_s,
         ),
-        "communication": partial(communication_of, linked),
+        "attribution": partial(attribution, linked, places=places),
+        "sync_points": partial(sync_points, linked, places=places),
     }
+    del places, activity
+    if unknown := set(only or ()) - parts.keys():
+        raise ArgumentError("only", sorted(unknown), f"name analyses out of {', '.join(parts)}")
     found: dict[str, object] = {}
     problems: list[str] = []
-    for name, compute in parts.items():
+    for name in tuple(parts):
+        compute = parts.pop(name)  # what only it held is gone when it is done
+        if only is not None and name not in only:
+            continue
         begin = time.perf_counter()
         try:
             found[name] = compute()
@@ -79,6 +103,12 @@ def analyse(
             if os.environ.get(DEBUG_VARIABLE):
                 traceback.print_exception(error)
             problems.append(f"{name.replace('_', ' ')}: {type(error).__name__}: {error}")
+        if name == _LAST_OF_STEPS:
+            gaps_by_device.forget(linked)
+            main_thread_pieces.forget(linked)
+        if name == _LAST_OF_OPERATORS:
+            operator_calls.forget(linked)
+            counted_work.forget(linked)
         if timings is not None:
             timings[name] = time.perf_counter() - begin
     properties = trace.about.device_properties

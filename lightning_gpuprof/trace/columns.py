@@ -32,7 +32,9 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     S,
     Spans,
+    are_ids,
     dtype_of,
+    narrowed,
 )
 from lightning_gpuprof.trace.times import (
     LATEST_NS,
@@ -165,7 +167,8 @@ class ColumnBuilder:
         columns: dict[str, Any] = {}
         for field in fields(type_):
             if field.name not in ("start_ns", "end_ns"):
-                columns[field.name] = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
+                column = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
+                columns[field.name] = narrowed(column) if are_ids(field) else column
         start_ns = joined_ns([part.start for part in parts])
         duration_ns = joined_ns([part.duration for part in parts])
         return type_(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0), **columns)
@@ -197,7 +200,7 @@ class ColumnBuilder:
         start = times_of(starts_us, most=LATEST_NS)
         duration = times_of([event.dur for event in events], most=LONGEST_NS, exact=False)
         columns: dict[str, Any] = {
-            "name": _labelled(self.names, [event.name for event in events]),
+            "name": _numbered(self.names, [event.name for event in events]),
             "thread": self._thread(events),
         }
         type_ = TABLE_OF_KIND[kind]
@@ -206,9 +209,9 @@ class ColumnBuilder:
             columns["external_id"] = _external_ids(arguments)
         if issubclass(type_, DeviceSpans):
             columns["stream"] = _to_ids([a.stream for a in arguments])
-            columns["device"] = _labelled(self.devices, map(_device, events, arguments))
+            columns["device"] = _numbered(self.devices, list(map(_device, events, arguments)))
             columns["size_bytes"] = _to_ids([a.size_bytes for a in arguments])
-            columns["geometry"] = _numbered(self.geometries, map(_geometry, arguments))
+            columns["geometry"] = _numbered(self.geometries, _geometries(arguments))
             columns["collective"] = self._collective(arguments)
         if type_ is OperatorSpans:
             columns["external_id"] = _external_ids(arguments)
@@ -227,7 +230,7 @@ class ColumnBuilder:
         if len(processes) != 1:
             return np.array([self._of_process(event.pid)[event.tid] for event in events], np.int32)
         threads = self._of_process(processes.pop())
-        return np.array([threads[event.tid] for event in events], np.int32)
+        return _numbered(threads, [event.tid for event in events])
 
     def _of_process(self, process: Loose) -> _ThreadsOfProcess:
         found = self._threads_of_process.get(process)
@@ -241,12 +244,11 @@ class ColumnBuilder:
             shapes = [a.shapes_2021 for a in arguments]
             if _all_nothing(shapes):
                 return np.full(len(arguments), ABSENT, np.int32)
-        texts = zip(shapes, [a.types for a in arguments], [a.values for a in arguments], strict=True)
         numbers = self.inputs
         return np.array(
             [
-                ABSENT if shape is NOTHING else numbers[bytes(shape), bytes(type_), bytes(value)]
-                for shape, type_, value in texts
+                ABSENT if shape is NOTHING else numbers[bytes(shape), bytes(a.types), bytes(a.values)]
+                for shape, a in zip(shapes, arguments, strict=True)
             ],
             np.int32,
         )
@@ -297,12 +299,7 @@ def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
         of_type: defaultdict[type[AnyEvent], list[Any]] = defaultdict(list)
         for event in events:
             of_type[type(event)].append(event)
-        spans = {
-            kind.cat: [event for event in found if event.ph == "X"]
-            for kind, found in of_type.items()
-            if issubclass(kind, Known)
-        }
-        return {category: found for category, found in spans.items() if found}
+        return {kind.cat: found for kind, found in of_type.items() if issubclass(kind, Known)}
     of_category: dict[str, list[Any]] = {}
     for event in events:
         if not isinstance(event, NoSpan) and event.ph == "X":
@@ -311,28 +308,28 @@ def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
 
 
 def _all_nothing(texts: list[Raw]) -> bool:
-    return (len(texts) == 0 or texts[0] is NOTHING) and all(text is NOTHING for text in texts)
+    return (not texts or texts[0] is NOTHING) and texts.count(NOTHING) == len(texts)
 
 
-def _labelled(labels: Labels, values: Iterable[Loose]) -> Int32:
-    return np.array([labels[value] for value in values], np.int32)
+def _numbered(numbers: dict[Any, int], keys: list[Any]) -> Int32:
+    """The number of each key; fast as no line of Python runs for a key that is known."""
+    return np.fromiter(map(numbers.__getitem__, keys), np.int32, len(keys))
 
 
-def _numbered(numbers: Numbers, keys: Iterable[object]) -> Int32:
-    return np.array([numbers[key] for key in keys], np.int32)
-
-
-def _geometry(a: DeviceArguments) -> tuple[Any, ...]:
+def _geometries(arguments: Sequence[DeviceArguments]) -> list[tuple[Any, ...]]:
     # bytes: a Raw keeps the whole piece alive
-    return (
-        bytes(a.grid),
-        bytes(a.block),
-        a.registers,
-        a.shared_memory,
-        a.blocks_per_sm,
-        a.warps_per_sm,
-        a.occupancy,
-    )
+    return [
+        (
+            bytes(a.grid),
+            bytes(a.block),
+            a.registers,
+            a.shared_memory,
+            a.blocks_per_sm,
+            a.warps_per_sm,
+            a.occupancy,
+        )
+        for a in arguments
+    ]
 
 
 _collective: Callable[[object], tuple[Any, ...]] = attrgetter(
@@ -357,7 +354,7 @@ def _external_ids(arguments: Sequence[Any]) -> Int64:
 def _to_ids(values: list[Loose]) -> Int64:
     """Integers as they are, also as text; :data:`ABSENT` for everything else, such as 2**64-1, Kineto's "none"."""
     try:
-        return np.array(values, np.int64)
+        return np.fromiter(values, np.int64, len(values))
     except (ValueError, TypeError, OverflowError):
         return np.array([_to_id(value) for value in values], np.int64)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
+import threading
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import BinaryIO, cast
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -74,13 +74,14 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
     if not compressed:
         yield file
         return
-    with (
-        (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream,
-        ThreadPoolExecutor(1, "gpuprof-gunzip") as thread,
-    ):
+    with (gzip_file or fastest_gzip())(fileobj=file, mode="rb") as stream:
         packed = file.seek(0, os.SEEK_END)
         file.seek(0)
-        yield cast(BinaryIO, _ReadAhead(stream, thread, max(BOMB_BYTES, BOMB_RATIO * packed)))
+        ahead = _ReadAhead(stream, max(BOMB_BYTES, BOMB_RATIO * packed))
+        try:
+            yield cast(BinaryIO, ahead)
+        finally:
+            ahead.close()
 
 
 def is_gzip(path: Path) -> bool:
@@ -99,18 +100,37 @@ class _ReadAhead:
     Unpacking does not hold the interpreter's lock, neither in isal nor in zlib.
     """
 
-    def __init__(self, stream: gzip.GzipFile, thread: ThreadPoolExecutor, most: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
         self._stream = stream
         self._left = most
-        self._thread = thread
-        self._next: tuple[int, Future[bytes]] | None = None
+        self._ahead = 0
+        """Size of the block that the thread was asked for and that nobody has taken; 0: none."""
+        self._asked: SimpleQueue[int] = SimpleQueue()
+        self._read: SimpleQueue[bytes | BaseException] = SimpleQueue()
+        # a pool of threads would import a sixth as much again as the reader
+        self._thread = threading.Thread(target=self._work, name="gpuprof-gunzip", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._asked.put(0)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while size := self._asked.get():
+            try:
+                self._read.put(self._stream.read(size))
+            except BaseException as error:  # goes to the one that reads
+                self._read.put(error)
 
     def read(self, size: int = -1) -> bytes:
         block = b""
-        if self._next is not None:
-            ahead, future = self._next
-            self._next = None
-            block = future.result()
+        if self._ahead:
+            ahead, self._ahead = self._ahead, 0
+            found = self._read.get()
+            if isinstance(found, BaseException):
+                raise found
+            block = found
             if len(block) < ahead:  # the end
                 return block
         if size < 0 or len(block) < size:
@@ -119,7 +139,8 @@ class _ReadAhead:
         if self._left < 0:
             raise BombError
         if 0 < size == len(block):
-            self._next = size, self._thread.submit(self._stream.read, size)
+            self._ahead = size
+            self._asked.put(size)
         return block
 
 
@@ -134,6 +155,8 @@ def compress(source: Path, target: Path, *, gzip_file: type[gzip.GzipFile] | Non
     Raises:
         OSError: A file cannot be read or written.
     """
+    import shutil  # with all of its archive formats, which nobody needs who reads
+
     writer = gzip_file or fastest_gzip()
     with (
         source.open("rb") as plain,

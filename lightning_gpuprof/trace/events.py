@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, field
@@ -119,10 +119,10 @@ class ExactEvent(_Common, gc=False):
 
 
 class Known(msgspec.Struct, gc=False, tag_field="cat"):
-    """An event of a category that is known by its spelling."""
+    """A span of a category that is known by its spelling; events of other kinds are not of it: ``ph`` tells."""
 
     cat: ClassVar[str] = ""
-    ph: str = ""
+    ph: Literal["X"]
 
 
 class KnownSpan(Known, gc=False):

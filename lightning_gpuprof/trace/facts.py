@@ -46,6 +46,7 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
         bytes_json=trace.bytes_json,
         steps_us=_steps_us(trace, host_ranges),
         dataloader_us=_dataloader_us(trace, host_ranges),
+        dataloader_beside_device_us=_dataloader_beside_device_us(trace, host_ranges, work),
         kernels=len(trace.kernel),
         launches_matched=matched,
         launches_unmatched=len(work) - matched,
@@ -76,8 +77,24 @@ def _dataloader_us(trace: Trace, ranges: Spans) -> float:
     torch names the range of a DataLoader's ``__next__``; this package adds its own around it. The union per thread
     counts nested ranges, and a range that is in two categories, once.
     """
-    fetches = ranges.where(_named(trace, ranges, lambda name: "DataLoader" in name and "__next__" in name))
+    fetches = _fetches(trace, ranges)
     return _us(sum(covered_ns(fetches.start_ns[one], fetches.end_ns[one]) for one in _groups(fetches.thread)))
+
+
+def _dataloader_beside_device_us(trace: Trace, ranges: Spans, work: DeviceSpans) -> float | None:
+    """The part of that time in the window of the busiest device; None without a device."""
+    if not len(work):
+        return None
+    busiest = max(_groups(work.device), key=lambda one: covered_ns(work.start_ns[one], work.end_ns[one]))
+    begin_ns, end_ns = work.start_ns[busiest].min(), work.end_ns[busiest].max()
+    fetches = _fetches(trace, ranges)
+    fetches = fetches.where((fetches.start_ns < end_ns) & (fetches.end_ns > begin_ns))
+    start_ns, stop_ns = np.maximum(fetches.start_ns, begin_ns), np.minimum(fetches.end_ns, end_ns)
+    return _us(sum(covered_ns(start_ns[one], stop_ns[one]) for one in _groups(fetches.thread)))
+
+
+def _fetches(trace: Trace, ranges: Spans) -> Spans:
+    return ranges.where(_named(trace, ranges, lambda name: "DataLoader" in name and "__next__" in name))
 
 
 def _devices(trace: Trace, work: DeviceSpans) -> tuple[DeviceActivity, ...]:

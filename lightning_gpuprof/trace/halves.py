@@ -9,12 +9,11 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,6 +22,9 @@ from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.compression import is_gzip, open_json
 from lightning_gpuprof.trace.events import AnyDocument, EventDecoder
 from lightning_gpuprof.trace.times import InexactTimesError
+
+if TYPE_CHECKING:
+    import subprocess
 
 TWO_FROM_BYTES = 128 << 20
 """JSON from which a second process saves more time than its start costs, 0.2 s."""
@@ -145,6 +147,8 @@ def _second_half(
     path: Path, middle: int, *, frames: bool, block_bytes: int
 ) -> Iterator[subprocess.Popen[bytes] | None]:
     """A process that reads the second half and ends with the context; None if none could be started."""
+    import subprocess  # for big traces only
+
     package_parent = str(Path(__file__).resolve().parents[2])
     paths = [package_parent, os.environ.get("PYTHONPATH", "")]
     try:

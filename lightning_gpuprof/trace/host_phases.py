@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, OperatorSpans, Rows, joined
@@ -51,15 +52,15 @@ class HostPhases:
     """
 
     def __init__(self, trace: Trace) -> None:
-        ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
+        parts = (trace.annotation, trace.cpu_op)
         telling = np.zeros(len(trace.names), np.bool_)
         self._phases: dict[int, Phase] = {}
-        for number in np.unique(ranges.name).tolist():
+        for number in distinct(np.concatenate([part.name for part in parts])).tolist():
             phase = phase_of_name(trace.names[number])
             if phase is not None:
                 telling[number] = True
                 self._phases[number] = phase
-        self.ranges = ranges.where(telling[ranges.name])
+        self.ranges = joined(OperatorSpans, [part.where(telling[part.name]) for part in parts])
         """They may lie in one another."""
 
     @cached_property

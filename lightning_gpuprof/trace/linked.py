@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import HostPhases
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
@@ -146,7 +147,7 @@ class LinkedTrace:
     def device_rows(self) -> dict[int, Rows]:
         """Rows of device work of each device, by the device's number in :attr:`Trace.devices`."""
         device = self.work.device
-        return {int(number): np.flatnonzero(device == number) for number in np.unique(device)}
+        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
 
     @cached_property
     def main_thread(self) -> int | None:

@@ -21,15 +21,16 @@ class Nesting:
 
     def __init__(self, start_ns: Int64, end_ns: Int64, thread: Int32) -> None:
         self._start_ns, self._end_ns, self._thread = start_ns, end_ns, thread
-        lasting = np.flatnonzero(end_ns > start_ns)
-        # a later row of equal spans is the inner one, as in the files
-        order = lasting[np.lexsort((lasting, -end_ns[lasting], start_ns[lasting], thread[lasting]))]
+        # stable: a later row of equal spans is the inner one, as in the files
+        order = np.lexsort((-end_ns, start_ns, thread))
+        order = order[end_ns[order] > start_ns[order]]
+        bounds = np.flatnonzero(np.diff(thread[order])) + 1
         self.parent: Rows = np.full(len(start_ns), ABSENT, np.intp)
         """Row of the span directly around each one, :data:`ABSENT` if there is none."""
-        self.depth: Rows = np.zeros(len(start_ns), np.intp)
+        self.depth: Int32 = np.zeros(len(start_ns), np.int32)
         """How many spans are around each one."""
         self._of_thread: dict[int, tuple[Rows, Int64]] = {}
-        for rows in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+        for rows in np.split(order, bounds):
             if len(rows):
                 self._of_thread[int(thread[rows[0]])] = rows, start_ns[rows]
                 self._nest(rows)
@@ -81,7 +82,7 @@ class Nesting:
         return top
 
 
-def nested(starts: Int64, ends: Int64) -> tuple[Rows, Rows]:
+def nested(starts: Int64, ends: Int64) -> tuple[Rows, Int32]:
     """The span directly around each span of a thread, :data:`ABSENT` if there is none, and how many are around it.
 
     Args:
@@ -89,23 +90,23 @@ def nested(starts: Int64, ends: Int64) -> tuple[Rows, Rows]:
         ends: All after their starts.
     """
     count = len(starts)
-    row = np.arange(count)
-    depth = row - np.searchsorted(np.sort(ends), starts, "right")  # begun before, less ended before
+    # begun before, less ended before
+    depth = (np.arange(count) - np.searchsorted(np.sort(ends), starts, "right")).astype(np.int32)
     by_depth = np.argsort(depth, kind="stable")
-    children = row[depth > 0]
+    children = np.flatnonzero(depth > 0)
     # (depth, row) as one sorted number: the parent is the last row before the child that is one level up
-    key = depth[by_depth] * count + row[by_depth]
+    key = depth[by_depth].astype(np.int64) * count + by_depth
     parent: Rows = np.full(count, ABSENT, np.intp)
-    parent[children] = by_depth[np.searchsorted(key, (depth[children] - 1) * count + children) - 1]
+    parent[children] = by_depth[np.searchsorted(key, (depth[children].astype(np.int64) - 1) * count + children) - 1]
     if (ends[children] > ends[parent[children]]).any():  # the first that crosses another one outlasts its parent
         return _nested_one_by_one(starts.tolist(), ends.tolist())
     return parent, depth
 
 
-def _nested_one_by_one(starts: list[int], ends: list[int]) -> tuple[Rows, Rows]:
+def _nested_one_by_one(starts: list[int], ends: list[int]) -> tuple[Rows, Int32]:
     """The same where spans cross, which no writer of traces does on purpose: levels do not tell the parent there."""
     parent = np.full(len(starts), ABSENT, np.intp)
-    depth = np.zeros(len(starts), np.intp)
+    depth = np.zeros(len(starts), np.int32)
     around: list[int] = []
     for row, start in enumerate(starts):
         while around and ends[around[-1]] <= start:

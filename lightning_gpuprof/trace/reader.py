@@ -15,7 +15,7 @@ import msgspec
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
-from lightning_gpuprof.trace.columns import ColumnBuilder
+from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.halves import TWO_FROM_BYTES, Half, add, add_all, read_in_two, size_of_json
@@ -70,6 +70,8 @@ class About:
 class Trace:
     """All spans of a trace in columns. Times are nanoseconds on the trace's clock."""
 
+    device_work: DeviceSpans
+    """Kernels, then copies, then memsets; the next three are parts of it."""
     kernel: DeviceSpans
     memcpy: DeviceSpans
     memset: DeviceSpans
@@ -108,11 +110,6 @@ class Trace:
     """Entries that are no events."""
     with_frames: bool = True
     """Whether :attr:`python_function` was read; if not, it is empty whatever the file holds."""
-
-    @cached_property
-    def device_work(self) -> DeviceSpans:
-        """Kernels, then copies, then memsets."""
-        return joined(DeviceSpans, [self.kernel, self.memcpy, self.memset])
 
     @cached_property
     def geometries(self) -> tuple[Geometry, ...]:
@@ -301,10 +298,15 @@ def _about(document: AnyDocument) -> About:
 def _trace(
     builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: How, frames: bool, unreadable: int = 0
 ) -> Trace:
+    kinds: tuple[Kind, ...] = ("kernel", "memcpy", "memset")
+    parts = [builder.table(kind, DeviceSpans) for kind in kinds]
+    kernels, copies = len(parts[0]), len(parts[0]) + len(parts[1])
+    work = joined(DeviceSpans, parts)
     return Trace(
-        kernel=builder.table("kernel", DeviceSpans),
-        memcpy=builder.table("memcpy", DeviceSpans),
-        memset=builder.table("memset", DeviceSpans),
+        device_work=work,
+        kernel=work.between(0, kernels),
+        memcpy=work.between(kernels, copies),
+        memset=work.between(copies, len(work)),
         device_wait=builder.table("device_wait", DeviceSpans),
         runtime=builder.table("runtime", LaunchSpans),
         cpu_op=builder.table("cpu_op", OperatorSpans),

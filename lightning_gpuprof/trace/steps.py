@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, joined
@@ -54,7 +55,7 @@ def steps_of(trace: Trace) -> Steps:
     names: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    for number in np.unique(ranges.name):
+    for number in distinct(ranges.name):
         own = ranges.name == number
         for start, end in zip(*union(ranges.start_ns[own], ranges.end_ns[own]), strict=True):
             names.append(trace.names[number])

@@ -13,6 +13,8 @@ from lightning_gpuprof.trace import events
 
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
+Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Numbers that the file gives: four bytes each where they fit, as most of a trace is ids."""
 Rows = npt.NDArray[np.intp]
 Chosen = npt.NDArray[np.bool_]
 
@@ -46,6 +48,10 @@ class Spans:
         """The rows for which ``chosen`` is true, or that it counts."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
+    def between(self: S, first: int, last: int) -> S:
+        """The rows from the first on and before the last, without a copy."""
+        return type(self)(**{f.name: getattr(self, f.name)[first:last] for f in fields(self)})
+
     @property
     def spans(self) -> Spans:
         """These rows with nothing but what every kind of span has."""
@@ -56,16 +62,16 @@ class Spans:
 class LaunchSpans(Spans):
     """Calls of the CUDA or HIP runtime and driver."""
 
-    correlation: Int64
+    correlation: Ids
     """Links a call with its device work; :data:`ABSENT` if there is none, likewise below."""
-    external_id: Int64
+    external_id: Ids
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpans(LaunchSpans):
     """Work on a device: kernels, copies, memsets, and what its streams waited for."""
 
-    stream: Int64
+    stream: Ids
     device: Int32
     """Index into :attr:`Trace.devices`."""
     size_bytes: Int64
@@ -79,10 +85,10 @@ class DeviceSpans(LaunchSpans):
 class OperatorSpans(Spans):
     """Operators of torch, and ranges that the user or torch named."""
 
-    external_id: Int64
-    sequence: Int64
+    external_id: Ids
+    sequence: Ids
     """Number that a forward operator and its backward share."""
-    forward_thread: Int64
+    forward_thread: Ids
     """Torch's number of the thread that ran the forward; positive only in a backward."""
     inputs: Int32
     """Index into :attr:`Trace.inputs`."""
@@ -95,13 +101,25 @@ class OperatorSpans(Spans):
 class FrameSpans(Spans):
     """Calls of Python functions."""
 
-    python_id: Int64
-    parent_id: Int64
+    python_id: Ids
+    parent_id: Ids
 
 
 def dtype_of(column: Field[Any]) -> type[np.int32] | type[np.int64]:
     """The type of a column's numbers."""
     return np.int32 if "Int32" in str(column.type) else np.int64
+
+
+def are_ids(column: Field[Any]) -> bool:
+    """Whether a column holds numbers that the file gives."""
+    return "Ids" in str(column.type)
+
+
+def narrowed(ids: Int64) -> Ids:
+    """The same in four bytes each if they fit."""
+    limits = np.iinfo(np.int32)
+    fit = not len(ids) or (ids.min() >= limits.min and ids.max() <= limits.max)
+    return ids.astype(np.int32) if fit else ids
 
 
 def joined(kind: type[S], parts: Sequence[Spans]) -> S:

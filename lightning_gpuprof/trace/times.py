@@ -40,6 +40,14 @@ def times_of(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = T
         InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.
         OverflowError: A time is further from 0 than ``most`` nanoseconds.
     """
+    if len(values_us) and not isinstance(values_us[0], Decimal):
+        try:
+            floats = np.fromiter(values_us, np.float64, len(values_us))
+        except (TypeError, ValueError, OverflowError):
+            pass
+        else:
+            if max(-float(floats.min()), float(floats.max())) < INEXACT_FROM_US:  # false for NaN
+                return Times(floats, in_ns=False)
     array = np.array(values_us)
     if array.dtype.kind in "if" and len(array):
         largest = max(-float(array.min()), float(array.max()))

@@ -7,9 +7,12 @@ import math
 import msgspec
 import pytest
 
-from lightning_gpuprof.analyze.compare import compare, median_relative_error
+from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.analyze.comparison.uncertainty import median_relative_error
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Verdict
+from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Distribution, PhaseRow, Report, Steps, Validity, Wall
 
 BATCH = 64
@@ -63,8 +66,8 @@ def run(
         ),
         callbacks=(),
         devices=(),
-        host={},
-        memory={},
+        host=HostUse(),
+        memory=Memory(),
         windows=(),
         verdict=Verdict(kind="mixed", summary=""),
         findings=findings,
@@ -136,14 +139,16 @@ def test_too_few_steady_steps_cannot_be_compared(steady: int) -> None:
 
 
 def test_different_batch_sizes_are_compared_by_samples_per_second() -> None:
-    result = compare(run(20.0), run(30.0, conditions={"loader.batch_size": 128}, count=210))
+    result = compare(run(20.0), run(30.0, conditions={"loader.batch_size": 128}, count=210), allow=("batch",))
     assert result.training.outcome == "improved"
     assert result.training.speedup == pytest.approx(128 / 30 / (64 / 20))
     assert any("batch size changed from 64 to 128" in note for note in result.notes)
 
 
 def test_different_batch_sizes_without_samples_per_second_cannot_be_compared() -> None:
-    result = compare(run(samples_known=False), run(samples_known=False, conditions={"loader.batch_size": 128}))
+    result = compare(
+        run(samples_known=False), run(samples_known=False, conditions={"loader.batch_size": 128}), allow=("batch",)
+    )
     assert result.outcome == "not comparable"
     assert "batch sizes differ (64 and 128)" in result.training.why
 

@@ -8,8 +8,9 @@ from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.model.journal import PROFILED, Notice, Sample, Segment, Slot
+from lightning_gpuprof.model.memory import Memory
 
 
 def test_parts_and_shares_are_those_that_were_built() -> None:
@@ -100,6 +101,35 @@ def test_stalls_are_outliers_of_the_phase_that_holds_them() -> None:
     assert build(journal(30)).outliers is None
 
 
+def accumulating(n: int, every: int) -> Journal:
+    """Micro-steps of 10 ms, of which each so many-th ends with an update of 8 ms."""
+    of = journal(n)
+    of.slots = [*of.slots, Slot(id=9, action="update", phase="optimizer")]
+    of.steps.global_step[:] = np.arange(n) // every
+    for index in range(every - 1, n, every):
+        charge(of, 9, index, 8 * MS)
+    return of
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 16])
+def test_steps_that_update_after_accumulating_gradients_are_no_stalls(every: int) -> None:
+    found = build(accumulating(200, every)).outliers
+    assert found is not None
+    assert (found.count, found.excess_ms, dict(found.excess_by_phase_ms)) == (0, 0.0, {})
+
+
+def test_stalls_between_and_in_updates_are_held_against_their_own_kind() -> None:
+    of = accumulating(200, 4)
+    charge(of, 1, 61, 30 * MS)  # a micro-step
+    charge(of, 1, 103, 40 * MS)  # one with an update
+    found = build(of).outliers
+    assert found is not None
+    assert found.batches == (103, 61)
+    assert found.excess_ms == pytest.approx(70)
+    assert found.excess_by_phase_ms == pytest.approx({"data_wait": 70})
+    assert (found.limit_ms, found.worst_ms) == pytest.approx((15, 58))
+
+
 def test_an_epochs_start_is_told_apart_from_validation_in_its_gap() -> None:
     of = journal(100, epochs=2)
     at = int(of.steps.start_ns[50])
@@ -134,7 +164,7 @@ def test_nothing_measured_is_none_and_not_zero() -> None:
     assert m.cpu.process_cpus is None
     assert m.cpu.run_delay_ratio is None
     assert m.devices == ()
-    assert m.memory == {"process_rss_peak_bytes": None}
+    assert m.memory == Memory()
 
 
 def test_devices_are_summed_up_over_the_steps_only() -> None:
@@ -178,9 +208,25 @@ def test_long_runs_are_thinned_without_losing_an_outlier() -> None:
     of = journal(10_000)
     charge(of, 1, 7777, 100 * MS)
     series = build(of).series
-    assert len(series["batch"]) == analyze_metrics.SERIES_POINTS
+    assert len(series["batch"]) <= analyze_metrics.SERIES_POINTS + analyze_metrics.LONGEST_STEPS
+    assert {len(column) for column in series.values()} == {len(series["batch"])}
     assert 7777.0 in series["batch"]
     assert max(series["period_ms"]) == pytest.approx(110)
+
+
+def test_the_largest_outliers_of_a_hundred_thousand_steps_are_all_in_the_curves_and_marked() -> None:
+    n = 100_000
+    forward = np.random.default_rng(3).normal(5.0, 0.2, n)
+    far = np.r_[40_000:40_040, 99_000:99_030]  # many within one stretch: only one is its longest
+    forward[far] += 50.0 + np.arange(len(far))
+    metrics = build(journal(n, forward_ms=forward))
+    series = metrics.series
+    assert set(far) <= {int(batch) for batch in series["batch"]}
+    assert len(series["batch"]) <= analyze_metrics.SERIES_POINTS + 2 * analyze_metrics.LONGEST_STEPS
+    assert series["batch"] == sorted(set(series["batch"]))
+    outliers = next(found for found in metrics.marks if found.kind == "outlier")
+    assert outliers.count == len(far)
+    assert [mark.from_batch for mark in outliers.marks] == list(far)
 
 
 def test_times_scaled_by_any_factor_leave_every_share_alone() -> None:
@@ -215,4 +261,4 @@ def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process() -> No
     of.samples.append(Sample(source="host", subject="training", t_ns=10**12, values={"process_cpus": 1.7}))
     m = build(of)
     assert m.cpu.process_cpus == 1.7
-    assert "training.process_cpus_mean" not in m.host
+    assert m.host.process is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lightning_gpuprof.analyze.statistics import mean_interval, median_interval
+from lightning_gpuprof.analyze.statistics import lower_bound_of_total_share, mean_interval, median_interval, share
 
 ROUNDS = 200
 
@@ -64,3 +64,20 @@ def test_equal_values_have_an_interval_without_width_and_few_have_none() -> None
     assert median_interval(np.ones(19)) is None
     assert mean_interval(np.ones(19)) is None
     assert median_interval(np.array([])) is None
+
+
+def test_the_bound_of_a_total_holds_what_comes_again_and_again_and_not_one_stall() -> None:
+    period = np.full(400, 10_000_000)
+    often, once = np.zeros(400, np.int64), np.zeros(400, np.int64)
+    often[::8] = 5_000_000
+    once[200] = 250_000_000
+    found = [share(part, period + part) for part in (often, once)]
+    assert all(one is not None and one.total_ratio == pytest.approx(0.0588, abs=1e-4) for one in found)
+    bounds = [one.total_lower_ratio for one in found if one is not None and one.total_lower_ratio is not None]
+    assert 0.04 < bounds[0] < 0.0588
+    assert bounds[1] == 0
+
+
+def test_the_bound_of_a_total_scales_with_the_cells_of_many_steps() -> None:
+    part, period = np.full(10_000, 2.0), np.full(10_000, 8.0)
+    assert lower_bound_of_total_share(part, period) == pytest.approx(0.25)

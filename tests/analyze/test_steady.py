@@ -54,6 +54,7 @@ def test_each_step_has_one_label_and_the_counts_sum() -> None:
     assert counts == {
         "profiled": 5,
         "disturbed": 3,
+        "compiled": 0,
         "warm-up": 6,
         "checkpoint": 2,
         "validation-adjacent": 2,

@@ -53,7 +53,7 @@ def edges_of(trainer: Any, clock: StepClock, tap: ProfilerTap, on_failure: Any) 
         on_start=lambda: None,
         on_validation=lambda: None,
         on_epoch_end=lambda: None,
-        on_exception=lambda: None,
+        on_exception=lambda error: None,
         on_failure=on_failure,
     )
 

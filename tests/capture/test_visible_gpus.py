@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gpuprof.capture.nvml_backend import NvmlDevice
-from lightning_gpuprof.capture.visible_gpus import Selection, select_devices
+from lightning_gpuprof.capture.nvml.backend import NvmlDevice
+from lightning_gpuprof.capture.nvml.visible_gpus import Selection, select_devices
 
 
 def gpu(index: int, uuid: str, *mig: str, name: str = "A") -> NvmlDevice:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from saved_runs import save_run
 
-from lightning_gpuprof.cli.compare import EXIT_CODES
+from lightning_gpuprof.cli.compare import EXIT_CODES, parse_share
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.errors import ArgumentError
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,87 @@ def test_a_bad_report_is_an_error(tmp_path: Path, content: str, capsys: pytest.C
 def test_an_empty_folder_is_an_error_with_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
     assert "neither a journal" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("allow", "code"), [((), 2), (("--allow", "hardware"), 0), (("--allow", "model,batch"), 2)])
+def test_other_hardware_needs_permission(
+    tmp_path: Path, allow: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=12.0)
+    for run, name in ((before, "GPU"), (after, "Another GPU")):
+        report = json.loads((run / "report.json").read_text())
+        report["run"]["device.name"] = name
+        (run / "report.json").write_text(json.dumps(report))
+    assert main(["compare", str(before), str(after), *allow]) == code
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "-> Another GPU" in shown
+    assert ("--allow hardware" in shown) == (code == 2)
+
+
+def test_an_unknown_group_is_an_error_that_names_the_known_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(save_run(tmp_path / "a"))
+    assert main(["compare", run, run, "--allow", "everything"]) == 2
+    assert "--allow must be of hardware, model, batch, got 'everything'" in capsys.readouterr().err
+
+
+def test_files_for_ci_and_people_are_written_beside_the_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
+    junit, page = tmp_path / "gpuprof.xml", tmp_path / "compare.html"
+    assert main(["compare", str(before), str(after), "--junit", str(junit), "--html", str(page)]) == 1
+    assert "\nregressed\n" in capsys.readouterr().out
+    root = ElementTree.fromstring(junit.read_bytes())
+    assert int(root.attrib["failures"]) >= 1
+    assert "Outcome: <strong>regressed</strong>" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--threshold", "80%"), 0),
+        (("--threshold", "0.03"), 1),
+        (("--metric", "wall"), 1),
+        (("--metric", "memory.process_rss"), 0),
+        (("--metric", "phase.forward,period"), 1),
+        (("--metric", "phase.forward"), 2),
+    ],
+)
+def test_threshold_and_metric_decide_the_exit_code(
+    tmp_path: Path, options: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
+    assert main(["compare", str(before), str(after), *options, "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--threshold", "five"), "--threshold must be a share from 0% to below 100%, as 5% or 0.05, got 'five'"),
+        (("--threshold", "5"), "--threshold must be a share"),
+        (("--metric", "speed"), "--metric must be of throughput, wall, period"),
+        (("--junit", "/nowhere/at/all.xml"), "cannot write /nowhere/at/all.xml"),
+    ],
+)
+def test_wrong_options_are_errors_with_the_way_out(
+    tmp_path: Path, options: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(save_run(tmp_path / "a"))
+    assert main(["compare", run, run, *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"), [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0%", 0.0), ("12.5%", 0.125)]
+)
+def test_a_share_is_a_percentage_or_a_fraction(text: str, ratio: float) -> None:
+    assert parse_share("--threshold", text) == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("text", ["-1%", "100%", "nan", "inf", "", "%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError):
+        parse_share("--threshold", text)

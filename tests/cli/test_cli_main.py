@@ -12,6 +12,7 @@ from saved_runs import save_run
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.main import COMMANDS, main
+from terminal_screen import run_in_terminal, screen
 
 
 def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +38,10 @@ def test_help_lists_every_command_examples_and_exit_codes() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_each_command_has_help_with_examples(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_help_with_examples(
+    command: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     name = getattr(command, "name", "")
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
@@ -46,6 +50,9 @@ def test_each_command_has_help_with_examples(command: object, capsys: pytest.Cap
     assert f"gpuprof {name}" in shown
     assert "examples:" in shown
     assert "--json" in shown
+    assert "default: null" not in shown
+    assert "default: False" not in shown
+    assert max(map(len, shown.partition("examples:")[0].splitlines())) <= 100
 
 
 def test_version_is_the_packages() -> None:
@@ -85,6 +92,16 @@ def test_a_reader_that_goes_away_causes_no_stack_trace() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_a_report_fits_the_terminal(tmp_path: Path, columns: int) -> None:
+    command = [sys.executable, "-m", "lightning_gpuprof", "report", str(save_run(tmp_path / "run"))]
+    code, written = run_in_terminal(command, columns=columns, environ={"NO_COLOR": "1" if columns == 80 else ""})
+    lines = screen(written)
+    assert code == 0
+    assert columns - 8 < max(map(len, lines[: lines.index("Next step")])) <= columns
+    assert ("\x1b[" in written) is (columns == 100)
 
 
 def test_reports_and_comparisons_need_neither_torch_nor_lightning(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ def test_files_are_written_where_they_are_wanted(
     assert target.exists()
     assert main(["trace", str(trace), str(trace), option, str(target)]) == 2
     assert f"{option} must get one file" in capsys.readouterr().err
+    assert main(["trace", str(trace), option, str(tmp_path / f"2{name}"), "--json"]) == 2
+    assert f"{option} must not go with --json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--html", "--csv", "--annotated", "--flame"])

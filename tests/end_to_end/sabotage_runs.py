@@ -29,6 +29,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import GpuProfiler, TraceConfig, annotate
 
+sys.path.append(str(Path(__file__).parents[1] / "capture"))
+from fake_allocator import MIB, FakeAllocator
+
 
 class Rows(Dataset[torch.Tensor]):
     def __init__(self, size: int) -> None:
@@ -165,7 +168,11 @@ class FullyEquipped(GpuProfiler):
     """The callback on a machine with a device and NVTX."""
 
     def _hardware(self) -> dict[str, Any]:
-        return {"events": lambda root_device: Events(), "ranges": Ranges}
+        return {
+            "events": lambda root_device: Events(),
+            "ranges": Ranges,
+            "allocator": lambda root_device: FakeAllocator(held=MIB),
+        }
 
 
 @dataclass
@@ -221,6 +228,18 @@ def fingerprint(thing: object) -> str:
 def run_fit(trainer: pl.Trainer, model: Model, workers: int = 0) -> object:
     train = DataLoader(Rows(20), batch_size=2, shuffle=True, num_workers=workers)
     return trainer.fit(model, train, DataLoader(Rows(4), batch_size=2))  # type: ignore[func-returns-value]
+
+
+def _run_out_of_memory(trainer: pl.Trainer, model: Model) -> object:
+    before = model.before_step
+
+    def all_is_full() -> None:
+        before()
+        if trainer.fit_loop.total_batch_idx == 7:
+            FakeAllocator(held=MIB).alloc(1 << 40)
+
+    model.before_step = all_is_full
+    return run_fit(trainer, model)
 
 
 def _run_validate(trainer: pl.Trainer, model: Model) -> object:
@@ -288,6 +307,14 @@ SCENARIOS = {
             "written beside",
             run_fit,
             lambda folder: equipped(folder, windows=[(2, 3)], trace=TraceConfig(active=1, warmup=1)),
+            lambda: _FIT,
+        ),
+        Scenario(
+            "out of memory",
+            _run_out_of_memory,
+            lambda folder: equipped(
+                folder, windows=[(2, 9)], trace=TraceConfig(active=1, warmup=1, memory_snapshot=True, ranks=[0])
+            ),
             lambda: _FIT,
         ),
     )
@@ -365,6 +392,7 @@ def play(
                 result = scenario.run(trainer, model)
         except BaseException as error:
             outcome.error = f"{type(error).__name__}: {error}"
+        _wait_for_jobs()  # which may warn, too
     outcome.weights = fingerprint(model.state_dict())
     outcome.optimizers = fingerprint([o.state_dict() for o in trainer.optimizers])
     outcome.random_numbers = fingerprint([torch.get_rng_state(), np.random.get_state(), random.getstate()])
@@ -406,11 +434,15 @@ def _trainer_state(trainer: Any) -> dict[str, object]:
     return state
 
 
+OTHERS_THREADS = ("ThreadPoolExecutor", "tqdm_monitor")
+"""Started by torch and by progress bars when they please; ours are called ``gpuprof-…``."""
+
+
 def _process_state() -> dict[str, object]:
     from lightning_gpuprof.capture import annotated_regions
 
     return {
-        "threads": sorted(t.name for t in threading.enumerate()),
+        "threads": sorted(t.name for t in threading.enumerate() if not t.name.startswith(OTHERS_THREADS)),
         "files": sorted(_open_files()),
         "signal": signal.getsignal(signal.SIGUSR2),
         "torch.profiler": torch_profiler.profile._prepare_trace,
@@ -426,6 +458,13 @@ def _open_files() -> list[str]:
         with suppress(OSError):  # that of the folder itself
             found.append(str(descriptor.readlink()))
     return [name for name in found if "rank0" in name or name.endswith("schedstat")]
+
+
+def _wait_for_jobs() -> None:
+    """Until no trace is analysed any more: that is done on CPUs that nobody else wants."""
+    deadline = time.monotonic() + 60.0
+    while any(t.name == "gpuprof-trace-job" for t in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _changes(before: dict[str, object]) -> str:

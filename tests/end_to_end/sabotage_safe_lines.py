@@ -52,12 +52,18 @@ def lines_that_can_raise(code: CodeType) -> frozenset[int]:
 
 
 _SAFE_PREFIXES = (
+    "except ",
     "with contextlib.suppress(Exception)",
     "with self._tap.place(",
     "with tap.place(",
     "with place(",
     "with annotate(",
     "self._fenced(",
+    "probe.begin()",
+    "begin()",
+    "end()",
+    "end(self)",
+    "collate()",
     "before = tap.enter_region(",
     "tap.enter_region(",
     "self._context.__exit__(",
@@ -82,6 +88,8 @@ _SAFE = frozenset(
         "on_run_start()",
         "return on_run_end()",
         "return function(*args, **kwargs)",
+        "iterator = original(loader)",
+        "data = own_fetch(self, index)",
         "return original(profiler)",
         "theirs = self._inner.profile(self._action)",
         "self._open.append(theirs)",
@@ -95,13 +103,20 @@ _SAFE = frozenset(
         "result = self._context.__enter__()",
         "result = self._context.__exit__(*exc)  # type: ignore[arg-type]",
         "return self._context.__exit__(*exc)  # type: ignore[arg-type]",
+        # What was raised goes on.
+        "raise",
         # A lock of the interpreter's own; at the statement's end it would stay locked.
         "with self._changed:",
+        "with self._lock:",
         # What notes or lets go of a file.
         "self._opened.append(file.close)",
         "os.close(self._descriptor)",
+        "os.close(descriptor)",
         "self._file.close()",
         # An attribute that is always there.
+        "return bound(self)",
+        "return vars(self)[item_name]",
+        'return vars(self)["collate_fn"]',
         "before = self._region",
         "if self._forward:",
         "sanity = trainer.sanity_checking",
@@ -112,8 +127,8 @@ _SAFE = frozenset(
     }
 )
 
-_SAFE_FUNCTIONS = frozenset({"annotate.__init__"})
-"""Run where the user writes them, and are to raise on a wrong argument."""
+_SAFE_FUNCTIONS = frozenset({"annotate.__init__", "OwnFetcher.__init__.<locals>.<lambda>"})
+"""Run where the user writes them, and are to raise on a wrong argument; or do nothing but call what raises nothing."""
 
 
 def can_fail(text: str, function: str) -> bool:
@@ -121,7 +136,7 @@ def can_fail(text: str, function: str) -> bool:
     return not (text in _SAFE or text.startswith(_SAFE_PREFIXES) or function in _SAFE_FUNCTIONS)
 
 
-_NEED_NOT_WARN = ("capture/conditions.py", "capture/cpus.py", "capture/recorder.py", "capture/run_delay.py")
+_NEED_NOT_WARN = ("capture/conditions/", "capture/host/", "capture/memory/held.py", "capture/recorder.py")
 """What fails there is a value that the report then lacks, or a notice in it."""
 
 _NEED_NOT_WARN_IN = (
@@ -137,10 +152,11 @@ _NEED_NOT_WARN_IN = (
     "WindowController.request",
     "WindowController._close.<locals>.<lambda>",
     "prepare_trace",
+    "_cuda_uuids",
 )
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
-and the end look for themselves."""
+and the end look for themselves; what torch knows of the GPUs, in whose place an environment variable tells."""
 
 
 def need_not_warn(file: str, function: str) -> bool:

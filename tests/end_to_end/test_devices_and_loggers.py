@@ -11,14 +11,12 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
+from fake_nvml import builder
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.pipeline import load_report
-
-sys.path.append(str(Path(__file__).parents[1] / "capture"))
-from fake_nvml import builder
 
 FIT = """
 import ctypes, sys
@@ -69,6 +67,11 @@ def test_the_gpus_of_the_process_are_in_the_report_and_in_the_loggers(tmp_path: 
     assert utilization is not None
     assert utilization.mean == pytest.approx(0.83)
     assert device.values["power_w"] is None
+    assert (device.subject, device.facts.driver_version, device.facts.memory_total_bytes) == ("gpu0", "999.01", 80e9)
+    assert device.throttle == ()
+    assert device.energy is not None
+    assert device.energy.per_step_j == pytest.approx(device.energy.total_j / report.steps.count)
+    assert {counter.name for counter in device.errors} >= {"ecc_corrected_count", "remapped_rows_count"}
     assert "Fake B" in done.stdout
     columns = columns_of(tmp_path / "csv" / "version_0" / "metrics.csv")
     assert {value for _, value in columns["gpuprof/gpu0/utilization_ratio"]} == {0.83}

@@ -19,7 +19,7 @@ COLD_BESIDE_OTHERS = 4.0
 
 pytestmark = [
     # Real times on a machine that others share.
-    pytest.mark.flaky(reruns=3),
+    pytest.mark.flaky(reruns=3, reruns_delay=5),
     # Tiny runs give Lightning much to remark.
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -82,6 +82,6 @@ def test_a_logger_that_fails_on_our_numbers_costs_only_the_scalars(tmp_path: Pat
                 raise RuntimeError("no such key")
             super().log_metrics(metrics, step)
 
-    with pytest.warns(RuntimeWarning, match="scalars: switched off after RuntimeError: no such key"):
+    with pytest.warns(RuntimeWarning, match="logger Picky: switched off after RuntimeError: no such key"):
         report = fit(tmp_path, loader=loader(), logger=Picky(tmp_path), log_every_n_steps=5)
     assert report.steps.count == 20

@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from planted_runs import Failing, Planted, loader, quiet_profiler, trainer_for
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.pipeline import load_report
+from lightning_gpuprof.sinks.status_line import StatusLine
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 
@@ -74,6 +78,79 @@ def test_a_callback_that_fails_before_ours_hears_of_it_does_not_leave_us_attache
     trainer_for(tmp_path / "next", [profiler]).fit(Planted(), loader())
     assert profiler.report is not None
     assert profiler.report.steps.count == 20
+
+
+def samplers() -> set[str]:
+    writing = ("gpuprof-journal", "gpuprof-disk")
+    names = {thread.name for thread in threading.enumerate() if thread.name.startswith("gpuprof-")}
+    return {name for name in names if not name.startswith(writing)}
+
+
+def comes_true(condition: Callable[[], object], within_s: float = 30) -> bool:
+    until = time.monotonic() + within_s
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(condition())
+
+
+class NotingLine:
+    """In the place of the terminal's line."""
+
+    def __init__(self) -> None:
+        self.cleared = threading.Event()
+
+    def show(self, text: str) -> None:
+        pass
+
+    def clear(self) -> None:
+        self.cleared.set()
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> NotingLine:
+    noting = NotingLine()
+    monkeypatch.setenv("GPUPROF_LIVE", "1")
+    monkeypatch.setattr(StatusLine, "on_terminal", classmethod(lambda cls: noting))
+    return noting
+
+
+def test_no_sampler_goes_on_where_another_callback_keeps_us_from_hearing_of_the_end(
+    tmp_path: Path, line: NotingLine
+) -> None:
+    class Looks(RaisesInOnException):
+        seen: frozenset[str] = frozenset()
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.seen |= samplers()
+
+    assert comes_true(lambda: not samplers()), samplers()  # those of earlier tests
+    looks, profiler = Looks(), quiet_profiler(host=True)
+    with pytest.raises(RuntimeError, match="worse"):
+        trainer_for(tmp_path, [looks, profiler]).fit(Failing(5, ValueError("planted")), loader())
+    assert "gpuprof-live line" in looks.seen
+    assert comes_true(lambda: not samplers()), samplers()
+    assert line.cleared.is_set()
+    journal = tmp_path / "gpuprof" / "rank0.jsonl"
+    assert comes_true(lambda: '"interrupted: ValueError"' in journal.read_text(errors="replace"))
+    trainer_for(tmp_path / "next", [profiler]).fit(Planted(), loader())
+    assert profiler.report is not None
+    assert profiler.report.steps.count == 20
+
+
+def test_the_live_line_goes_when_steps_are_not_measured_any_more(tmp_path: Path, line: NotingLine) -> None:
+    class Breaks(pl.Callback):
+        cleared = False
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 3:
+                assert not line.cleared.is_set()
+                profiler._session._steps_failed(RuntimeError("planted"))
+                self.cleared = line.cleared.wait(30)
+
+    breaks, profiler = Breaks(), quiet_profiler()
+    with pytest.warns(RuntimeWarning, match="gpuprof: steps: switched off"):
+        trainer_for(tmp_path, [breaks, profiler]).fit(Planted(), loader())
+    assert breaks.cleared
 
 
 def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class ProfilesItself(Planted):
         return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_batch", [5, 9, 11, 14], ids=["before", "in the warm-up", "in the window", "after"])
 def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path, at_batch: int) -> None:
     """In a process of its own: two sessions at once have crashed it."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-from planted_runs import Planted, Sleepy, fit
+from planted_runs import Planted, Sleepy, fit, quiet_profiler
+from started_tensorboard import Server, Tables, TwoRanks, breakdown, dashboard, started, step_lengths
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
@@ -23,8 +19,13 @@ from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED
 from lightning_gpuprof.model.report import Report
 
+pytestmark = pytest.mark.timeout(600)
+
 ITEM_S = 0.003
 WINDOW = (10, 13)
+STEPS = 60
+
+PARAMETER_BYTES = 4 * (64 * 10 + 10)
 
 
 class Recorded:
@@ -36,7 +37,7 @@ class Recorded:
         self.report: Report = fit(
             folder,
             Planted(),
-            DataLoader(Sleepy(60, ITEM_S), batch_size=1),
+            DataLoader(Sleepy(STEPS, ITEM_S), batch_size=1),
             profiler=self.profiler,
             logger=pl.loggers.TensorBoardLogger(folder, name="run", version=0),
             log_every_n_steps=10,
@@ -115,68 +116,139 @@ def test_the_profiler_tabs_own_loader_sees_the_data_loading(recorded: Recorded) 
 
 
 @pytest.fixture(scope="module")
-def server(recorded: Recorded) -> Iterator[str]:
-    """A started TensorBoard over the run's folder; yields its address."""
-    log = recorded.folder / "server.log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [
-                *[sys.executable, "-m", "tensorboard.main", "--logdir", str(recorded.folder)],
-                *["--port", "0", "--host", "127.0.0.1", "--load_fast", "false"],
-            ],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        address = ""
-        deadline = time.monotonic() + 90
-        while not address:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-            address = next((w for w in log.read_text().split() if w.startswith("http://127.0.0.1:")), "")
-        yield address.rstrip("/")
-    finally:
-        process.terminate()
-        process.wait(20)
+def two_ranks(recorded: Recorded) -> TwoRanks:
+    return TwoRanks(recorded.folder)
 
 
-def get(address: str) -> Any:
-    """The JSON at an address, once the plugin has loaded its runs."""
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=30) as response:
-                found = json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            found = None
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{address}: {error}") from error
-        if found and (not isinstance(found, dict) or not found.get("loading")):
-            return found
-        assert time.monotonic() < deadline, f"{address} stays empty: {found}"
-        time.sleep(0.3)
+@pytest.fixture(scope="module")
+def server(recorded: Recorded, two_ranks: TwoRanks) -> Iterator[Server]:
+    """TensorBoard over the folder of both runs, once it has loaded them."""
+    with started(recorded.folder) as found:
+        found.profiler("runs", until=lambda runs: not runs["loading"] and len(runs["runs"]) == 2)
+        found.get("text/tags", until=lambda runs: {RUN, RANKS_RUN} <= runs.keys())  # the last thing in a run's file
+        yield found
+
+
+RUN, RANKS_RUN = "run/version_0", "two_ranks/version_0"
 
 
 @pytest.mark.slow
-def test_a_started_tensorboard_serves_the_window(server: str, recorded: Recorded) -> None:
-    base = f"{server}/data/plugin/pytorch_profiler"
-    (run,) = get(f"{base}/runs")["runs"]
-    query = f"run={urllib.request.quote(run, safe='')}"  # type: ignore[attr-defined]
-    assert {"Overview", "Operator", "Trace"} <= set(get(f"{base}/views?{query}"))
-    assert get(f"{base}/workers?{query}&view=Overview") == ["rank0"]
-    overview = get(f"{base}/overview?{query}&worker=rank0&span=1&view=Overview")
-    columns = [c.get("name") for c in overview["steps"]["columns"]]
-    loading = columns.index("DataLoader")
-    rows = overview["steps"]["rows"]
-    assert len(rows) >= 3
-    assert all(row[loading] >= ITEM_S * 1e6 for row in rows)
-    assert "DataLoader" in json.dumps(overview["recommendations"])
+def test_the_profiler_tab_splits_each_step_of_the_window(server: Server, recorded: Recorded) -> None:
+    here = {"run": f"{RUN}/gpuprof", "worker": "rank0", "span": 1}
+    assert server.profiler("views", run=here["run"]) == ["Overview", "Operator", "Trace"]
+    assert server.profiler("workers", run=here["run"], view="Overview") == ["rank0"]
+    assert server.profiler("spans", run=here["run"], worker="rank0") == ["1"]
+    overview = server.profiler("overview", **here, view="Overview")
+    steps = breakdown(overview)
+    assert list(steps) == [str(step) for step in range(WINDOW[0], WINDOW[1] + 1)]
+    assert all(parts.keys() == {"DataLoader", "CPU Exec", "Other"} for parts in steps.values())
+    assert all(parts["DataLoader"] >= ITEM_S * 1e6 for parts in steps.values())
+    assert all(parts["CPU Exec"] > 0 for parts in steps.values())
+    sums = [sum(parts.values()) for parts in steps.values()]
+    assert sums == pytest.approx(recorded.report.windows[0].steps_us, rel=0.01)
+    assert "DataLoader" in overview["recommendations"]
+    assert server.profiler("trace", **here)["traceEvents"]
+    operators = server.profiler("operation/table", **here, group_by="Operation")
+    assert "aten::linear" in {row["name"] for row in operators["data"]}
 
 
 @pytest.mark.slow
-def test_a_started_tensorboard_serves_scalars_and_text(server: str) -> None:
-    tags = get(f"{server}/data/plugin/scalars/tags")
-    assert any("gpuprof/step_ms" in own for own in tags.values())
-    texts = get(f"{server}/data/plugin/text/tags")
-    assert any(tag.startswith("gpuprof/report") for own in texts.values() for tag in own)
+def test_the_profiler_tab_holds_the_ranks_of_a_run_side_by_side(server: Server, two_ranks: TwoRanks) -> None:
+    run = f"{RANKS_RUN}/gpuprof"
+    assert set(server.profiler("views", run=run)) == {
+        "Overview",
+        "Operator",
+        "Trace",
+        "Distributed",
+        "Memory",
+        "Module",
+    }
+    assert server.profiler("workers", run=run, view="Overview") == ["rank0", "rank1"]
+    for rank in (0, 1):
+        assert server.profiler("spans", run=run, worker=f"rank{rank}") == ["1", "2"]
+        steps = breakdown(server.profiler("overview", run=run, worker=f"rank{rank}", span=1, view="Overview"))
+        lengths = step_lengths(two_ranks.trace(rank, 1))
+        assert {step: sum(parts.values()) for step, parts in steps.items()} == pytest.approx(lengths, rel=0.01)
+        assert sum(parts["Communication"] for parts in steps.values()) > 0
+        assert all(parts["DataLoader"] > 0 for parts in steps.values())
+    here = {"run": run, "worker": "All", "span": 1, "view": "Distributed"}
+    overlap = server.profiler("distributed/overlap", **here)
+    assert overlap["data"]["all"].keys() == {"rank0", "rank1"}
+    assert all(overlapping + communication > 0 for _, overlapping, communication, _ in overlap["data"]["all"].values())
+    assert server.profiler("distributed/waittime", **here)["data"]["all"].keys() == {"rank0", "rank1"}
+    collectives = server.profiler("distributed/commops", **here)["data"]["rank0"]
+    calls = {row[0]: row[1:4] for row in collectives["rows"]}
+    count, total, each = calls["gloo:all_reduce"]
+    assert 1 <= count <= 2  # that of the last step may end after the window
+    assert (total, each) == (count * PARAMETER_BYTES, PARAMETER_BYTES)
+
+
+@pytest.mark.slow
+def test_the_profiler_tab_loads_memory_and_modules_of_a_window_that_has_them(server: Server) -> None:
+    here = {"run": f"{RANKS_RUN}/gpuprof", "worker": "rank0", "span": 2}
+    memory = server.profiler("memory", **here)
+    assert any(row for rows in memory["rows"].values() for row in rows)
+    assert server.profiler("memory_curve", **here)["rows"]
+    modules = json.dumps(server.profiler("module", **here))
+    assert "Net" in modules
+    assert "Linear" in modules
+
+
+@pytest.mark.slow
+def test_the_custom_scalars_tab_draws_our_numbers_by_group(server: Server, events: EventAccumulator) -> None:
+    groups = dashboard(server, RUN)
+    assert list(groups) == ["gpuprof: step", "gpuprof: host", "gpuprof: diagnosis, at the end of the run"]
+    step, _, diagnosis = groups.values()
+    phases = step["step and its phases (ms)"]
+    assert {"gpuprof/step_ms", "gpuprof/data_wait_ms", "gpuprof/forward_ms", "gpuprof/backward_ms"} <= phases.keys()
+    assert not any(name.startswith("gpuprof/final/") for name in phases)
+    assert step["waiting for data beside the step (ms)"].keys() == {"gpuprof/data_wait_ms", "gpuprof/step_ms"}
+    assert step["throughput (samples/s)"].keys() == {"gpuprof/samples_per_s"}
+    assert phases["gpuprof/step_ms"] == [(e.step, pytest.approx(e.value)) for e in events.Scalars("gpuprof/step_ms")]
+    assert diagnosis["period (ms)"].keys() == {"gpuprof/final/period_median_ms", "gpuprof/final/period_p95_ms"}
+    assert [step for step, _ in diagnosis["findings"]["gpuprof/final/findings_count"]] == [STEPS - 1]
+    # Another run draws in the same charts, because TensorBoard merges the layouts of its runs by name.
+    assert dashboard(server, RANKS_RUN)["gpuprof: step"]["step and its phases (ms)"].keys() >= {"gpuprof/step_ms"}
+
+
+@pytest.mark.slow
+def test_the_text_tab_shows_the_diagnosis_with_its_tables(server: Server, recorded: Recorded) -> None:
+    tags = server.get("text/tags")[RUN]
+    (tag,) = [tag for tag in tags if tag.startswith("gpuprof/report")]
+    (shown,) = server.get("text/text", run=RUN, tag=tag)
+    assert shown["step"] == STEPS - 1
+    page = Tables(shown["text"])
+    around, *tables = page.rows
+    assert around == [1]  # TensorBoard's own, which a text of ``add_text`` is the one cell of
+    assert len(tables) >= 5
+    assert [rows for rows in tables if len(rows) < 2 or len(set(rows)) > 1] == []
+    assert "|" not in page.text  # a table that does not render is a paragraph of bars
+    # What was written before the end need not say all that the last report says.
+    assert re.search(r"Verdict: [a-z-]+", page.text)
+    assert any(finding.rule in page.text for finding in recorded.report.findings)
+    assert {phase.phase for phase in recorded.report.phases if phase.share > 0.01} <= set(page.text.split())
+
+
+@pytest.mark.slow
+def test_a_started_tensorboard_serves_scalars(server: Server) -> None:
+    tags = server.get("scalars/tags")
+    assert "gpuprof/step_ms" in tags[RUN]
+    assert "gpuprof/step_ms" in tags[RANKS_RUN]
+
+
+@pytest.mark.slow
+def test_of_several_ranks_only_the_first_writes_to_the_logger(two_ranks: TwoRanks) -> None:
+    assert len(list(two_ranks.run.glob("events.out.tfevents.*"))) == 1
+    assert {path.name for path in two_ranks.run.glob("gpuprof/*.jsonl")} == {"rank0.jsonl", "rank1.jsonl"}
+
+
+def test_a_layout_of_the_users_own_stays(tmp_path: Path) -> None:
+    theirs = {"mine": {"loss": ["Multiline", ["loss"]]}}
+    logger = pl.loggers.TensorBoardLogger(tmp_path, name="run", version=0)
+    logger.experiment.add_custom_scalars(theirs)
+    fit(tmp_path, logger=logger, profiler=quiet_profiler(reports=["json", "tensorboard"]), log_every_n_steps=5)
+    found = EventAccumulator(logger.log_dir)
+    found.Reload()
+    (layout,) = found.Tensors("custom_scalars__config__")
+    assert b"mine" in layout.tensor_proto.string_val[0]
+    assert b"gpuprof" not in layout.tensor_proto.string_val[0]

@@ -14,9 +14,12 @@ import torch
 
 from lightning_gpuprof.capture.background_stop import BackgroundStop
 
-pytestmark = pytest.mark.skipif(
-    BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
+    ),
+]
 
 SCRIPT = """
     import sys, threading, time, warnings

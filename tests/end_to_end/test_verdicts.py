@@ -20,7 +20,7 @@ from lightning_gpuprof.model.report import Report
 # Real times on a machine that others share: a run that was disturbed says so truthfully, and is made again.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.flaky(reruns=2),
+    pytest.mark.flaky(reruns=4, reruns_delay=2),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 

@@ -60,6 +60,7 @@ def test_one_environment_variable_profiles_any_script(tmp_path: Path, package: s
     assert load_report(tmp_path / "gpuprof").steps.count == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["", "0", "off"])
 def test_without_it_nothing_happens(tmp_path: Path, value: str) -> None:
     done = run_script(tmp_path, GPUPROF=value)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.metrics import (
     Blocked,
     CallbackShare,
@@ -48,6 +51,7 @@ def share(median_ms: float, period_ms: float, *, lower: float = LOWER, total_rat
         lower_ratio=lower * ratio,
         median_ms=median_ms,
         total_ratio=ratio if total_ratio is None else total_ratio,
+        total_lower_ratio=lower * (ratio if total_ratio is None else total_ratio),
     )
 
 
@@ -83,6 +87,16 @@ def outliers(
     )
 
 
+def calm_host() -> HostUse:
+    """A host that was sampled and does not swap; of its CPUs nothing is known."""
+    return HostUse(samples=30, machine=MachineUse(swapping_samples=0, swap_in_bytes_per_s=Level(mean=0.0, max=0.0)))
+
+
+def busy_machine(ratio: float | None) -> HostUse:
+    """A host of which only the use of all its CPUs is known, or not even that."""
+    return HostUse(machine=MachineUse(cpu_busy_ratio=None if ratio is None else Level(mean=ratio, max=ratio)))
+
+
 def build(
     *,
     times_ms: Mapping[Phase, float] | None = None,
@@ -110,7 +124,7 @@ def build(
     stalls: Outliers | None = None,
     outliers_known: bool = True,
     run: Mapping[str, Value] | None = None,
-    host: Mapping[str, float | None] | None = None,
+    host: HostUse | None = None,
     idle_ratio: float | None = None,
 ) -> Metrics:
     """A healthy run of 400 steps of 50 ms on a CPU with two workers, and what the keywords change in it.
@@ -236,8 +250,8 @@ def build(
         blocked=blocked if blocked_known else None,
         outliers=stalls if outliers_known else None,
         devices=(),
-        host=host or {},
-        memory={},
+        host=host or calm_host(),
+        memory=Memory(),
         windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),
         overhead={"boundary_us_per_step": 20.0},
     )
@@ -284,7 +298,13 @@ def scaled(metrics: Metrics, factor: float) -> Metrics:
             )
             for d in one.devices
         )
-        return msgspec.structs.replace(one, steps_us=tuple(us * factor for us in one.steps_us), devices=devices)
+        return msgspec.structs.replace(
+            one,
+            steps_us=tuple(us * factor for us in one.steps_us),
+            dataloader_us=one.dataloader_us * factor,
+            devices=devices,
+            analysis=_slower(one.analysis, factor),
+        )
 
     period = metrics.steps.period_ms
     return replace(
@@ -324,4 +344,23 @@ def scaled(metrics: Metrics, factor: float) -> Metrics:
             worst_ms=metrics.outliers.worst_ms * factor,
             excess_by_phase_ms={p: ms * factor for p, ms in metrics.outliers.excess_by_phase_ms.items()},
         ),
+    )
+
+
+def _slower(value: Any, factor: float) -> Any:
+    """A copy of an analysis in which all microseconds are ``factor`` times as many."""
+    if isinstance(value, tuple):
+        return tuple(_slower(item, factor) for item in value)
+    if not isinstance(value, msgspec.Struct):
+        return value
+
+    def field(name: str, old: Any) -> Any:
+        if not name.endswith("_us"):
+            return _slower(old, factor)
+        if isinstance(old, dict):
+            return {key: us * factor for key, us in old.items()}
+        return None if old is None else old * factor
+
+    return msgspec.structs.replace(
+        value, **{name: field(name, getattr(value, name)) for name in value.__struct_fields__}
     )

@@ -3,13 +3,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from metrics_builder import build
+from metrics_builder import build, busy_machine
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.blocked_in_step import BlockedInStep
+from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
 
 RULE = BlockedInStep()
 SITE = "train.py:41 training_step"
@@ -37,7 +37,7 @@ def sleeping(
         worker_cpus=None,
         usable_cpus=4.0,
         run={"device.type": device, "torch.num_threads": threads, "trainer.world_size": ranks},
-        host={"host.cpu_busy_ratio_mean": host_busy},
+        host=busy_machine(host_busy),
     )
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from metrics_builder import build, outliers
+from traced_builder import window
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.callback_slow import CallbackSlow
+from lightning_gpuprof.rules.loop.callback_slow import CallbackSlow
 
 RULE = CallbackSlow()
 
@@ -119,3 +120,35 @@ def test_a_dear_callback_hides_no_other() -> None:
     finding = RULE.check(metrics)
     assert finding is not None
     assert "AlsoSlow" in finding.summary
+
+
+def on_device(idle: float | None) -> Metrics:
+    """A hook that takes 83 of 100 ms on a GPU, and what of the step the device idles while the host is in it."""
+    metrics = build(
+        times_ms={"callbacks": 83.0, "forward": 5.0, "backward": 4.4},
+        callbacks_ms={("TQDMProgressBar", "on_train_batch_end"): 83.0},
+        run={"device.type": "cuda"},
+    )
+    if idle is None:
+        return metrics
+    period_ms = metrics.period_ms or 0.0
+    causes = {"callbacks": idle, "launch": 0.3}
+    return replace(metrics, windows=(window(period_ms=period_ms, causes=causes, host_ms={"callbacks": 83.0}),))
+
+
+def test_on_a_device_waiting_for_it_is_no_cost_of_a_callback() -> None:
+    assert RULE.check(on_device(0.02)) is None
+    finding = RULE.check(on_device(0.15))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.explains == "device idle: waits of the progress bar"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(15, rel=0.05)
+
+
+def test_without_a_window_a_callback_on_a_device_is_information_only() -> None:
+    finding = RULE.check(on_device(None))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == 0

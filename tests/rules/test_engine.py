@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
-from metrics_builder import build, outliers, scaled
+from metrics_builder import build, distribution, outliers, scaled
 
+from lightning_gpuprof import rules
 from lightning_gpuprof.model.finding import Finding, Gain, Severity, speedup
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.rules.base import MissingSignal, run_ms_per_step
-from lightning_gpuprof.rules.engine import diagnose, settle
+from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, run_ms_per_step
+from lightning_gpuprof.rules.engine import BESIDE_THE_STEP, combined_gain, diagnose, settle
 
 
 class Fails:
@@ -94,10 +100,24 @@ def test_a_rule_that_fails_is_reported_and_stops_no_other() -> None:
     }
 
 
+NOT_IN_A_BUILT_RUN = {
+    "conv-bias-before-bn",
+    "cpu-contention",
+    "gc-pauses",
+    "host-leak",
+    "phase-change",
+    "precision-16-on-ampere",
+    "profiler-overhead",
+    "slow-first-steps",
+    "step-drift",
+}
+"""Rules whose signal the builder leaves out; real fits have them."""
+
+
 def test_a_healthy_run_has_no_finding_and_every_rule_could_judge() -> None:
     diagnosis = diagnose(build())
     assert diagnosis.findings == ()
-    assert diagnosis.not_evaluated == ()
+    assert {n.rule for n in diagnosis.not_evaluated} == NOT_IN_A_BUILT_RUN
     assert diagnosis.verdict.kind == "compute-bound"
 
 
@@ -184,6 +204,17 @@ def test_findings_are_ordered_by_the_lower_bound_of_the_gain_times_confidence() 
     ) == ["b", "c", "a"]
 
 
+def test_what_is_critical_without_a_gain_comes_first() -> None:
+    assert settled(
+        [
+            finding("slow", saved_ms=9.0, explains="data_wait"),
+            finding("same", severity="critical", explains="data_wait"),
+            finding("oom-risk", severity="critical"),
+            finding("a hint", severity="info"),
+        ]
+    ) == ["oom-risk", "slow", "same", "a hint"]
+
+
 def test_without_a_gain_the_severity_decides_and_then_the_name() -> None:
     assert settled(
         [
@@ -196,7 +227,7 @@ def test_without_a_gain_the_severity_decides_and_then_the_name() -> None:
 
 
 def test_findings_that_explain_the_same_time_share_one_gain() -> None:
-    general = finding("general", saved_ms=30.0, explains="data_wait")
+    general = finding("general", saved_ms=20.0, explains="data_wait")
     special = finding("special", saved_ms=20.0, explains="data_wait")
     other = finding("other", saved_ms=15.0, explains="callbacks")
     found = settle([general, other, special], build(), {"special": ("general",)})
@@ -204,6 +235,118 @@ def test_findings_that_explain_the_same_time_share_one_gain() -> None:
     assert found[0].gain is not None
     assert found[1].gain is None
     assert found[1].summary.endswith("The gain is counted once, under special.")
+
+
+def test_what_a_general_finding_gains_beyond_a_special_one_is_not_lost() -> None:
+    general = finding("general", saved_ms=10.0, lower_ms=8.0, explains="launches")
+    special = finding("special", saved_ms=6.0, lower_ms=5.0, explains="launches")
+    metrics = build()
+    found = settle([general, special], metrics, {"special": ("general",)})
+    assert [(f.rule, f.gain and f.gain.saved_ms_per_step) for f in found] == [("special", 6.0), ("general", 4.0)]
+    assert found[1].gain is not None
+    assert found[1].gain.saved_lower_ms_per_step == 2.0
+    assert found[1].gain.speedup_max == pytest.approx(50 / 46)
+    assert found[1].summary.endswith("6.00 ms of the gain are counted once, under special.")
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    assert combined.saved_ms_per_step == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("key", ["warm-up", "recompiles", "sanity check"])
+def test_time_beside_the_steps_takes_nothing_from_the_steps(key: str) -> None:
+    metrics = build(validation=(4, 60.0))
+    beside = finding("beside", saved_ms=90.0, explains=key, period_ms=run_ms_per_step(metrics))
+    found = settle([beside, finding("inside", saved_ms=30.0, explains="data_wait")], metrics, {})
+    assert found[1].gain is not None
+    assert found[1].gain.saved_ms_per_step == 30.0
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    assert combined.saved_ms_per_step == 30.0
+
+
+ON_A_DEVICE = build(run={"device.type": "cuda"}, idle_ratio=0.1, blocked_known=False)
+"""Of 50 ms a device is busy for 45."""
+
+
+def test_kernels_and_clocks_gain_no_more_than_the_time_in_which_a_device_works() -> None:
+    kernels = [
+        finding("products", saved_ms=30.0, explains="matrix kernels"),
+        finding("pointwise", saved_ms=20.0, explains="memory kernels"),
+    ]
+    clocks = finding("clocks", saved_ms=18.0, explains="clocks", severity="critical")
+    found = {f.rule: f.gain for f in settle([*kernels, clocks], ON_A_DEVICE, {})}
+    assert found["products"] is not None
+    assert found["products"].saved_ms_per_step == 30.0
+    assert found["pointwise"] is not None
+    assert found["pointwise"].saved_ms_per_step == pytest.approx(15.0)
+    assert found["clocks"] is None
+    less = {f.rule: f.gain for f in settle([kernels[0], clocks], ON_A_DEVICE, {})}
+    assert less["clocks"] is not None
+    assert less["clocks"].saved_ms_per_step == pytest.approx(18.0 * 15 / 45)  # of what is left of the work
+
+
+def test_hosts_and_idle_causes_gain_no_more_than_the_time_in_which_a_device_has_no_work() -> None:
+    both = [
+        finding("bar", saved_ms=4.0, explains="device idle: waits of the progress bar"),
+        finding("callback", saved_ms=3.0, explains="callbacks"),
+    ]
+
+    def gains_ms(metrics: Metrics) -> list[float]:
+        return [f.gain.saved_ms_per_step for f in settle(both, metrics, {}) if f.gain is not None]
+
+    assert gains_ms(ON_A_DEVICE) == pytest.approx([4.0, 1.0])
+    assert gains_ms(build()) == [4.0, 3.0]
+    steps = msgspec.structs.replace(ON_A_DEVICE.steps, period_ms=msgspec.structs.replace(distribution(50.0), mean=53.0))
+    assert gains_ms(replace(ON_A_DEVICE, steps=steps)) == [4.0, 3.0]  # a callback every few steps is in no median
+
+
+IN_THE_STEP = {
+    "lr_scheduler_step",
+    "waiting for a CPU",
+    "cpu_quota",
+    "swap",
+    "shm",
+    "garbage collector",
+    "allocator",
+    "device idle: host at other work",
+    "device idle: check of all ranks",
+    "device idle: late launches",
+    "device idle: waits for tensors of the host",
+    "device idle: waits of the code",
+    "device idle: waits of the gradient scaler",
+    "device idle: waits of the progress bar",
+    "device: copies of the batch",
+    "device: copies to the host",
+    "communication",
+    "clocks",
+    "matrix kernels",
+    "memory kernels",
+    "layout changes",
+    "idle multiprocessors",
+}
+
+
+def test_whether_time_is_part_of_the_step_is_known_of_all_that_rules_explain() -> None:
+    folder = Path(rules.__file__).parent
+    unknown = set()
+    for file in folder.rglob("*.py"):
+        name = ".".join(("lightning_gpuprof.rules", *file.relative_to(folder).with_suffix("").parts))
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "explains":
+                branches = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+                for value in branches:
+                    if isinstance(value, ast.Constant):
+                        unknown.add(value.value)
+                    elif ast.unparse(value).split(".")[-1].isupper():
+                        unknown.add(eval(ast.unparse(value), vars(import_module(name))))
+    assert {"data_wait", "clocks", "outliers"} <= unknown
+    assert unknown - set(PHASES) - BESIDE_THE_STEP - IN_THE_STEP == set()
+
+
+def test_a_gain_that_is_cut_says_so() -> None:
+    found = settle([finding("a", saved_ms=50.0, explains="x"), finding("b", saved_ms=9.0, explains="y")], build(), {})
+    assert [(f.rule, f.gain is not None) for f in found] == [("a", True), ("b", False)]
+    assert found[1].summary.endswith("The time is counted under other findings already.")
 
 
 def test_a_special_finding_without_a_gain_leaves_it_to_the_general_one() -> None:
@@ -314,3 +457,15 @@ def test_a_run_in_which_all_takes_longer_has_the_same_verdict_and_first_finding(
     before, after = diagnose(FAULTS[fault]), diagnose(scaled(FAULTS[fault], factor))
     assert after.verdict.kind == before.verdict.kind
     assert after.findings[0].rule == before.findings[0].rule
+
+
+def test_a_rule_that_has_nothing_to_judge_is_not_told_of() -> None:
+    class Elsewhere:
+        id = "elsewhere"
+
+        def check(self, metrics: Metrics) -> Finding | None:
+            raise NotApplicable("the model runs on the CPU")
+
+    diagnosis = diagnose(build(), rules=[Elsewhere(), Says()])
+    assert [f.rule for f in diagnosis.findings] == ["says"]
+    assert diagnosis.not_evaluated == ()

@@ -4,13 +4,16 @@ import math
 from dataclasses import replace
 
 import pytest
+from gpu_trace import GpuTrace, recorded_steps
+from late_steps import training
 from metrics_builder import build, outliers
+from trace_metrics import metrics_of
 
-from lightning_gpuprof.model.metrics import LoaderFacts, Share
+from lightning_gpuprof.model.metrics import LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.input_bound import InputBound
-from lightning_gpuprof.rules.loading import SINGLE_GUARD_MS
+from lightning_gpuprof.rules.input.input_bound import InputBound
+from lightning_gpuprof.rules.input.loading import SINGLE_GUARD_MS
 
 RULE = InputBound()
 OTHER = LoaderFacts(
@@ -137,3 +140,50 @@ def test_a_device_that_no_window_has_seen_lowers_the_confidence() -> None:
     assert seen is not None
     assert unseen is not None
     assert unseen.confidence < seen.confidence
+
+
+def test_a_device_that_no_window_has_seen_is_no_reason_for_more_than_a_warning() -> None:
+    finding = RULE.check(build(times_ms={"data_wait": 50.0}, run={"device.type": "cuda"}))
+    assert finding is not None
+    assert finding.severity == "warning"
+
+
+def reads_and_thinks(trace: GpuTrace) -> None:
+    """The fetch lies beside 20 ms of queued work; the device is idle later, after a value was read."""
+    training(trace, fetch_us=6000.0, python_us=0.0, kernels=200)
+    trace.item()
+    trace.python(5000.0)
+    for _ in range(200):
+        trace.kernel(100.0)
+
+
+def test_idle_time_elsewhere_in_the_step_is_not_the_fetchs() -> None:
+    metrics = metrics_of(recorded_steps(reads_and_thinks))
+    share = metrics.share("data_wait")
+    assert share is not None
+    assert share.lower_ratio > RULE.least_uncertain_ratio
+    assert RULE.check(metrics) is None
+
+
+def test_a_fetch_on_an_idle_device_is_found_in_a_window() -> None:
+    metrics = metrics_of(recorded_steps(lambda trace: training(trace, kernels=60, fetch_us=12_000.0)))
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.confidence == 0.95
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step <= 12.0
+
+
+def test_a_window_of_one_step_does_not_tell_what_its_fetch_costs() -> None:
+    def one_step(fetch_us: float) -> Metrics:
+        def step(trace: GpuTrace) -> None:
+            training(trace, kernels=60, kernel_us=8.0, fetch_us=fetch_us)
+
+        return metrics_of(recorded_steps(step, steps=1))
+
+    with pytest.raises(MissingSignal, match="was not seen: trace several steps"):
+        RULE.check(one_step(2500.0))
+    finding = RULE.check(one_step(30_000.0))
+    assert finding is not None
+    assert (finding.severity, finding.confidence) == ("warning", 0.6)

@@ -6,7 +6,7 @@ import pytest
 from metrics_builder import build, outliers
 
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.logging_overhead import LoggingOverhead
+from lightning_gpuprof.rules.loop.logging_overhead import LoggingOverhead
 
 RULE = LoggingOverhead()
 
@@ -67,3 +67,34 @@ def test_a_cost_below_a_fifth_of_a_millisecond_is_not_worth_a_word() -> None:
 def test_without_the_share_it_does_not_judge() -> None:
     with pytest.raises(MissingSignal, match="logging"):
         RULE.check(replace(build(), shares={}))
+
+
+@pytest.mark.parametrize(("run_delay_ratio", "fires"), [(None, True), (0.0, True), (0.8, False)])
+def test_waiting_for_a_cpu_is_not_taken_for_logging_every_few_steps(run_delay_ratio: float | None, fires: bool) -> None:
+    # Seen on two CPUs with a load of 20: 0.93 ms in a median step, 4.8 ms on average, of a period of 32 ms.
+    metrics = build(times_ms={"logging": 1.5}, run={"trainer.log_every_n_steps": 50})
+    metrics = replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=run_delay_ratio))
+    share = replace(metrics.shares["logging"], total_ratio=5 * metrics.shares["logging"].median_ratio)
+    assert (RULE.check(replace(metrics, shares={**metrics.shares, "logging": share})) is not None) is fires
+
+
+def test_a_logger_that_writes_every_few_steps_is_found_where_cpus_are_scarce() -> None:
+    metrics = build(times_ms={"logging": 0.2}, run={"trainer.log_every_n_steps": 5})
+    metrics = replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.5))
+    share = replace(metrics.shares["logging"], total_ratio=0.2)
+    assert RULE.check(replace(metrics, shares={**metrics.shares, "logging": share})) is not None
+
+
+def test_on_a_device_only_logging_that_lets_it_idle_counts() -> None:
+    gpu = {"device.type": "cuda"}
+    assert RULE.check(build(times_ms={"logging": 50.0}, run=gpu, idle_ratio=0.02)) is None
+    finding = RULE.check(build(times_ms={"logging": 50.0}, run=gpu, idle_ratio=0.15))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.15 * 99.7)
+    finding = RULE.check(build(times_ms={"logging": 50.0}, run=gpu))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == 0

@@ -6,7 +6,7 @@ from metrics_builder import build
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.single_process_loading import SingleProcessLoading
+from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
 
 RULE = SingleProcessLoading()
 SHORT = {"forward": 4.0, "backward": 5.0, "optimizer": 1.0, "zero_grad": 0.2, "loop": 1.0}
@@ -42,7 +42,9 @@ def test_it_gives_the_number_of_workers_and_the_code_with_this_runs_values() -> 
     assert finding.severity == "critical"
     assert finding.advice == (
         "num_workers is 0: set num_workers=2 (2 CPUs are usable, 0.9 free; one batch takes 41.0 ms to make, the step "
-        "needs 12.0 ms without it): DataLoader(..., num_workers=2, persistent_workers=True)."
+        "needs 12.0 ms without it): DataLoader(..., num_workers=2, persistent_workers=True). "
+        "5 workers would keep pace with the step, but making a batch is CPU work, and 2 CPUs cannot do more of it at a "
+        "time: for more, make the batch cheaper."
     )
 
 
@@ -150,3 +152,39 @@ def test_a_model_that_computes_on_the_same_cpus_is_told_to_leave_some(threads: i
         run={"device.type": device, "torch.num_threads": threads},
     )
     assert ("torch.set_num_threads(1)" in fired(metrics).advice) == told
+
+
+def test_what_the_device_idles_bounds_the_gain() -> None:
+    def on_gpu(idle_ratio: float | None) -> Finding | None:
+        metrics = build(
+            times_ms={"forward": 60.0, "data_wait": 40.0},
+            num_workers=0,
+            usable_cpus=8.0,
+            run={"device.type": "cuda"},
+            idle_ratio=idle_ratio,
+        )
+        return RULE.check(metrics)
+
+    assert on_gpu(0.01) is None
+    finding = on_gpu(0.12)
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.severity == "warning"
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.12 * 129.2)
+    unseen = on_gpu(None)
+    assert unseen is not None
+    assert unseen.severity == "warning"
+
+
+def test_what_taking_a_batch_from_a_worker_may_cost_is_not_certain_to_be_gained() -> None:
+    metrics = build(
+        times_ms={"data_wait": 2.0, "forward": 1.0, "backward": 1.0, "optimizer": 0.3, "loop": 0.1},
+        num_workers=0,
+        usable_cpus=8.0,
+        process_cpus=1.0,
+    )
+    finding = fired(metrics)
+    assert finding.severity == "info"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(1.5)
+    assert finding.gain.saved_lower_ms_per_step == 0

@@ -3,12 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from metrics_builder import build, outliers
+from metrics_builder import build, busy_machine, outliers
 
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
+from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, InputVerdictKind, InputWorker
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.step_outliers import StepOutliers
+from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
 
 RULE = StepOutliers()
 SHORT: dict[Phase, float] = {
@@ -121,7 +123,7 @@ def test_contradictory_numbers_raise_nothing_but_a_missing_signal() -> None:
 
 
 def crowded(metrics: Metrics) -> Metrics:
-    return replace(metrics, host={"host.cpu_busy_ratio_mean": 0.95})
+    return replace(metrics, host=busy_machine(0.95))
 
 
 def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None:
@@ -147,3 +149,100 @@ def test_stalls_on_a_grid_come_from_the_run_itself() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert "every 50 steps" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("verdict", "slowest_ms", "make_ms", "severity"),
+    [
+        ("compute", 5.0, 20.0, "info"),
+        ("compute", 300.0, 20.0, "critical"),
+        ("compute", 300.0, 8.0, "info"),  # 12.6 ms a step are stalls
+        ("processing", 5.0, 8.0, "critical"),
+    ],
+)
+def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_others_use(
+    verdict: InputVerdictKind, slowest_ms: float, make_ms: float, severity: str
+) -> None:
+    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=50.0)
+    metrics = build(stalls=stalls, host=busy_machine(0.95))
+    worker = InputWorker(
+        loader=0,
+        process="worker0",
+        batches=200,
+        measured=200,
+        items=1600,
+        item_mean_ms=1.0,
+        item_p95_ms=1.5,
+        item_max_ms=slowest_ms,
+        items_ms=8.0,
+        collate_mean_ms=0.1,
+        collate_max_ms=0.1,
+        idle_ms=80.0,
+        idle_ratio=0.9,
+    )
+    loader = InputLoader(
+        loader=0, workers=2, make_ms=make_ms, items_ms=make_ms, collate_ms=0.0, deliver_ms=make_ms / 2, idle_ratio=0.9
+    )
+    found = InputPipeline(
+        verdict=verdict,
+        summary="",
+        step_ms=50.0,
+        wait_ms=0.8,
+        waited_ratio=0.02,
+        enough_workers=1,
+        workers=(worker,),
+        loaders=(loader,),
+    )
+    finding = RULE.check(replace(metrics, input=found))
+    assert finding is not None
+    assert finding.severity == severity
+    assert ("not the queue longer" in finding.advice) is (verdict == "processing")
+
+
+@pytest.mark.parametrize(("others_cpus", "severity"), [(0.9, "critical"), (1.0, "info")])
+def test_a_quarter_of_the_cpus_used_by_others_is_a_crowd(others_cpus: float, severity: str) -> None:
+    stalls = outliers(count=12, stall_ms=400.0, phases="forward", steps=380, period_ms=50.0)
+    machine = MachineUse(cpu_others_cpus=Level(mean=others_cpus, max=others_cpus))
+    finding = RULE.check(build(stalls=stalls, host=HostUse(machine=machine)))
+    assert finding is not None
+    assert finding.severity == severity
+
+
+def test_batches_that_are_larger_by_nature_are_information_only() -> None:
+    finding = RULE.check(stalling({"forward": 0.4, "backward": 0.45, "optimizer": 0.05, "loop": 0.1}, stall_ms=14.0))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert "larger batches" in finding.summary
+    assert "size of batches 37, 75, 113" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == 0
+
+
+@pytest.mark.parametrize(
+    ("phases", "every"),
+    [
+        ({"forward": 0.4, "backward": 0.45, "loop": 0.15}, 50),
+        ({"forward": 1.0}, 0),
+        ({"data_wait": 0.5, "h2d": 0.5}, 0),
+    ],
+)
+def test_stalls_of_one_place_or_at_a_fixed_distance_are_no_larger_batches(
+    phases: dict[Phase, float], every: int
+) -> None:
+    finding = RULE.check(stalling(phases, every=every))
+    assert finding is not None
+    assert finding.severity == "critical"
+
+
+@pytest.mark.parametrize(
+    ("idle_ratio", "severity", "lower_ms"),
+    [(None, "info", 0.0), (0.02, "info", 0.02 * 7816 / 580), (0.15, "warning", 0.15 * 7816 / 580)],
+)
+def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severity: str, lower_ms: float) -> None:
+    stalls = stalling().outliers
+    finding = RULE.check(build(times_ms=SHORT, stalls=stalls, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
+    assert finding is not None
+    assert finding.severity == severity
+    assert ("not known to be idle" in finding.summary) is (severity == "info")
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from feeding_builder import starved, worker_row
 from metrics_builder import build
 
+from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.too_few_workers import TooFewWorkers
+from lightning_gpuprof.rules.input.loading import loading, making_evidence
+from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
 
 RULE = TooFewWorkers()
 
@@ -88,3 +93,90 @@ def test_without_the_state_of_the_queue_it_does_not_judge() -> None:
 def test_a_loader_that_is_not_known_is_not_judged() -> None:
     with pytest.raises(MissingSignal, match="not a torch DataLoader"):
         RULE.check(build(no_loader=True))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_waits_for_less(num_workers: int) -> None:
+    metrics = build(times_ms={"data_wait": 40.0, "forward": 10.0}, num_workers=num_workers, fetch_waited_ratio=0.9)
+    made = InputLoader(
+        loader=0,
+        workers=num_workers,
+        make_ms=400.0,
+        items_ms=390.0,
+        collate_ms=10.0,
+        deliver_ms=400.0 / max(1, num_workers),
+        idle_ratio=None,
+    )
+    found = InputPipeline(
+        verdict="processing",
+        summary="",
+        step_ms=None,
+        wait_ms=None,
+        waited_ratio=None,
+        enough_workers=None,
+        loaders=(made,),
+        slowest=0,
+    )
+    whole, *parts = (one.value for one in making_evidence(loading(replace(metrics, input=found))))
+    assert whole == sum(parts) == 400.0
+
+
+def test_bursts_that_few_steps_wait_for_get_the_number_as_well() -> None:
+    finding = RULE.check(starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0, worker_cpus=3.8))
+    assert finding is not None
+    assert finding.explains == "outliers"
+    assert "40 % (at least 36 %) of the time of all steps" in finding.summary
+    assert "come in bursts" in finding.summary
+    # ceil(60 / 9.98) + 1
+    assert "num_workers is 4: set num_workers=8 " in finding.advice
+    assert finding.gain is not None
+    # a mean step is 10 / (1 - 0.4); with 8 workers 10 and the receipt of a batch
+    assert finding.gain.saved_ms_per_step == pytest.approx(10 / 0.6 - 10.5, abs=0.01)
+
+
+@pytest.mark.parametrize("verdict", ["compute", "transfer"])
+def test_long_waits_of_workers_that_are_fast_enough_are_no_bursts(verdict: str) -> None:
+    metrics = starved(items_ms=20.0, workers=4, burst=0.4, usable_cpus=16.0, verdict=verdict)  # type: ignore[arg-type]
+    assert RULE.check(metrics) is None
+
+
+def test_a_single_stall_is_no_burst() -> None:
+    metrics = starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0)
+    wait = replace(metrics.shares["data_wait"], total_lower_ratio=0.0)
+    assert RULE.check(replace(metrics, shares={**metrics.shares, "data_wait": wait})) is None
+
+
+def test_a_cap_by_the_cpus_is_explained() -> None:
+    finding = RULE.check(starved(items_ms=59.0, workers=1, usable_cpus=2.0, worker_cpus=0.95))
+    assert finding is not None
+    assert "set num_workers=2 " in finding.advice
+    assert "7 workers would keep pace with the step, but making a batch is CPU work, and 2 CPUs" in finding.advice
+
+
+def test_workers_that_wait_for_a_cpu_do_not_count_as_waiting_for_storage() -> None:
+    queued = starved(workers=1, usable_cpus=2.0, worker_cpus=0.3, rows=(worker_row(cpu=0.3, delay=0.65),))
+    waiting = starved(workers=1, usable_cpus=2.0, worker_cpus=0.3, rows=(worker_row(cpu=0.3, delay=0.05),))
+    found = [RULE.check(metrics) for metrics in (queued, waiting)]
+    assert all(f is not None for f in found)
+    assert ["mostly wait" in f.advice for f in found if f is not None] == [False, True]
+
+
+def test_cpus_that_others_use_are_not_free() -> None:
+    finding = RULE.check(starved(workers=1, usable_cpus=2.0, process_cpus=0.2, worker_cpus=0.4, others_cpus=1.4))
+    assert finding is not None
+    assert "2 CPUs are usable, 0.0 free, 1.4 used by other processes" in finding.advice
+
+
+def test_on_a_device_only_what_it_idles_can_be_gained() -> None:
+    def on_gpu(idle_ratio: float | None) -> Metrics:
+        return starved(workers=1, usable_cpus=16.0, device_idle=idle_ratio, run={"device.type": "cuda"})
+
+    assert RULE.check(on_gpu(0.03)) is None
+    finding = RULE.check(on_gpu(0.25))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.25 * 40)
+    unseen = RULE.check(on_gpu(None))
+    assert unseen is not None
+    assert unseen.severity == "warning"

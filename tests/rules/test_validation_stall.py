@@ -4,7 +4,7 @@ import pytest
 from metrics_builder import build
 
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.validation_stall import ValidationStall
+from lightning_gpuprof.rules.loop.validation_stall import ValidationStall
 
 RULE = ValidationStall()
 TINY = {"forward": 0.2, "backward": 0.2, "optimizer": 0.1, "data_wait": 0.1, "zero_grad": 0.05, "loop": 0.1}
@@ -65,3 +65,26 @@ def test_without_steady_steps_it_is_information_only() -> None:
     finding = RULE.check(build(steps=15, steady=0, validation=(4, 3.0)))
     assert finding is not None
     assert finding.severity == "info"
+
+
+@pytest.mark.parametrize(("total_s", "severity"), [(13.0, "warning"), (14.0, "critical")])
+def test_less_than_two_fifths_are_at_most_a_warning(total_s: float, severity: str) -> None:
+    finding = RULE.check(build(validation=(4, total_s), checkpoint=(0, 0.0)))  # 20.05 s of steps and gaps
+    assert finding is not None
+    assert finding.severity == severity
+
+
+def test_an_interval_over_all_epochs_is_raised_itself() -> None:
+    run = {"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": 1000}
+    finding = RULE.check(build(times_ms=TINY, validation=(4, 3.0), run=run))
+    assert finding is not None
+    assert finding.advice.startswith(
+        "Validate every 4,000 batches instead of every 1,000: Trainer(val_check_interval=4000, "
+        "check_val_every_n_epoch=None)"
+    )
+    finding = RULE.check(build(times_ms=TINY, validation=(400, 3.0), run=run))
+    assert finding is not None
+    assert "check_val_every_n_epoch=None" in finding.advice
+    finding = RULE.check(build(times_ms=TINY, validation=(4, 3.0), run={**run, "trainer.val_check_interval": "1:00"}))
+    assert finding is not None
+    assert "Trainer(val_check_interval=...)" in finding.advice

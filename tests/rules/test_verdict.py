@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from metrics_builder import build, outliers, scaled
+from metrics_builder import build, busy_machine, outliers, scaled
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
@@ -52,10 +52,17 @@ CASES: dict[str, tuple[Metrics, str]] = {
         "outside-steps",
     ),
     "12 stalls of 0.4 s in forward": (stalling("forward"), "host-bound"),
+    "12 batches of many times the size": (
+        build(
+            times_ms=SHORT,
+            stalls=outliers(count=12, stall_ms=400, phases={"forward": 0.5, "backward": 0.5}, steps=580, period_ms=5.2),
+        ),
+        "compute-bound",
+    ),
     "12 stalls of 0.4 s in the fetch": (stalling("data_wait"), "input-bound"),
     "12 stalls of 0.4 s in callbacks": (stalling("callbacks"), "loop-bound"),
     "stalls of the model on a crowded machine": (
-        replace(stalling("backward"), host={"host.cpu_busy_ratio_mean": 0.97}),
+        replace(stalling("backward"), host=busy_machine(0.97)),
         "compute-bound",
     ),
     "10 ms sleep in training_step": (
@@ -162,7 +169,46 @@ def test_on_a_device_that_was_not_traced_it_says_what_is_not_known() -> None:
     assert "was not measured" in decide(CASES["device not seen"][0]).summary
 
 
+@pytest.mark.parametrize("phase", ["callbacks", "h2d", "sync"])
+def test_waits_of_the_host_bound_nothing_where_no_device_was_seen(phase: Phase) -> None:
+    times_ms: dict[Phase, float] = {**SHORT, phase: 40.0}
+    verdict = decide(build(times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False))
+    assert verdict.kind == "mixed", verdict.summary
+    assert verdict.summary.endswith("whether the device worked meanwhile was not measured.")
+    assert decide(build(times_ms={**SHORT, "data_wait": 40.0}, run={"device.type": "cuda"})).kind == "input-bound"
+
+
 def test_idle_time_outside_the_steps_does_not_hide_a_larger_cause_within() -> None:
     verdict = decide(build(times_ms={"data_wait": 400.0}, validation=(4, 70.0)))
     assert verdict.kind == "input-bound"
     assert verdict.runner_up.startswith("outside-steps")
+
+
+def test_a_callback_every_few_steps_bounds_the_loop_although_no_median_shows_it() -> None:
+    metrics = build()
+    share = replace(metrics.shares["callbacks"], total_ratio=0.3)
+    verdict = decide(replace(metrics, shares={**metrics.shares, "callbacks": share}))
+    assert verdict.kind == "loop-bound"
+    assert "callbacks (15 ms)" in verdict.summary or "callbacks (15.0 ms)" in verdict.summary
+
+
+def without_a_cpu(run_delay_ratio: float | None) -> Metrics:
+    """Every phase takes its ordinary time in a median, and the period is five times their sum."""
+    metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT.items()})
+    shares = {
+        phase: replace(s, median_ratio=s.median_ratio / 5, lower_ratio=s.lower_ratio / 5, median_ms=s.median_ms / 5)
+        for phase, s in metrics.shares.items()
+    }
+    return replace(metrics, shares=shares, cpu=replace(metrics.cpu, run_delay_ratio=run_delay_ratio))
+
+
+def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
+    verdict = decide(without_a_cpu(0.8))
+    assert verdict.kind == "host-bound"
+    assert "had no CPU" in verdict.summary
+    assert decide(without_a_cpu(0.1)).kind == "mixed"
+
+
+def test_what_a_larger_cause_explains_is_not_put_down_to_the_cpus() -> None:
+    metrics = build(times_ms={"callbacks": 60.0})
+    assert decide(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.4))).kind == "loop-bound"

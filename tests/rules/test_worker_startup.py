@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.worker_startup import WorkerStartup
+from lightning_gpuprof.rules.input.worker_startup import WorkerStartup
 
 RULE = WorkerStartup()
 
@@ -68,3 +70,12 @@ def test_the_share_of_the_epoch_decides() -> None:
     assert fires == sorted(fires)
     assert fires[0] is False
     assert fires[-1] is True
+
+
+def test_loaders_that_are_made_anew_start_their_workers_anew() -> None:
+    metrics = restarting(persistent=True)
+    finding = RULE.check(replace(metrics, run={**metrics.run, "trainer.reload_dataloaders_every_n_epochs": 1}))
+    assert finding is not None
+    assert "persistent_workers=True), Trainer(reload_dataloaders_every_n_epochs=0)." in finding.advice
+    assert "reload_dataloaders_every_n_epochs is 1, and 3 epoch starts" in finding.advice
+    assert "persistent_workers is False" not in finding.advice

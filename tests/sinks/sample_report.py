@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
 import msgspec
 
+from lightning_gpuprof.model.curves import Curve, Mark, MarkKind, Marks, RankRow, Ranks
+from lightning_gpuprof.model.device import DeviceBusy, DeviceEnergy, DeviceFacts, ErrorCounter, ThrottleShare
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, NotEvaluated, Verdict, speedup
+from lightning_gpuprof.model.host import (
+    GcUse,
+    GenerationPauses,
+    GroupUse,
+    HostUse,
+    Level,
+    LongPause,
+    MachineUse,
+    MemoryGrowth,
+    PressureUse,
+    ProcessUse,
+    Reading,
+    ThreadUse,
+    WorkerUse,
+)
+from lightning_gpuprof.model.memory import (
+    MEMORY_PHASES,
+    DeviceMemory,
+    Growth,
+    Held,
+    Memory,
+    MemoryHistory,
+    OutOfMemory,
+    PhaseMemory,
+    SourceHolder,
+)
 from lightning_gpuprof.model.phases import PHASES, Part, Phase
 from lightning_gpuprof.model.report import (
     SCHEMA_VERSION,
@@ -69,8 +98,65 @@ def series(steps: int = 400, seed: int = 7) -> dict[str, list[float]]:
         if i % 57 == 56:
             columns["data_wait"][i] *= 4
     curves["period_ms"] = [math.fsum(column[i] for column in columns.values()) for i in range(steps)]
+    curves["t_s"] = [0.7 + before / 1e3 for before in itertools.accumulate([0.0, *curves["period_ms"][:-1]])]
     curves.update({f"{phase}_ms": column for phase, column in columns.items()})
     return curves
+
+
+def _use(cpus: float, rss_bytes: float, count: float | None = None) -> ProcessUse:
+    return ProcessUse(
+        count=count,
+        cpu_cpus=Level(mean=cpus, max=1.5 * cpus),
+        cpu_user_cpus=0.9 * cpus,
+        cpu_system_cpus=0.1 * cpus,
+        run_delay_ratio=Level(mean=0.01, max=0.02),
+        rss_bytes=Level(mean=rss_bytes, max=1.1 * rss_bytes),
+        read_bytes_per_s=Level(mean=2e6, max=5e6),
+        threads_count=9.0,
+    )
+
+
+HOST = HostUse(
+    samples=60,
+    usable_cpus=8.0,
+    process=_use(1.02, 1.4e9),
+    threads=(ThreadUse(kind="main", threads_count=1.0, cpu_cpus=0.9, run_delay_ratio=0.01),),
+    workers=_use(1.4, 0.8e9, 2.0),
+    worker_rows=tuple(WorkerUse(number=number, samples=60, use=_use(0.7, 0.4e9)) for number in range(2)),
+    machine=MachineUse(
+        cpu_busy_ratio=Level(mean=0.21, max=0.3),
+        cpu_others_cpus=Level(mean=0.3, max=0.5),
+        memory_total_bytes=64e9,
+        memory_available_bytes=Level(mean=40e9, max=41e9),
+        memory_available_min_bytes=39e9,
+        swap_in_bytes_per_s=Level(mean=1e6, max=4e6),
+        swap_out_bytes_per_s=Level(mean=0.0, max=0.0),
+        swapping_samples=3,
+    ),
+    pressure=(PressureUse(scope="machine", resource="cpu", some_ratio=Level(mean=0.12, max=0.4)),),
+    cgroup=GroupUse(quota_cpus=8.0, periods_count=600.0, throttled_count=90.0, throttled_ratio=0.15),
+    gc=GcUse(
+        pause_ratio=0.031,
+        pause_ms_per_step=0.8,
+        longest_s=0.052,
+        generations=(GenerationPauses(generation=2, count=4, total_s=0.2, longest_s=0.052),),
+        longest=(LongPause(batch=17, generation=2, pause_s=0.052),),
+        long_count=4,
+    ),
+    growth=(
+        MemoryGrowth(
+            of="process",
+            slope_bytes_per_s=1e6,
+            slope_bytes_per_step=2.7e4,
+            first_bytes=1.3e9,
+            last_bytes=1.36e9,
+            p_value=1e-6,
+            samples=60,
+        ),
+    ),
+    first_epoch=Reading(epochs=1, seconds=20.0, disk_bytes=1e9, call_bytes=1.2e9),
+    later_epochs=Reading(epochs=2, seconds=40.0, disk_bytes=0.0, call_bytes=2.4e9),
+)
 
 
 def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
@@ -128,6 +214,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                 phase=phase,
                 median_ms=MEDIANS_MS.get(phase),
                 p95_ms=MEDIANS_MS[phase] * 1.15 if phase in MEDIANS_MS else None,
+                p05_ms=MEDIANS_MS[phase] * 0.9 if phase in MEDIANS_MS else None,
                 total_s=totals[phase],
                 share=totals[phase] / train_s,
                 cpu_ms=MEDIANS_MS[phase] * 0.6 if phase in MEDIANS_MS else None,
@@ -153,10 +240,23 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                     "sm_clock_mhz": distribution(1980.0, 0.01),
                     "fan_ratio": None,
                 },
+                subject="gpu0",
+                facts=DeviceFacts(
+                    memory_total_bytes=80e9, sm_clock_max_mhz=1980.0, power_limit_default_w=700.0, ecc=True
+                ),
+                distinct_samples=21,
+                longest_repeat_samples=3,
+                throttle=(
+                    ThrottleShare(reason="gpu_idle", ratio=0.3, busy_ratio=0.0),
+                    ThrottleShare(reason="sw_power_cap", ratio=0.25, busy_ratio=0.4),
+                ),
+                busy=DeviceBusy(samples=28, sm_clock_median_mhz=1410.0, power_median_w=690.0),
+                energy=DeviceEnergy(total_j=2002.0, per_step_j=5.0, mean_w=182.0, covered_ratio=1.0),
+                errors=(ErrorCounter(name="ecc_corrected_count", first=2.0, last=4.0),),
             ),
         ),
-        host={"process.cpu_cpus_mean": 1.02, "workers.cpu_cpus_mean": None, "host.cpu_busy_ratio_mean": 0.21},
-        memory={"device_peak_bytes": 2.9e9, "process_rss_peak_bytes": 1.4e9, "host_available_bytes": None},
+        host=HOST,
+        memory=full_memory(),
         windows=(
             WindowFacts(
                 start_step=200,
@@ -235,7 +335,79 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
         overhead={"per_step_us": 8.2, "journal_bytes": 212_000.0, "share_ratio": 0.0003, "analysis_s": None},
         ledger=ledger(parts, wall),
         series=curves,
+        curves=sampled(curves["t_s"][-1], steps),
+        marks=marks(curves),
+        ranks=ranks(4),
     )
+
+
+def sampled(end_s: float, steps: int, points: int = 120) -> tuple[Curve, ...]:
+    """Curves of a GPU, the allocator, the process, its workers and the machine."""
+    rng = random.Random(11)
+    values = {
+        ("nvml", "gpu0", "utilization_ratio"): (0.55, 0.2),
+        ("nvml", "gpu0", "memory_used_bytes"): (5e9, 1e8),
+        ("nvml", "gpu0", "power_w"): (310.0, 90.0),
+        ("nvml", "gpu0", "temperature_c"): (58.0, 3.0),
+        ("nvml", "gpu0", "sm_clock_mhz"): (1700.0, 120.0),
+        ("nvml", "gpu0", "memory_clock_mhz"): (2600.0, 1.0),
+        ("host", "process", "cpu_cpus"): (1.0, 0.1),
+        ("host", "process", "rss_bytes"): (1.4e9, 1e7),
+        ("host", "process", "read_bytes_per_s"): (3e6, 2e6),
+        ("host", "workers", "cpu_cpus"): (1.4, 0.3),
+        ("host", "workers", "rss_bytes"): (0.8e9, 1e7),
+        ("host", "host", "cpu_busy_ratio"): (0.3, 0.1),
+        ("host", "host", "memory_available_bytes"): (40e9, 5e8),
+        ("memory", "gpu0", "allocated_bytes"): (2.2e9, 6e8),
+        ("memory", "gpu0", "reserved_bytes"): (4.2e9, 0.0),
+    }
+    return tuple(
+        Curve(
+            source=source,
+            subject=subject,
+            name=name,
+            t_s=[end_s * i / points for i in range(points)],
+            batch=[steps * i / points for i in range(points)],
+            values=[max(0.0, rng.gauss(*around)) for _ in range(points)],
+        )
+        for (source, subject, name), around in values.items()
+    )
+
+
+def marks(curves: dict[str, list[float]]) -> tuple[Marks, ...]:
+    """One kind of everything that can be marked, where the curves have it."""
+    steps, period = len(curves["batch"]), curves["period_ms"]
+
+    def at(kind: MarkKind, batches: list[int], ms: list[float] | None = None, width: int = 0) -> Marks:
+        lengths: list[float | None] = [None] * len(batches) if ms is None else [*ms]
+        found = [Mark(from_batch=b, to_batch=b + width, ms=t) for b, t in zip(batches, lengths, strict=True)]
+        return Marks(kind=kind, count=len(found), marks=tuple(found))
+
+    outliers = list(range(56, steps, 57))[:100]
+    validations = list(range(99, steps, 100))[:100]
+    return (
+        at("outlier", outliers, [period[b] for b in outliers]),
+        at("window", [200], width=5),
+        at("validation", validations, [60.0] * len(validations)),
+        at("checkpoint", validations[:2], [50.0] * len(validations[:2])),
+        at("epoch", [steps // 2]),
+        at("regime", [steps // 2], [30.0]),
+    )
+
+
+def ranks(number: int, host: str = "node1") -> Ranks:
+    """The last rank waits longer for data; the others wait for it in the backward."""
+    rows = []
+    for rank in range(number):
+        late = 6.0 if rank == number - 1 else 0.0
+        phases: dict[Phase, float] = {
+            "data_wait": 2.0 + late,
+            "forward": 4.2,
+            "backward": 14.0 - late,
+            "optimizer": 1.3,
+        }
+        rows.append(RankRow(rank=rank, host=host, period_ms=21.5, phases_ms=phases, excess_ms=late))
+    return Ranks(world_size=number, steps=380, own_phases=("data_wait",), rows=tuple(rows))
 
 
 def regimes(steps: int) -> tuple[Regime, ...]:
@@ -282,6 +454,89 @@ def ledger(parts: dict[str, float], wall: float) -> tuple[LedgerRow, ...]:
     return (*rows, row("unexplained", None, "unexplained", "", wall - sum(r.total_s for r in rows), None))
 
 
+def full_memory(name: str = "train.py") -> Memory:
+    """Memory of a run that was read everywhere, and ran out of it."""
+    held = (
+        Held(device="cuda:0", dtype="float32", parameters_bytes=400 << 20, gradients_bytes=400 << 20),
+        Held(device="cuda:0", dtype="bfloat16", optimizer_state_bytes=800 << 20, buffers_bytes=1 << 20),
+    )
+    history = MemoryHistory(
+        reason="window",
+        start_step=200,
+        stop_step=206,
+        device=0,
+        events=4_000,
+        peak_bytes=3 << 30,
+        at_peak=(SourceHolder(place=f"{name}:31 training_step", held_bytes=1 << 30, count=12),),
+        peaks_by_phase={"forward": 3 << 30, "backward": 2 << 30},
+        file="rank0.1763705000000000001.memory_snapshot.pickle",
+    )
+    return Memory(
+        process_rss_peak_bytes=1.4e9,
+        devices=(
+            DeviceMemory(
+                name=f"gpu0 {name}",
+                total_bytes=80 << 30,
+                samples=60,
+                allocated_peak_bytes=3.0 * 2**30,
+                reserved_peak_bytes=4.0 * 2**30,
+                peak_ratio=0.05,
+                headroom_bytes=76.0 * 2**30,
+                inactive_split_at_peak_bytes=100.0 * 2**20,
+                fragmentation_ratio=0.0244,
+                unused_ratio=0.25,
+                retries_count=2,
+                retries_steady_count=1,
+                ooms_count=1,
+                device_allocs_steady_count=7,
+                device_frees_steady_count=None,
+                steady_steps=300,
+                activations_bytes=1.4 * 2**30,
+                activations_ratio=0.47,
+                gradients_live_in_forward=True,
+                peak_phase="backward",
+                phases=tuple(
+                    PhaseMemory(
+                        phase=phase,
+                        samples=10,
+                        allocated_bytes=(2 + number / 10) * 2**30,
+                        reserved_bytes=4.0 * 2**30,
+                        active_bytes=None,
+                        inactive_split_bytes=9.0 * 2**20,
+                        growth_bytes=2**30 / 10,
+                        peak_rise_bytes=None,
+                    )
+                    for number, phase in enumerate(MEMORY_PHASES)
+                ),
+            ),
+        ),
+        held=held,
+        growth=(
+            Growth(
+                what="process rss",
+                samples=40,
+                steps=1280,
+                first_bytes=1.2e9,
+                last_bytes=1.4e9,
+                bytes_per_step=7e5,
+                p_value=1e-6,
+            ),
+        ),
+        histories=(history,),
+        out_of_memory=OutOfMemory(
+            message=f"CUDA out of memory. {name}",
+            batch=310,
+            global_step=310,
+            phase="forward",
+            place=f"{name}:3 f",
+            requested_bytes=20 << 30,
+            held=held,
+            other_bytes=2 << 30,
+            history_absent="the allocator's history was not recorded",
+        ),
+    )
+
+
 def minimal_report() -> Report:
     """A run that was stopped before its first step, on a machine without a GPU: everything that can be None is."""
     return Report(
@@ -293,8 +548,8 @@ def minimal_report() -> Report:
         phases=(),
         callbacks=(),
         devices=(),
-        host={},
-        memory={},
+        host=HostUse(),
+        memory=Memory(),
         windows=(),
         verdict=Verdict(kind="not-enough-data", summary="There are no steps to judge."),
         findings=(),
@@ -333,8 +588,9 @@ def hostile_report() -> Report:
             CallbackRow(name=HOSTILE, hook=HOSTILE, total_s=0.2, share=0.02),
             CallbackRow(name=huge, hook="on_train_batch_end", total_s=0.1, share=0.01),
         ),
-        devices=(msgspec.structs.replace(report.devices[0], name=HOSTILE, uuid=HOSTILE, values={HOSTILE: None}),),
-        host={HOSTILE: 1.0},
+        devices=(hostile_device(report.devices[0]),),
+        host=msgspec.structs.replace(HOST, threads=(ThreadUse(kind=HOSTILE, threads_count=1.0),)),
+        memory=full_memory(HOSTILE),
         windows=(
             msgspec.structs.replace(
                 report.windows[0],
@@ -367,4 +623,19 @@ def hostile_report() -> Report:
         not_evaluated=(NotEvaluated(rule=HOSTILE, why=HOSTILE),),
         overhead={HOSTILE: 1.0},
         series={**report.series, f"{HOSTILE}_ms": report.series["period_ms"]},
+        curves=(*report.curves, msgspec.structs.replace(report.curves[0], subject=HOSTILE)),
+        ranks=ranks(2, host=HOSTILE),
+    )
+
+
+def hostile_device(device: Device) -> Device:
+    """A GPU of which every text tries to leave every format."""
+    return msgspec.structs.replace(
+        device,
+        name=HOSTILE,
+        uuid=HOSTILE,
+        values={HOSTILE: None},
+        facts=DeviceFacts(driver_version=HOSTILE, gpm=HOSTILE),
+        throttle=(ThrottleShare(reason=HOSTILE, ratio=1.0, busy_ratio=1.0),),
+        errors=(ErrorCounter(name=HOSTILE, first=0.0, last=1.0),),
     )

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks.comparison_text import print_comparison
+from lightning_gpuprof.sinks.comparison_text import print_comparison, render
+from lightning_gpuprof.sinks.console import print_to
 
 
 def printed(before: Report, after: Report) -> str:
@@ -48,6 +49,38 @@ def test_lines_fit_and_hold_no_escape_sequence(make: object) -> None:
     text = printed(report, sample_report.full_report())
     assert max(cell_len(line) for line in text.splitlines()) <= 100
     assert not set("\x1b\x07\u202e\u2028") & set(text)
+
+
+@pytest.mark.parametrize("width", [60, 72, 100])
+def test_a_narrow_terminal_loses_columns_but_no_line_is_too_long(width: int) -> None:
+    full = sample_report.full_report()
+    comparison = compare(full, faster(full))
+    stream = io.StringIO()
+    print_to(stream, render(comparison, width=width), width)
+    assert max(cell_len(line) for line in stream.getvalue().splitlines()) <= width
+    assert "data_wait" in stream.getvalue()
+
+
+def test_memory_gpus_host_operators_and_what_judges_are_there() -> None:
+    report = sample_report.full_report()
+    text = printed(report, report)
+    for title in ("Memory, peaks", "GPUs, medians", "Host, means", "Operators on the host per traced step"):
+        assert f"\n{title}" in text
+    assert "gpu0 power" in text
+    assert "throughput, wall; below 3.0 % is noise" in text
+    assert "both runs: 95 % intervals of the report" in text
+
+
+def test_what_was_promised_stands_beside_what_was_achieved() -> None:
+    before = sample_report.full_report()
+    loading = msgspec.structs.replace(before.findings[0], explains="data_wait")
+    before = msgspec.structs.replace(before, findings=(loading, *before.findings[1:]))
+    after = faster(before)
+    rows = tuple(
+        msgspec.structs.replace(row, median_ms=0.2) if row.phase == "data_wait" else row for row in after.phases
+    )
+    text = " ".join(printed(before, msgspec.structs.replace(after, phases=rows)).split())
+    assert "up to 1.77x, 11.8 ms/step; achieved 11.6 ms/step in data_wait" in text
 
 
 def test_what_cannot_be_compared_says_why() -> None:

@@ -8,7 +8,10 @@ import msgspec
 import pytest
 import sample_report
 
-from lightning_gpuprof.sinks.figures import step_figure
+from lightning_gpuprof.model.report import CallbackRow
+from lightning_gpuprof.sinks.curve_figure import curve_figure
+from lightning_gpuprof.sinks.figures import callback_figure, spread_figure, step_figure
+from lightning_gpuprof.sinks.rank_tables import heat_figure
 
 
 def test_phases_of_the_figure_sum_to_its_period() -> None:
@@ -27,6 +30,73 @@ def test_a_thinned_figure_keeps_the_longest_steps() -> None:
     assert len(figure.batch) == len(figure.period_ms) == len(figure.phases[0].ms)
     assert max(p for p in figure.period_ms if p is not None) == pytest.approx(max(report.series["period_ms"]), rel=1e-3)
     assert figure.batch == sorted(figure.batch)
+
+
+def test_the_longest_steps_are_drawn_also_where_they_stand_side_by_side() -> None:
+    report = sample_report.full_report(steps=20_000)
+    period = list(report.series["period_ms"])
+    period[9_000:9_050] = [500.0 + i for i in range(50)]
+    long = msgspec.structs.replace(report, series={**report.series, "period_ms": period})
+    figure = step_figure(long)
+    assert figure is not None
+    assert set(range(9_000, 9_050)) <= set(figure.batch)
+    assert figure.t_s is not None
+    assert figure.t_s == sorted(figure.t_s)
+
+
+def test_a_report_of_a_version_without_times_has_a_figure_over_batches_alone() -> None:
+    report = sample_report.full_report()
+    series = {name: values for name, values in report.series.items() if name != "t_s"}
+    figure = step_figure(msgspec.structs.replace(report, series=series))
+    assert figure is not None
+    assert figure.t_s is None
+
+
+def test_the_spread_of_phases_leaves_out_what_took_no_time_or_was_not_measured() -> None:
+    report = sample_report.full_report()
+    figure = spread_figure(report)
+    assert figure is not None
+    assert [row.phase for row in figure.rows] == [p for p, ms in sample_report.MEDIANS_MS.items() if ms]
+    assert all(row.p05 <= row.median <= row.p95 for row in figure.rows)
+    old = tuple(msgspec.structs.replace(row, p05_ms=None) for row in report.phases)
+    assert spread_figure(msgspec.structs.replace(report, phases=old)) is None
+
+
+def test_hooks_of_a_callback_are_pieces_of_its_bar_and_sum_to_it() -> None:
+    rows = [CallbackRow(name="A", hook=f"hook{i}", total_s=1.0 + i, share=0.0) for i in range(9)]
+    rows += [
+        CallbackRow(name="B", hook="h", total_s=100.0, share=0.0),
+        CallbackRow(name="C", hook="h", total_s=0.0, share=0.0),
+    ]
+    figure = callback_figure(msgspec.structs.replace(sample_report.full_report(), callbacks=tuple(rows)))
+    assert figure is not None
+    assert [bar.name for bar in figure.bars] == ["B", "A"]
+    assert math.fsum(piece.total_s for piece in figure.bars[1].pieces) == 45.0
+    assert figure.bars[1].pieces[-1].hook == "3 other hooks"
+
+
+def test_curves_are_in_the_unit_of_their_panel_and_side_by_side_where_they_have_one() -> None:
+    figure = curve_figure(sample_report.full_report())
+    assert figure is not None
+    panels = {panel.title: panel for panel in figure.panels}
+    assert panels["GPU memory"].unit == "GiB"
+    assert [line.name for line in panels["GPU memory"].lines] == [
+        "gpu0 used",
+        "gpu0 allocated by torch",
+        "gpu0 reserved by torch",
+    ]
+    assert 4 < (panels["GPU memory"].lines[0].values[0] or 0) < 5.5  # 5e9 B
+    assert panels["GPU utilization"].unit == "%"
+    assert 0 < (panels["GPU utilization"].lines[0].values[0] or 0) < 150
+    assert figure.limits[0] == 0
+    assert curve_figure(sample_report.minimal_report()) is None
+
+
+def test_ranks_are_held_against_the_median_rank() -> None:
+    figure = heat_figure(sample_report.ranks(3))
+    wait = figure.phases.index("data_wait")
+    assert [row[wait] for row in figure.ms] == [2.0, 2.0, 8.0]
+    assert [row[wait] for row in figure.apart_ms] == [0.0, 0.0, 6.0]
 
 
 def test_only_known_phases_with_time_are_drawn() -> None:

@@ -12,17 +12,26 @@ from pathlib import Path
 import msgspec
 import pytest
 import sample_report
+import window_samples
 
-from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.sinks import html, plain
+from lightning_gpuprof.model.curves import Mark, Marks
+from lightning_gpuprof.model.finding import NotEvaluated
+from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES
+from lightning_gpuprof.model.window import OperatorRow
+from lightning_gpuprof.sinks import host_tables, html, plain, tables
 from lightning_gpuprof.sinks.html import render_html
+from lightning_gpuprof.sinks.html_page import script_json
+from lightning_gpuprof.sinks.views.cards import cards
+from lightning_gpuprof.sinks.views.catalogue import VIEWS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MAX_BYTES = 6_000_000
-TABLES = 20
+TABLES = 31 + sum(bool(table.rows) for table in host_tables.tables_of(sample_report.full_report()))
 """Evidence of three findings, wall, the ledger's top and the whole of it, phases, period, regimes, labels, callbacks,
-GPUs, host, memory, windows, operators, kernels, rules that could not judge, cost, conditions."""
-SECTIONS = [anchor for anchor, _ in html.SECTIONS]
+GPUs, their limits, errors and facts, host, eight of memory, windows, operators, kernels, rules that could not judge,
+cost, conditions, what the curves reach, ranks."""
+FIGURES = ["steps", "curves", "spread", "heat", "bars"]
+SECTIONS = [view.anchor for view in VIEWS]
 QUIET = [
     "--headless",
     "--no-sandbox",
@@ -82,7 +91,7 @@ def own_part(page: str) -> str:
 
 def test_the_page_is_one_file_that_refers_to_nothing_else(full: str) -> None:
     own = own_part(full)
-    assert len(own) < 200_000
+    assert len(own) < 250_000
     assert not re.search(r"(https?|wss?|ftp)://|[\"'(]//", own)
     page = Page(full)
     assert not [a for a in page.attributes if a[1] in ("src", "srcset", "data", "action")]
@@ -138,7 +147,7 @@ def test_every_phase_is_explained_on_hover_and_in_the_list_of_terms(full: str) -
     page = Page(full)
     titles = [value for tag, name, value in page.attributes if (tag, name) == ("abbr", "title")]
     for phase in PHASES:
-        assert html.PHASE_TERMS[phase] in titles
+        assert PHASE_TERMS[phase] in titles
         assert f"{phase} (phase)" in page.text
 
 
@@ -149,7 +158,7 @@ def test_a_page_stays_below_six_megabytes_for_a_hundred_thousand_steps() -> None
 def test_hostile_names_add_no_element_no_attribute_and_no_script(full: str, hostile: str) -> None:
     page, harmless = Page(hostile), Page(full)
     assert set(page.tags) <= set(harmless.tags)
-    assert len(page.scripts) == len(harmless.scripts) == 3
+    assert len(page.scripts) == len(harmless.scripts) == len(FIGURES) + 2
     assert {(tag, name) for tag, name, _ in page.attributes} <= {(tag, name) for tag, name, _ in harmless.attributes}
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert all(value.startswith("#") for _, name, value in page.attributes if name == "href")
@@ -165,13 +174,13 @@ def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
 
 
 def test_the_figures_data_is_json_that_cannot_end_its_script(hostile: str) -> None:
-    data = Page(hostile).scripts[0]
-    assert "<" not in data
-    assert set(json.loads(data)) == {"batch", "period_ms", "phases"}
+    for data in Page(hostile).scripts[: len(FIGURES)]:
+        assert "<" not in data
+        assert isinstance(json.loads(data), dict)
 
 
 def test_json_for_a_script_escapes_what_would_end_it() -> None:
-    text = html.script_json([sample_report.HOSTILE, "<!--", "]]>&amp;"])
+    text = script_json([sample_report.HOSTILE, "<!--", "]]>&amp;"])
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == [sample_report.HOSTILE, "<!--", "]]>&amp;"]
 
@@ -231,7 +240,7 @@ def test_a_browser_draws_the_figure_and_asks_no_host(full: str, tmp_path: Path) 
     assert body.count("<table") == TABLES
     assert 'class="main-svg"' in body
     assert len(re.findall(r'class="trace scatter', body)) >= 10
-    assert 'id="step-hint" hidden' in body
+    assert "The figure needs JavaScript" not in body
     assert requests(log) == set()
 
 
@@ -254,3 +263,95 @@ def test_a_hostile_page_runs_no_foreign_script_in_a_browser(hostile: str, tmp_pa
     page = Page(dom[dom.index("<body") :])
     assert not [script for script in page.scripts if script.startswith("alert(")]
     assert plain.visible(sample_report.HOSTILE) in page.text
+    assert all(value.startswith("#") for _, name, value in page.attributes if name == "href")
+
+
+def test_the_four_ways_in_have_a_number_each_and_say_where_nothing_was_traced(full: str) -> None:
+    ways = re.search(r'<nav class="ways".*?</nav>', full, flags=re.DOTALL)
+    assert ways is not None
+    found = Page(ways.group())
+    targets = [value for _, name, value in found.attributes if name == "href"]
+    assert targets == ["#steps", "#operators", "#input", "#timeline"]
+    for words in ("27.2 ms", "9.1", "43.6 %", "37.3 %", "aten::convolution_backward"):
+        assert words in found.text
+    assert Page(render_html(sample_report.minimal_report())).text.count("no window") == 2
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_the_operators_card_has_a_share_of_all_operators(on_device: bool) -> None:
+    """The longest range of a window may be no operator, and longer than all of them."""
+    found = window_samples.analysis(on_device=on_device)
+    top = (OperatorRow(name="enumerate(DataLoader)#gpuprof.__next__", count=3, total_us=1e9),)
+    facts = msgspec.structs.replace(window_samples.window(found), top_operators=top)
+    card = re.search(r'<a class="way" href="#operators">.*?</a>', cards(window_samples.report(facts)), flags=re.DOTALL)
+    assert card is not None
+    text = Page(card.group()).text
+    share = float(re.search(r"([\d.]+) %", text).group(1))  # type: ignore[union-attr]
+    assert 0 < share <= 100
+    assert "DataLoader" not in text
+    assert ("device time" in text) is on_device
+
+
+def test_what_happened_to_the_steps_is_told_in_words_too(full: str) -> None:
+    text = Page(full).text
+    for words in ("outlier: 7; batch 56, 113", "window: 1; batch 200 to 205", "validation: 4; batch 99", "regime: 1"):
+        assert words in text
+
+
+def test_of_many_marks_the_page_says_how_many_are_drawn() -> None:
+    many = Marks(kind="epoch", count=5000, marks=tuple(Mark(from_batch=b, to_batch=b) for b in range(100)))
+    text = Page(render_html(msgspec.structs.replace(sample_report.full_report(), marks=(many,)))).text
+    assert "epoch: 5,000, 100 drawn; batch 0, 1, 2" in text
+
+
+def test_one_rank_has_no_table_of_ranks_and_no_link_to_it(full: str) -> None:
+    assert 'href="#ranks"' in full
+    alone = render_html(msgspec.structs.replace(sample_report.full_report(), ranks=None))
+    assert 'id="ranks"' not in alone
+    assert 'href="#ranks"' not in alone
+
+
+def test_every_heading_of_a_table_is_explained_on_hover(full: str) -> None:
+    headings = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', full)
+    assert len(headings) > 100
+    assert [h for h in headings if "<abbr title=" not in h and 'class="hidden"' not in h] == []
+
+
+def test_a_number_without_a_unit_is_a_count(full: str) -> None:
+    counts = {"times", "steady steps", "steps", "at the start", "at the end", "CPUs", "threads", "samples", "batch"}
+    counts |= {"generation", "pieces", "p", "events", "kernels", "count", "value", "limit", "mean", "beyond the others"}
+    bare = set()
+    for table in re.findall(r"<table>.*?</table>", full, flags=re.DOTALL):
+        headings = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
+        for row in re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)[1:]:
+            for heading, (kind, cell) in zip(headings, re.findall(r"<td([^>]*)>(.*?)</td>", row), strict=True):
+                number = re.fullmatch(r"[-+]?[\d.,]+", Page(cell).text)
+                if "n" in kind and number and "<small>" not in heading:
+                    bare.add(Page(heading).text)
+    assert bare - counts == set()
+
+
+def test_tables_scroll_by_the_keyboard_and_the_first_link_skips_to_the_content(full: str) -> None:
+    body = full[full.index("<body>") :]
+    assert body.index('<a class="skip" href="#main">') < body.index("<header>")
+    assert '<main id="main" tabindex="-1">' in body
+    areas = re.findall(r'<div class="scroll"[^>]*>', body)
+    assert len(areas) == TABLES
+    assert all('tabindex="0"' in area and 'aria-label="' in area for area in areas)
+
+
+def test_rules_that_could_not_judge_stand_by_their_reason_and_mistakes_first() -> None:
+    report = sample_report.full_report()
+    rules = (*report.not_evaluated, NotEvaluated(rule="broken", why="failed: ZeroDivisionError"))
+    table = tables.not_evaluated_table(msgspec.structs.replace(report, not_evaluated=rules))
+    assert [tuple(cell.text for cell in row) for row in table.rows] == [
+        ("failed: ZeroDivisionError", "broken"),
+        ("main-thread CPU time was not measured", "blocked-in-step"),
+        ("fewer than 2 epochs", "worker-startup, epoch-boundary-idle"),
+    ]
+
+
+def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
+    text = render_html(sample_report.full_report())
+    assert text.count('<p class="gain">') == 3
+    assert "no bound known" not in text

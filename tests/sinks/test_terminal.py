@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from rich.cells import cell_len
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import terminal
 from lightning_gpuprof.sinks.console import print_to
+from lightning_gpuprof.sinks.terminal_text import said
 
 REPORTS = {
     "full": sample_report.full_report,
@@ -67,6 +69,54 @@ def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in stream.getvalue()
 
 
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_force_color_colours_a_file_too_unless_colours_are_off(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for kind in ("dumb", "xterm-256color"):
+        monkeypatch.setenv("TERM", kind)
+        assert ("\x1b[" in printed(sample_report.full_report())) is coloured
+
+
+def test_numbers_stay_with_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for width in range(60, 101, 5):
+        stream = io.StringIO()
+        print_to(stream, terminal.render(sample_report.full_report(), width=width), width=width)
+        lines = stream.getvalue().splitlines()
+        assert [line for line in lines if line.lstrip().startswith(("% ", "ms ", "samples/s"))] == []
+        assert not any("\ue000" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [20, 30, 40])
+def test_a_separator_stays_with_what_it_follows(width: int) -> None:
+    stream = io.StringIO()
+    print_to(stream, said("steps 12 · median 3 ms · p95 12.5 ms · 1,200 samples/s · valid"), width=width)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) > 1
+    assert not any(line.startswith("·") for line in lines)
+    assert " ".join(lines) == "steps 12 · median 3 ms · p95 12.5 ms · 1,200 samples/s · valid"
+
+
+def test_no_line_of_a_terminal_ends_with_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = FakeTerminal()
+    terminal.print_report(sample_report.full_report(), stream)
+    assert not re.search(r" (\x1b\[[0-9;]*m)*$", stream.getvalue(), re.MULTILINE)
+
+
+def test_the_next_step_is_the_whole_advice_as_its_number_may_stand_in_any_sentence() -> None:
+    report = sample_report.full_report()
+    advice = "Look for waits in the dataset. Or set num_workers=9 (2 CPUs are usable): DataLoader(..., num_workers=9)."
+    finding = msgspec.structs.replace(report.findings[0], advice=advice)
+    shown = " ".join(printed(msgspec.structs.replace(report, findings=(finding,))).split())
+    assert shown.endswith(f"Next step {advice}")
+    assert f"do {advice}" in shown
+
+
 def test_a_hostile_name_cannot_write_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     stream = FakeTerminal()
@@ -119,6 +169,28 @@ def test_findings_show_evidence_advice_and_gain() -> None:
     assert "data_wait share 43.4 % (limit 5.0 %)" in text
     assert "Set num_workers=4" in text
     assert "up to 1.77x (saves 11.8 ms/step)" in text
+
+
+def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
+    text = printed(sample_report.full_report())
+    assert "step-outliers" in text
+    assert "no bound known" not in text
+
+
+def test_the_sixth_finding_and_another_look_at_the_same_time_have_one_line_each() -> None:
+    report = sample_report.full_report()
+    model = report.findings[0]
+    first = msgspec.structs.replace(model, explains="data_wait")
+    again = msgspec.structs.replace(first, rule="input-bound", gain=None, advice="Read faster.", summary="Long. " * 40)
+    others = [msgspec.structs.replace(model, rule=f"r{i}", advice=f"Advice {i}.") for i in range(1, 7)]
+    text = printed(msgspec.structs.replace(report, findings=(first, again, *others)))
+    lines = [line.strip() for line in text.splitlines()]
+    (at,) = (i for i, line in enumerate(lines) if line.startswith("2. critical input-bound · DataLoader of"))
+    assert lines[at + 1].startswith("3. critical r1")
+    assert "Read faster." not in text
+    assert "Advice 4." in text
+    assert "Advice 5." not in text
+    assert sum(line.startswith(("7. critical r5", "8. critical r6")) for line in lines) == 2
 
 
 def test_a_window_says_why_it_was_opened_and_by_how_much_its_times_are_inflated() -> None:

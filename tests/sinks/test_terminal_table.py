@@ -28,12 +28,27 @@ def drawn(width: int) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("width", range(20, 140, 7))
-def test_what_is_shown_is_shown_whole(width: int) -> None:
+@pytest.mark.parametrize("width", range(20, 161, 7))
+def test_numbers_are_shown_whole_and_names_with_both_ends(width: int) -> None:
     shown = drawn(width)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
-    assert "a_kernel_of_a_lo" in shown
+    for row, cells in enumerate(ROWS):
+        (line,) = (line for line in shown.splitlines() if line.split(" ")[0].endswith(f"_{row}"))
+        assert line.startswith("a_kern")
+        assert line.count("1,234.5") == sum(column.numeric for column in fitted(TABLE, width).columns)
+        assert width < 150 or cells[0].text in line
+
+
+def test_names_of_several_words_wrap_between_them() -> None:
+    cell = Cell(text="resnet50_of_a_rather_long_file_name.py(46): <module>")
+    table = Table(title="t", columns=(Column(title="line"),), rows=((cell,),), absent="none")
+    stream = StringIO()
+    Console(file=stream, width=30, color_system=None).print(draw(table, 30))
+    assert [line.strip() for line in stream.getvalue().splitlines()[-2:]] == [
+        "resnet50_of_a_..._name.py(46):",
+        "<module>",
+    ]
 
 
 def test_bars_go_first_then_numbers_from_the_right() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from no_kernels import EMPTY
 
 from lightning_gpuprof.model.trace.kernels import (
     ActivityRow,
@@ -27,44 +28,6 @@ from lightning_gpuprof.sinks.window_tables import kernels as tables
 RELU = "void at::native::relu_kernel<c10::BFloat16>(int, c10::BFloat16*)"
 FILL = {"est_sm_efficiency_ratio": 0.5, "est_occupancy_ratio": None, "waves": 1.5, "tail_ratio": 0.25}
 TIMES = {"count": 4, "total_us": 2000.0, "average_us": 500.0, "min_us": 1.0, "max_us": 900.0}
-NO_FILL = KernelFillFacts(
-    est_sm_efficiency_ratio=None,
-    est_sm_efficiency_known_ratio=None,
-    est_sm_efficiency_of_window_ratio=None,
-    est_occupancy_ratio=None,
-    est_occupancy_known_ratio=None,
-    est_occupancy_computed_ratio=None,
-    waves_known_ratio=None,
-    tail_us=None,
-)
-NONE_SMALL = SmallKernels(
-    limit_us=10.0,
-    count=0,
-    count_ratio=None,
-    total_us=0.0,
-    total_ratio=None,
-    launched_count=0,
-    launch_call_us=0.0,
-    launch_call_median_us=None,
-    longer_launch_count=0,
-    launch_gap_us=0.0,
-)
-EMPTY = KernelFacts(
-    count=0,
-    total_us=0.0,
-    device_window_us=None,
-    classes=(),
-    dtypes=(),
-    tensor_cores=None,
-    fill=NO_FILL,
-    kernels=(),
-    activity=(),
-    activity_rows=0,
-    durations=(),
-    small=NONE_SMALL,
-    savings=(),
-    no_savings=(),
-)
 
 
 def activity(device: str, stream: int | None, operator: str | None) -> ActivityRow:

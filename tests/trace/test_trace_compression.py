@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import gzip
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.trace.compression import compress, fastest_gzip, open_json, replacing
+from lightning_gpuprof.trace.compression import GZIP_ERRORS, compress, fastest_gzip, open_json, replacing
 
 
 @pytest.mark.parametrize("reader", [gzip.GzipFile, fastest_gzip()])
@@ -63,3 +64,32 @@ def test_a_replacement_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
     with replacing(tmp_path / "made") as file:
         file.write(b"x")
     assert sys.platform == "win32" or (tmp_path / "made").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_thread_reads_ahead_and_is_gone_with_the_file(tmp_path: Path) -> None:
+    packed = tmp_path / "t.json.gz"
+    text = bytes(range(256)) * 1000
+    packed.write_bytes(gzip.compress(text))
+    before = threading.active_count()
+    with open_json(packed) as stream:
+        found = [stream.read(1000), stream.read(1000)]
+        assert threading.active_count() == before + 1
+        while block := stream.read(7000):
+            found.append(block)
+    assert b"".join(found) == text
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_what_the_thread_meets_is_raised_to_the_one_who_reads(tmp_path: Path, damage: str) -> None:
+    packed = tmp_path / "t.json.gz"
+    data = bytearray(gzip.compress(bytes(range(256)) * 1000, 1))
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    else:
+        data[-6] ^= 0xFF  # of the checksum
+    packed.write_bytes(data)
+    before = threading.active_count()
+    with pytest.raises(GZIP_ERRORS), open_json(packed) as stream:
+        all(iter(lambda: stream.read(5000), b""))
+    assert threading.active_count() == before

@@ -154,3 +154,12 @@ def test_stretching_time_stretches_every_time(facts_of, factor: int) -> None:
     assert after.devices[0].idle_us == pytest.approx(before.devices[0].idle_us * factor)
     assert after.dataloader_us == pytest.approx(before.dataloader_us * factor)
     assert after.launches_matched == before.launches_matched
+
+
+def test_of_a_fetch_the_part_beside_the_device_is_told(facts_of) -> None:
+    """The window of the device is [5, 95): a fetch before it tells nothing of what the device did."""
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    events = [span("user_annotation", name, 95, 30), *training_step()]
+    facts = facts_of(events)
+    assert (facts.dataloader_us, facts.dataloader_beside_device_us) == (60.0, 25.0)
+    assert facts_of([span("user_annotation", name, 0, 30)]).dataloader_beside_device_us is None

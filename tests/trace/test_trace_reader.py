@@ -28,6 +28,7 @@ TABLES = (
     "python_function",
     "overhead",
 )
+IDS = {"correlation", "external_id", "stream", "sequence", "forward_thread", "python_id", "parent_id"}
 LABELS = {
     "name": "names",
     "thread": "threads",
@@ -92,8 +93,19 @@ def test_columns_have_the_promised_types(tmp_path: Path) -> None:
         spans = getattr(trace, table)
         for field in fields(spans):
             column = getattr(spans, field.name)
-            assert column.dtype == (np.int32 if field.name in LABELS else np.int64), field.name
+            small = field.name in LABELS or field.name in IDS
+            assert column.dtype == (np.int32 if small else np.int64), field.name
             assert len(column) == len(spans)
+
+
+@pytest.mark.parametrize("value", [2**31 - 1, -(2**31), 2**31, -(2**31) - 1, 2**63 - 1])
+def test_numbers_of_the_file_take_eight_bytes_only_where_they_must(tmp_path: Path, value: int) -> None:
+    calls = [span("cuda_runtime", "a", 0, 1, correlation=value, External_id=3), span("cuda_runtime", "a", 2, 1)]
+    trace = read(tmp_path, document(calls))
+    assert trace.runtime.correlation.tolist() == [value, -1]
+    fits = -(2**31) <= value < 2**31
+    assert trace.runtime.correlation.dtype == (np.int32 if fits else np.int64)
+    assert trace.runtime.external_id.dtype == np.int32
 
 
 def test_an_empty_list_of_events_is_a_trace(tmp_path: Path) -> None:

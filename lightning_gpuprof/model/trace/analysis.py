@@ -15,6 +15,7 @@ from lightning_gpuprof.model.trace.roofline import Roofline
 from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.model.trace.streams import Streams
 from lightning_gpuprof.model.trace.sync_points import SyncPoints
+from lightning_gpuprof.model.trace.timeline import Timeline
 
 
 class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
@@ -31,6 +32,7 @@ class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
     kernels: KernelFacts | None = None
     operators: Operators | None = None
     step_trace: StepTrace | None = None
+    timeline: Timeline | None = None
     attribution: Attribution | None = None
     sync_points: SyncPoints | None = None
     roofline: Roofline | None = None

@@ -28,7 +28,8 @@ class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
     """The innermost module."""
     phase: Phase | None
     annotation: str | None
-    """The innermost range that the user or torch named, other than steps; None where ``line`` is known."""
+    """The innermost range that the user or torch named, other than steps; where ``line`` is known only an action of
+    Lightning."""
     inside: str | None
     """The outermost operator around the operation; None where ``line`` is known."""
     count: int
@@ -41,9 +42,10 @@ class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
     """Device idle time that follows: from when the device ran dry, at or after the begin of the wait, until its next
     work, which was launched only after the wait. Nothing where the device had other work left."""
     cost_us: float
-    """The part of ``idle_after_us`` that the wait caused. Without it the host would have launched the next work
-    earlier by the time that it was blocked: of each idle time, not more than that. The rest is what the host did
-    between the wait and the next launch."""
+    """The part of ``idle_after_us`` that the wait, and those before it in the step, caused. Without them the host would
+    have launched the next work earlier by the time that it was blocked: of the idle times of a step, up to each of
+    them, not more than that. The first of several waits is the one that blocks; what follows the others is idle all the
+    same. The rest is what the host did between the wait and the next launch."""
 
 
 class SyncPoints(msgspec.Struct, kw_only=True, frozen=True):

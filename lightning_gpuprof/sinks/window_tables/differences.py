@@ -91,7 +91,7 @@ _DEVICE_ROWS = (
 
 def phase_change_table(differences: Differences) -> Table:
     """Phases of the host before and after."""
-    return _change_table(
+    return change_table(
         f"Phases per {differences.unit}", "phase", differences.phases, 0, "No range of the traces tells a phase."
     )
 
@@ -99,14 +99,14 @@ def phase_change_table(differences: Differences) -> Table:
 def kernel_class_change_table(differences: Differences) -> Table:
     """Classes of kernels before and after, with their sum."""
     rows = (*differences.kernel_classes, differences.kernel_total) if differences.kernel_classes else ()
-    return _change_table(
+    return change_table(
         f"Classes of kernels per {differences.unit}", "class", rows, 0, "Neither trace holds device work."
     )
 
 
 def kernel_change_table(differences: Differences) -> Table:
     """Kernels and copies of the same name before and after."""
-    return _change_table(
+    return change_table(
         f"Kernels per {differences.unit}",
         "kernel",
         differences.kernels,
@@ -146,7 +146,16 @@ def caveat_table(differences: Differences) -> Table:
     return sentence_table("Caveats", differences.caveats, "Nothing speaks against comparing these traces.")
 
 
-def _change_table(title: str, what: str, changes: Sequence[Change], left_out: int, absent: str) -> Table:
+def change_table(title: str, what: str, changes: Sequence[Change], left_out: int, absent: str) -> Table:
+    """Times before and after.
+
+    Args:
+        title: Of the table.
+        what: One row is: ``kernel``, ``phase``, ``class`` or ``operator``.
+        changes: The rows.
+        left_out: How many more there are.
+        absent: Stands in place of a table without rows.
+    """
     more = f" ({left_out} more)" if left_out else ""
     return Table(
         title=f"{title}{more}",

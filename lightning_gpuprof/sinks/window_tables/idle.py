@@ -81,6 +81,7 @@ def cause_table(device: DeviceIdle) -> Table:
         ),
         rows=tuple(rows),
         absent=f"{_device(device)} was never idle from its first work to its last.",
+        foot=1 if rows else 0,
     )
 
 

@@ -57,6 +57,7 @@ def operator_types_by_device_time(operators: Operators, limit: int = TOP) -> Tab
         columns=_type_columns("device", f"{_SUMMED}; only what operators of the type launched themselves"),
         rows=tuple(cells),
         absent=_absent(operators, on_device=True),
+        foot=len(cells) - len(rows[:limit]),
     )
 
 
@@ -88,6 +89,7 @@ def operator_types_by_host_time(operators: Operators, limit: int = TOP) -> Table
         columns=_type_columns("host", f"without the operators inside; {INFLATED}"),
         rows=tuple(cells),
         absent=_absent(operators),
+        foot=len(cells) - len(rows[:limit]),
     )
 
 

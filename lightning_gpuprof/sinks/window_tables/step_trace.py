@@ -41,6 +41,7 @@ def step_phase_table(trace: StepTrace) -> Table:
         ),
         rows=tuple(rows),
         absent=_ABSENT,
+        foot=1 if rows else 0,
     )
 
 

@@ -8,8 +8,9 @@ from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES
 from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_of
+from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
-from lightning_gpuprof.trace.export.idle_pieces import idle_pieces
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -115,7 +116,7 @@ def _idle(linked: LinkedTrace, device: int, activity: HostActivity) -> SliceTrac
     pieces = idle_pieces(linked, gaps, activity)
     names = linked.trace.names
     next_name = linked.work.name[gaps.after[pieces.gap]]
-    pairs, label = np.unique(pieces.cause * len(names) + next_name, return_inverse=True)
+    pairs, _, label = numbered(pieces.cause * len(names) + next_name)
     labels = []
     for cause, name in zip(*divmod(pairs, max(len(names), 1)), strict=True):
         what = IDLE_CAUSES[cause]

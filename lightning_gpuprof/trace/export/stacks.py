@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
@@ -46,7 +47,7 @@ class Stacks:
             name: A number for the span's name.
         """
         width = int(name.max(initial=0)) + 1
-        pairs, first, found = np.unique(parent * width + name, return_index=True, return_inverse=True)
+        pairs, first, found = numbered(parent * width + name)
         self._parts.append((pairs // width, pairs % width, root[first]))
         stack: Rows = found.reshape(-1) + self._count
         self._count += len(pairs)

@@ -17,6 +17,7 @@ from lightning_gpuprof.model.trace.api_tables import (
 )
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of, statistics_of
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
+from lightning_gpuprof.trace.distinct import median
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, joined
@@ -203,7 +204,7 @@ def _launch_to_start(linked: LinkedTrace) -> LaunchLatency | None:
         count=len(waits_ns),
         negative_count=int((waits_ns < 0).sum()),
         average_us=_us(int(waits_ns.sum()) / len(waits_ns)),
-        median_us=_us(float(np.median(waits_ns))),
+        median_us=_us(median(waits_ns)),
         min_us=_us(int(waits_ns.min())),
         max_us=_us(int(waits_ns.max())),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightning_gpuprof.model.trace.streams import QueueDepth
-from lightning_gpuprof.trace.tables import Int64
+from lightning_gpuprof.trace.tables import Int32, Int64
 
 
 def queue_depth(entered_ns: Int64, left_ns: Int64, window_ns: tuple[int, int], points: int) -> QueueDepth:
@@ -19,25 +19,31 @@ def queue_depth(entered_ns: Int64, left_ns: Int64, window_ns: tuple[int, int], p
     """
     start_ns, end_ns = window_ns
     length_ns = end_ns - start_ns
-    entered = np.sort(np.clip(entered_ns, start_ns, end_ns))
-    left = np.sort(left_ns)
-    edges = np.concatenate((entered, left))
-    order = np.argsort(edges, kind="stable")
-    moments = np.append(edges[order], end_ns)
-    depth = np.cumsum(np.where(order < len(entered), 1, -1))
+    moments, depth = _depths(np.clip(entered_ns, start_ns, end_ns), left_ns, end_ns)
     lasting = np.diff(moments)
     # depth before the first edge is 0: the window of a stream may start before its work
     empty_ns = int(lasting[depth == 0].sum()) + int(moments[0] - start_ns)
-    seen = depth[lasting > 0]
+    most = int(depth[lasting > 0].max(initial=0))
+    del lasting
     bins = _bins(start_ns, length_ns, points)
     return QueueDepth(
         mean=float((left_ns - np.clip(entered_ns, start_ns, end_ns)).sum()) / length_ns if length_ns else 0.0,
-        max=int(seen.max(initial=0)),
+        max=most,
         empty_ratio=empty_ns / length_ns if length_ns else 0.0,
         bin_us=float(length_ns) / max(len(bins) - 1, 1) / 1000,
         means=_means(moments, depth, bins),
         maxima=_maxima(moments, depth, bins),
     )
+
+
+def _depths(entered_ns: Int64, left_ns: Int64, end_ns: int) -> tuple[Int64, Int32]:
+    """Moments at which the depth changes, with the end as the last one, and the depth from each on but the last."""
+    edges = np.concatenate((np.sort(entered_ns), np.sort(left_ns)))  # runs in order are merged faster
+    # of what happens at one moment the entering comes first
+    order = np.argsort(edges, kind="stable")
+    moments = np.append(edges[order], end_ns)
+    depth: Int32 = np.cumsum(np.where(order < len(entered_ns), np.int8(1), np.int8(-1)), dtype=np.int32)
+    return moments, depth
 
 
 def _bins(start_ns: int, length_ns: int, points: int) -> Int64:
@@ -46,7 +52,7 @@ def _bins(start_ns: int, length_ns: int, points: int) -> Int64:
     return start_ns + np.arange(count + 1, dtype=np.int64) * length_ns // max(count, 1)
 
 
-def _means(moments: Int64, depth: Int64, bins: Int64) -> tuple[float, ...]:
+def _means(moments: Int64, depth: Int32, bins: Int64) -> tuple[float, ...]:
     if len(bins) < 2:
         return ()
     # work in the queue, summed over time, up to each moment; between two moments it grows evenly
@@ -57,15 +63,18 @@ def _means(moments: Int64, depth: Int64, bins: Int64) -> tuple[float, ...]:
     return tuple(np.round(np.diff(up_to) / np.diff(bins), 3).tolist())
 
 
-def _maxima(moments: Int64, depth: Int64, bins: Int64) -> tuple[int, ...]:
+def _maxima(moments: Int64, depth: Int32, bins: Int64) -> tuple[int, ...]:
     if len(bins) < 2:
         return ()
-    lasts = np.diff(moments) > 0
+    lasts = np.flatnonzero(np.diff(moments))
     # what each stretch begins with, then what it changes to
-    times, depths = moments[:-1][lasts], depth[lasts]
+    times, depths = moments[lasts], depth[lasts]
     last = np.searchsorted(times, bins[:-1], "right") - 1
-    first = np.where(last >= 0, depths[np.maximum(last, 0)], 0) if len(depths) else np.zeros(len(last), np.int64)
-    all_times = np.concatenate((bins[:-1], times))
-    order = np.argsort(all_times, kind="stable")
-    of_all = np.concatenate((first, depths))[order]
-    return tuple(np.maximum.reduceat(of_all, np.searchsorted(all_times[order], bins[:-1])).tolist())
+    first = (
+        np.where(last >= 0, depths[np.maximum(last, 0)], np.int32(0)) if len(depths) else np.zeros(len(last), np.int32)
+    )
+    times = np.concatenate((bins[:-1], times))
+    order = np.argsort(times, kind="stable")
+    first_of_bin = np.searchsorted(times, bins[:-1], sorter=order)
+    del times
+    return tuple(np.maximum.reduceat(np.concatenate((first, depths))[order], first_of_bin).tolist())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
 from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Rows
@@ -46,38 +49,14 @@ class _Device:
         self.length_ns = self.window_ns[1] - self.window_ns[0]
         self.kernels = self.cover(rows[linked.is_kernel[rows]])
         stream = linked.work.stream[rows]
-        self.streams = {int(number): rows[stream == number] for number in np.unique(stream)}
+        self.streams = {int(number): rows[stream == number] for number in distinct(stream)}
         self.covers = {number: self.cover(own) for number, own in self.streams.items()}
-        starts = np.concatenate([cover.start_ns for cover in self.covers.values()])
-        ends = np.concatenate([cover.end_ns for cover in self.covers.values()])
-        moments = np.concatenate((starts, ends))
-        order = np.argsort(moments, kind="stable")
-        self._moments = moments[order]
-        self._working = np.cumsum(np.where(order < len(starts), 1, -1))[:-1]
-        """How many streams work between two moments."""
+        self.alone, self.concurrency = _side_by_side(list(self.covers.values()))
+        """When just one stream worked, and how many did at a time."""
 
     def cover(self, rows: Rows) -> Coverage:
         """When some work ran."""
         return Coverage(self.linked.work.start_ns[rows], self.linked.work.end_ns[rows])
-
-    def alone(self) -> Coverage:
-        """When just one stream worked."""
-        one = self._working == 1
-        return Coverage(self._moments[:-1][one], self._moments[1:][one])
-
-    def concurrency(self) -> Concurrency:
-        """How many streams worked at a time."""
-        lasting_ns = np.diff(self._moments)
-        of_count = np.bincount(self._working, weights=lasting_ns, minlength=4).astype(np.int64)
-        busy_ns = int(of_count[1:].sum())
-        return Concurrency(
-            none_us=int(of_count[0]) / 1000,
-            one_us=int(of_count[1]) / 1000,
-            two_us=int(of_count[2]) / 1000,
-            more_us=int(of_count[3:].sum()) / 1000,
-            max=int(np.flatnonzero(of_count).max(initial=0)),
-            mean=int((of_count * np.arange(len(of_count))).sum()) / busy_ns if busy_ns else None,
-        )
 
     def queue(self, rows: Rows, points: int) -> QueueDepth:
         """The queue of some works."""
@@ -93,9 +72,27 @@ class _Device:
         return cover.total_ns, cover.total_ns - int(self.kernels.overlap_ns(cover.start_ns, cover.end_ns).sum())
 
 
+def _side_by_side(covers: Sequence[Coverage]) -> tuple[Coverage, Concurrency]:
+    starts = np.concatenate([cover.start_ns for cover in covers])
+    moments = np.concatenate((starts, *(cover.end_ns for cover in covers)))
+    order = np.argsort(moments, kind="stable")
+    moments = moments[order]
+    working = np.cumsum(np.where(order < len(starts), np.int8(1), np.int8(-1)), dtype=np.int32)[:-1]
+    of_count = np.bincount(working, weights=np.diff(moments), minlength=4).astype(np.int64)
+    one = working == 1
+    busy_ns = int(of_count[1:].sum())
+    return Coverage(moments[:-1][one], moments[1:][one]), Concurrency(
+        none_us=int(of_count[0]) / 1000,
+        one_us=int(of_count[1]) / 1000,
+        two_us=int(of_count[2]) / 1000,
+        more_us=int(of_count[3:].sum()) / 1000,
+        max=int(np.flatnonzero(of_count).max(initial=0)),
+        mean=int((of_count * np.arange(len(of_count))).sum()) / busy_ns if busy_ns else None,
+    )
+
+
 def _device(linked: LinkedTrace, number: int, rows: Rows, points: int) -> DeviceStreams:
     device = _Device(linked, rows)
-    alone = device.alone()
     copy_ns, exposed_ns = device.copies_ns(rows)
     by_busy = sorted(device.covers, key=lambda stream: (-device.covers[stream].total_ns, stream))
     return DeviceStreams(
@@ -106,20 +103,19 @@ def _device(linked: LinkedTrace, number: int, rows: Rows, points: int) -> Device
         unmatched=int((~linked.launched[rows]).sum()),
         copy_us=copy_ns / 1000,
         exposed_copy_us=exposed_ns / 1000,
-        concurrency=device.concurrency(),
+        concurrency=device.concurrency,
         queue=device.queue(rows, points),
         streams=tuple(
-            _stream(device, stream, alone, points if place < SERIES_STREAMS else 0)
-            for place, stream in enumerate(by_busy)
+            _stream(device, stream, points if place < SERIES_STREAMS else 0) for place, stream in enumerate(by_busy)
         ),
     )
 
 
-def _stream(device: _Device, number: int, alone: Coverage, points: int) -> StreamTimes:
+def _stream(device: _Device, number: int, points: int) -> StreamTimes:
     linked, rows, cover = device.linked, device.streams[number], device.covers[number]
     kernels, copies = len(linked.trace.kernel), len(linked.trace.memcpy)
     busy_ns = cover.total_ns
-    overlap_ns = busy_ns - int(alone.overlap_ns(cover.start_ns, cover.end_ns).sum())
+    overlap_ns = busy_ns - int(device.alone.overlap_ns(cover.start_ns, cover.end_ns).sum())
     communication_ns = device.cover(rows[linked.is_communication[rows]]).total_ns
     copy_ns, exposed_ns = device.copies_ns(rows)
     return StreamTimes(

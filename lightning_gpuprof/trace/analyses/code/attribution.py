@@ -39,7 +39,8 @@ def attribution(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Att
     places = places or CallPlaces(linked)
     time = _DeviceTime(linked, places)
     blocked = waits_of(linked).calls
-    queued = np.setdiff1d(launches_into_full_queue(linked), blocked)
+    queued = launches_into_full_queue(linked)
+    queued = queued[~np.isin(queued, blocked)]
     duration_ns = linked.trace.runtime.duration_ns
     full_queue_ns = int(duration_ns[queued].sum())
     return Attribution(

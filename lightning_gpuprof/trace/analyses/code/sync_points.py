@@ -10,11 +10,13 @@ from lightning_gpuprof.trace.analyses.code.waits import Waits, operation_of_call
 from lightning_gpuprof.trace.analyses.joins.ancestors import of
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
+from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.host_phases import LIGHTNING
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
 
 
 def sync_points(linked: LinkedTrace, *, places: CallPlaces | None = None) -> SyncPoints:
@@ -76,6 +78,7 @@ def idle_after(linked: LinkedTrace, waits: Waits) -> tuple[Int64, Int64, int]:
     """
     idle_after_ns, cost_ns = np.zeros(len(waits), np.int64), np.zeros(len(waits), np.int64)
     idle_ns = 0
+    step = linked.steps.at(waits.start_ns)
     for rows in linked.device_rows.values():
         work_start_ns, work_end_ns = linked.work.start_ns[rows], linked.work.end_ns[rows]
         busy_start_ns, busy_end_ns = union(work_start_ns, work_end_ns)
@@ -89,10 +92,26 @@ def idle_after(linked: LinkedTrace, waits: Waits) -> tuple[Int64, Int64, int]:
         kept = np.flatnonzero(linked.launched[ending] & (wait >= 0))
         kept = kept[dry_ns[kept] <= waits.end_ns[wait[kept]]]
         dry_ns, again_ns, wait = dry_ns[kept], again_ns[kept], wait[kept]
-        after_ns = again_ns - np.maximum(dry_ns, waits.start_ns[wait])
-        np.add.at(idle_after_ns, wait, after_ns)
-        np.add.at(cost_ns, wait, np.minimum(after_ns, waits.blocked_ns[wait]))
+        after_ns = np.zeros(len(waits), np.int64)
+        np.add.at(after_ns, wait, again_ns - np.maximum(dry_ns, waits.start_ns[wait]))
+        idle_after_ns += after_ns
+        cost_ns += _caused(after_ns, waits.blocked_ns, step)
     return idle_after_ns, cost_ns, idle_ns
+
+
+def _caused(after_ns: Int64, blocked_ns: Int64, step: Rows) -> Int64:
+    """Of the idle time after each wait what the waits up to it have caused: no more than the host was blocked in them.
+
+    The host's lead that waits have taken, as a sum over a step: G(j) = min(G(j - 1) + after(j), blocked(0) + … +
+    blocked(j)). Waits outside of steps stand alone.
+    """
+    caused_ns = np.minimum(after_ns, blocked_ns)
+    for number in distinct(step[step > ABSENT]).tolist():
+        rows = np.flatnonzero(step == number)
+        idle_ns, lead_ns = np.cumsum(after_ns[rows]), np.cumsum(blocked_ns[rows])
+        taken_ns = idle_ns + np.minimum(np.minimum.accumulate(lead_ns - idle_ns), 0)
+        caused_ns[rows] = np.diff(taken_ns, prepend=0)
+    return caused_ns
 
 
 def _sites(
@@ -106,7 +125,7 @@ def _sites(
     name = np.where(waits.operator > ABSENT, of(trace.cpu_op.name.astype(np.intp), waits.operator), ABSENT)
     name = np.where(name > ABSENT, name, trace.runtime.name[call])
     copy = _copies(linked, waits)
-    annotation = np.where(no_line, _annotations(linked, waits), ABSENT)
+    annotation = _annotations(linked, waits, hidden=~no_line)
     inside = np.where(no_line, _outermost(linked, waits), ABSENT)
     groups = groups_of(name, copy, line, module, phase, annotation, inside)
     steps = len(linked.steps)
@@ -163,13 +182,18 @@ def _copies(linked: LinkedTrace, waits: Waits) -> Rows:
     return np.where(waits.operator > ABSENT, of(of_operator, waits.operator), of_call[waits.first_call])
 
 
-def _annotations(linked: LinkedTrace, waits: Waits) -> Rows:
-    """The name of the innermost range around each wait that is no step, :data:`ABSENT` for none."""
+def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Chosen) -> Rows:
+    """The name of the innermost range around each wait that is no step, :data:`ABSENT` for none.
+
+    Of hidden waits only Lightning's actions are told.
+    """
     ranges = linked.trace.annotation
     ranges = ranges.where(~linked.named(ranges, lambda name: name.startswith(STEP)))
     thread = linked.trace.runtime.thread[waits.first_call]
     row = Nesting(ranges.start_ns, ranges.end_ns, ranges.thread).innermost(waits.start_ns, thread)
-    return of(ranges.name.astype(np.intp), row)
+    is_action = linked.named(ranges, lambda name: name.startswith(LIGHTNING))
+    told = ~hidden | (of(is_action.astype(np.intp), row) == 1)
+    return np.where(told, of(ranges.name.astype(np.intp), row), ABSENT)
 
 
 def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:

@@ -8,6 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins import host_calls
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
 
@@ -76,8 +77,8 @@ def launches_into_full_queue(linked: LinkedTrace) -> Rows:
     start_ns, end_ns = linked.launch_start_ns[known], linked.launch_end_ns[known]
     waiting = np.searchsorted(np.sort(launched_ns), start_ns) - np.searchsorted(np.sort(begun_ns), start_ns, "right")
     duration = end_ns - start_ns
-    slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * float(np.median(duration)))
-    rows = np.unique(linked.launch[known][slow])
+    slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * median(duration))
+    rows = distinct(linked.launch[known][slow])
     return rows[linked.named(linked.trace.runtime.where(rows), lambda name: name.startswith("cu"))]
 
 
@@ -118,7 +119,7 @@ def waits_of(linked: LinkedTrace) -> Waits:
             left_out=left_out,
         )
     key = np.where(outer > ABSENT, outer, len(linked.trace.cpu_op) + np.arange(len(rows)))
-    _, of_row = np.unique(key, return_inverse=True)
+    of_row = numbered(key).of_row
     count = int(of_row.max()) + 1
     end_ns = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(end_ns, of_row, calls.end_ns[rows])

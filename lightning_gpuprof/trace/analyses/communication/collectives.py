@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, GroupSizeSource
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.tables import ABSENT, Collective, Inputs, Rows
@@ -112,13 +113,14 @@ def collective_calls(linked: LinkedTrace) -> CollectiveCalls:
     if len(ranges):
         range_name = np.where(around >= 0, ranges.name[around], ABSENT)
         range_inputs = np.where(around >= 0, ranges.inputs[around], ABSENT)
-    keys = np.stack([work.collective[rows], of_operator, range_name, range_inputs, work.name[rows]], axis=1)
-    unique, what = np.unique(keys, axis=0, return_inverse=True)
+    columns = (work.collective[rows], of_operator, range_name, range_inputs, work.name[rows])
+    alike = groups_of(*columns)
     world = _only_group_size(linked)
-    described = [_described(linked, _Sources(*key), world) for key in unique.tolist()]
+    sources = zip(*(column[alike.first].tolist() for column in columns), strict=True)
+    described = [_described(linked, _Sources(*key), world) for key in sources]
     distinct = {one: number for number, one in enumerate(dict.fromkeys(described))}
     renumbered = np.array([distinct[one] for one in described], np.intp)
-    return CollectiveCalls(rows=rows, what=renumbered[what.reshape(-1)], described=tuple(distinct))
+    return CollectiveCalls(rows=rows, what=renumbered[alike.of_row], described=tuple(distinct))
 
 
 def _only_group_size(linked: LinkedTrace) -> int | None:

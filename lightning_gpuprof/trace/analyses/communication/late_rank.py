@@ -9,6 +9,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.ranks import ClassExcess, LateRank, RankTimes
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
+from lightning_gpuprof.trace.distinct import median
 from lightning_gpuprof.trace.linked import LinkedTrace
 
 
@@ -35,14 +36,14 @@ def late_rank(matched: Matched, traces: Sequence[LinkedTrace], times: Sequence[R
     return LateRank(
         rank=own.rank,
         waiting_us=int(waiting_ns[column]) / 1000,
-        others_waiting_us=float(np.median(matched.waiting_ns[judged][:, others].sum(axis=0))) / 1000,
+        others_waiting_us=median(matched.waiting_ns[judged][:, others].sum(axis=0)) / 1000,
         last_ratio=last / len(judged),
         consistent=last > len(judged) / 2,
         excess_between_us=(
-            own.between_us - float(np.median([times[other].between_us for other in others])) if comparable else None
+            own.between_us - median([times[other].between_us for other in others]) if comparable else None
         ),
         excess_computation_us=(
-            own.between_computation_us - float(np.median([times[other].between_computation_us for other in others]))
+            own.between_computation_us - median([times[other].between_computation_us for other in others])
             if comparable
             else None
         ),
@@ -56,7 +57,7 @@ def _excess(traces: Sequence[LinkedTrace], column: int) -> tuple[ClassExcess, ..
     found = []
     for kind in sorted({kind for total in totals for kind in total} - {"communication"}):
         own = totals[column].get(kind, 0.0)
-        others = float(np.median([total.get(kind, 0.0) for row, total in enumerate(totals) if row != column]))
+        others = median([total.get(kind, 0.0) for row, total in enumerate(totals) if row != column])
         if own > others:
             found.append(ClassExcess(kernel_class=kind, rank_us=own, others_median_us=others, excess_us=own - others))
     return tuple(sorted(found, key=lambda one: -one.excess_us))

@@ -11,6 +11,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.communication import CollectiveKind
 from lightning_gpuprof.model.trace.ranks import UnmatchedCollectives
 from lightning_gpuprof.trace.analyses.communication.collectives import CollectiveCalls, Described, collective_calls
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
 
@@ -154,12 +155,12 @@ def _of_rank(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveK
     if len(linked.trace.runtime):
         step = np.where(linked.launched[rows], step, len(steps) - 2)
     combined = step * max(len(calls.described), 1) + calls.what
-    unique, inverse = np.unique(combined, return_inverse=True)
+    unique, _, of_row = numbered(combined)
     numbers = []
     for code in unique.tolist():
         where, what = divmod(code, max(len(calls.described), 1))
         numbers.append(keys.setdefault(_key(steps[where], calls.described[what], sized), len(keys)))
-    key = np.array(numbers, np.intp)[inverse.reshape(-1)]
+    key = np.array(numbers, np.intp)[of_row]
     order = np.argsort(key, kind="stable")
     first = np.concatenate(([True], np.diff(key[order]) > 0))[: len(order)]
     position = np.arange(len(order))

@@ -16,6 +16,7 @@ from lightning_gpuprof.model.trace.ranks import (
 from lightning_gpuprof.trace.analyses.communication.late_rank import late_rank
 from lightning_gpuprof.trace.analyses.communication.rank_checks import named, notes_on, ranks_of, world_size_of
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
+from lightning_gpuprof.trace.distinct import median
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Rows
@@ -118,7 +119,7 @@ def _clocks(matched: Matched) -> _Clocks | None:
     apart = np.nanmax(ends, axis=1) - np.nanmin(ends, axis=1)
     offsets = ends - np.nanmedian(ends, axis=1, keepdims=True)
     return _Clocks(
-        apart_us=float(np.median(apart)) / 1000,
+        apart_us=median(apart) / 1000,
         offset_us=tuple(
             float(np.nanmedian(offsets[:, column])) / 1000 if present[:, column].any() else None
             for column in range(present.shape[1])

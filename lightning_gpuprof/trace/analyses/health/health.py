@@ -10,9 +10,10 @@ import numpy as np
 from lightning_gpuprof.model.trace.health import Health, LaunchCalls
 from lightning_gpuprof.trace.analyses.health.health_words import Losses, notes_on, problems_of
 from lightning_gpuprof.trace.analyses.health.signals import signals_of
+from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Int64, LaunchSpans, Rows, Spans
+from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Ids, Int64, LaunchSpans, Rows, Spans
 
 _STARTS_WORK = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 _NO_START = re.compile(r"launchhostfunc|launchcallback|attribute|getlaunch|configurecall|memcpynode|memsetnode", re.I)
@@ -89,8 +90,8 @@ def can_start_work(name: str) -> bool:
     return bool(_STARTS_WORK.search(name) and not _NO_START.search(name))
 
 
-def _shared_ids(correlation: Int64) -> int:
-    _, count = np.unique(correlation, return_counts=True)
+def _shared_ids(correlation: Ids) -> int:
+    count = numbered(correlation).counts
     return int(count[count > 1].sum())
 
 
@@ -100,7 +101,7 @@ def _captured(linked: LinkedTrace) -> Chosen:
     begins = linked.named(runtime, lambda name: bool(_BEGINS_CAPTURE.search(name)))
     ends = linked.named(runtime, lambda name: bool(_ENDS_CAPTURE.search(name)))
     captured = np.zeros(len(runtime), np.bool_)
-    for thread in np.unique(runtime.thread[begins]).tolist():
+    for thread in distinct(runtime.thread[begins]).tolist():
         own = runtime.thread == thread
         begun = np.searchsorted(np.sort(runtime.end_ns[own & begins]), runtime.start_ns, "right")
         ended = np.searchsorted(np.sort(runtime.end_ns[own & ends]), runtime.start_ns, "right")

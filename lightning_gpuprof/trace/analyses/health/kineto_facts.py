@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
+from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.intervals import Coverage, covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, OperatorSpans, Rows, Spans, joined
 
+_STEP = STEP.removesuffix("#")
 _TOP_KERNELS = 5
 _TOP_CALLS = 15
 _TOP_ANNOTATIONS = 6
@@ -28,12 +32,12 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
     trace, work = linked.trace, linked.work
     kernel_ns = _by_name(linked, trace.kernel)
     calls_ns = _by_name(linked, trace.runtime)
-    ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
+    ranges = (trace.annotation, trace.cpu_op)
     latency = linked.work.start_ns - linked.launch_start_ns
     latency = latency[linked.launched]
     sync = linked.named(trace.runtime, lambda name: "synchronize" in name.lower())
     item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
-    fetch = linked.named(ranges, lambda name: "DataLoader" in name and "__next__" in name)
+    fetches = [part.where(linked.named(part, _is_fetch)) for part in ranges]
     kernel_dur = trace.kernel.duration_ns
     return KinetoFacts(
         sha256=sha256,
@@ -56,7 +60,7 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
             (name[:_NAME_CHARACTERS], count, _us(total))
             for name, (count, total) in sorted(kernel_ns.items(), key=lambda row: (-row[1][1], row[0]))[:_TOP_KERNELS]
         ],
-        kernel_dur_median_us=float(np.median(kernel_dur)) / 1000 if len(kernel_dur) else None,
+        kernel_dur_median_us=median(kernel_dur) / 1000 if len(kernel_dur) else None,
         kernels_under_10us=int((kernel_dur < 10_000).sum()),
         memcpy=_copies(linked),
         api={
@@ -70,18 +74,18 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
         idle_pct_kernels_only=_idle_pct(trace.kernel),
         gpu_matched=int(linked.launched.sum()),
         gpu_unmatched=int((~linked.launched).sum()),
-        launch_to_start_median_us=float(np.median(latency)) / 1000 if len(latency) else None,
+        launch_to_start_median_us=median(latency) / 1000 if len(latency) else None,
         launch_to_start_max_us=_us(int(latency.max())) if len(latency) else None,
         negative_launch_latency=int((latency < 0).sum()),
         n_item=int(item.sum()),
         n_local_scalar_dense=int(linked.named(trace.cpu_op, lambda name: name == "aten::_local_scalar_dense").sum()),
         item_us=_us(int(trace.cpu_op.duration_ns[item].sum())),
-        n_dataloader_next=int(fetch.sum()),
-        dataloader_us=_us(int(ranges.duration_ns[fetch].sum())),
+        n_dataloader_next=sum(len(part) for part in fetches),
+        dataloader_us=_us(sum(int(part.duration_ns.sum()) for part in fetches)),
         steps=_steps(linked, ranges),
         n_call_stack_args=trace.call_stacks,
         n_python_function=trace.categories.get("python_function", 0),
-        n_with_shapes=int((ranges.inputs > ABSENT).sum()),
+        n_with_shapes=sum(int((part.inputs > ABSENT).sum()) for part in ranges),
         collectives_from_metadata=_collectives(linked),
         user_annotations=_annotations(linked),
     )
@@ -105,7 +109,7 @@ def _device(linked: LinkedTrace, rows: Rows) -> DeviceFacts:
     overlap_ns = int(comp.overlap_ns(comm.start_ns, comm.end_ns).sum())
     return DeviceFacts(
         n=len(work),
-        streams=len(np.unique(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
+        streams=len(distinct(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
         window_us=_us(window_ns),
         busy_us=_us(busy.total_ns),
         idle_us=_us(window_ns - busy.total_ns),
@@ -125,15 +129,19 @@ def _copies(linked: LinkedTrace) -> dict[str, tuple[int, int, float]]:
     copies = linked.trace.memcpy
     bytes_ = np.maximum(copies.size_bytes, 0)
     found = {}
-    for number in np.unique(copies.name):
+    for number in distinct(copies.name):
         own = copies.name == number
         total = int(copies.duration_ns[own].sum())
         found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), _us(total))
     return dict(sorted(found.items()))
 
 
-def _steps(linked: LinkedTrace, ranges: OperatorSpans) -> list[tuple[str, float]]:
-    chosen = ranges.where(linked.named(ranges, lambda name: name.startswith(STEP.removesuffix("#"))))
+def _is_fetch(name: str) -> bool:
+    return "DataLoader" in name and "__next__" in name
+
+
+def _steps(linked: LinkedTrace, ranges: Sequence[OperatorSpans]) -> list[tuple[str, float]]:
+    chosen = joined(Spans, [part.where(linked.named(part, lambda name: name.startswith(_STEP))) for part in ranges])
     rows = zip(chosen.start_ns.tolist(), chosen.name.tolist(), chosen.duration_ns.tolist(), strict=True)
     named = sorted((start, linked.trace.names[name], duration) for start, name, duration in rows)
     return [(name, _us(duration)) for _, name, duration in named]
@@ -142,7 +150,7 @@ def _steps(linked: LinkedTrace, ranges: OperatorSpans) -> list[tuple[str, float]
 def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, int]] = {}
     work = linked.work
-    for number in np.unique(work.collective[work.collective > ABSENT]):
+    for number in distinct(work.collective[work.collective > ABSENT]):
         own = work.collective == number
         name = linked.trace.collectives[number].name
         count, total = found.get(name, (0, 0))
@@ -151,9 +159,10 @@ def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
 
 
 def _annotations(linked: LinkedTrace) -> list[tuple[str, int]]:
-    names, first, counts = np.unique(linked.trace.annotation.name, return_index=True, return_counts=True)
-    order = np.lexsort((first, -counts))[:_TOP_ANNOTATIONS]
-    return [(linked.trace.names[names[row]], int(counts[row])) for row in order]
+    of_name = numbered(linked.trace.annotation.name)
+    counts = of_name.counts
+    order = np.lexsort((of_name.first, -counts))[:_TOP_ANNOTATIONS]
+    return [(linked.trace.names[of_name.values[row]], int(counts[row])) for row in order]
 
 
 def _by_name(linked: LinkedTrace, spans: Spans) -> dict[str, tuple[int, int]]:

@@ -12,6 +12,7 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause
 from lightning_gpuprof.trace.analyses.code.waits import blocking_calls
 from lightning_gpuprof.trace.analyses.joins import host_calls
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
@@ -106,7 +107,7 @@ class HostActivity:
     @cached_property
     def _first_range_of_name(self) -> dict[int, int]:
         """Names that tell a phase, each with the first of its ranges."""
-        names, first = np.unique(self._linked.phases.ranges.name, return_index=True)
+        names, first, _ = numbered(self._linked.phases.ranges.name)
         return dict(zip(names.tolist(), first.tolist(), strict=True))
 
     @cached_property
@@ -123,17 +124,14 @@ class HostActivity:
         return operators.where(~is_range & ((around == ABSENT) | is_range[around]))
 
     def _coverage(self, what: str, spans: Spans, threads: frozenset[int]) -> Coverage:
-        """Of single threads, then joined: sets of threads share members, and the union of one thread is short."""
         key = what, threads
         if key in self._coverages:
             return self._coverages[key]
         if not len(spans):
             coverage = NOWHERE
-        elif len(threads) == 1:
-            own = np.flatnonzero(spans.thread == next(iter(threads)))
-            coverage = Coverage(spans.start_ns[own], spans.end_ns[own])
         else:
-            coverage = _joined([self._coverage(what, spans, frozenset((thread,))) for thread in threads])
+            own = np.isin(spans.thread, list(threads))
+            coverage = Coverage(spans.start_ns[own], spans.end_ns[own])
         self._coverages[key] = coverage
         return coverage
 

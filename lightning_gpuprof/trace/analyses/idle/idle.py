@@ -7,26 +7,34 @@ import numpy as np
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, HostTime, Idle, IdleCause, IdleShare, StepIdle
 from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle_causes import CausedParts, causes_of
-from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_of
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_longest import longest_gaps
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 
 LONGEST_GAPS = 20
 
 
-def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS, source: SourceLines | None = None) -> Idle:
+def idle_times(
+    linked: LinkedTrace,
+    *,
+    longest: int = LONGEST_GAPS,
+    source: SourceLines | None = None,
+    activity: HostActivity | None = None,
+) -> Idle:
     """Say when each device was idle and why.
 
     Args:
         linked: The trace.
         longest: Most gaps of each device that are told of one by one.
         source: The lines of user code, if they are at hand.
+        activity: What the host was at, if it is at hand.
 
     Returns:
         No devices if the trace holds no device work.
     """
-    activity, source = HostActivity(linked), source or SourceLines(linked)
+    activity, source = activity or HostActivity(linked), source or SourceLines(linked)
     devices = [_device(linked, device, activity, longest, source) for device in linked.device_rows]
     return Idle(
         devices=tuple(sorted(devices, key=lambda one: (len(one.device), one.device))),
@@ -35,7 +43,7 @@ def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS, source: Sour
 
 
 def _device(linked: LinkedTrace, device: int, activity: HostActivity, longest: int, source: SourceLines) -> DeviceIdle:
-    gaps = gaps_of(linked, device)
+    gaps = gaps_by_device(linked)[device]
     caused = causes_of(linked, gaps, activity)
     begin_ns, end_ns = gaps.window_ns
     window_ns, idle_ns = end_ns - begin_ns, int(gaps.duration_ns.sum())
@@ -61,8 +69,8 @@ def _device(linked: LinkedTrace, device: int, activity: HostActivity, longest: i
 def _shares(caused: CausedParts, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:
     total_ns = dict(zip(IDLE_CAUSES, caused.by_cause(np.zeros_like(caused.gap), 1)[:, 0].tolist(), strict=True))
     # a gap that lies in two steps can have two parts of a cause
-    counts = np.count_nonzero(caused.by_cause(caused.gap, count), axis=1).tolist()
-    gaps = dict(zip(IDLE_CAUSES, counts, strict=True))
+    pairs = distinct(caused.cause.astype(np.int64) * count + caused.gap)
+    gaps = dict(zip(IDLE_CAUSES, np.bincount(pairs // max(count, 1), minlength=len(IDLE_CAUSES)).tolist(), strict=True))
     present = sorted((cause for cause in IDLE_CAUSES if total_ns[cause]), key=lambda cause: -total_ns[cause])
     return tuple(
         IdleShare(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.idle import BACK_TO_BACK_BELOW_US, HOST_WORK_FROM_US, IDLE_CAUSES, IdleCause
 from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
+
+Int8 = npt.NDArray[np.int8]
 
 _NUMBER: dict[IdleCause, int] = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
 CLAIMS: tuple[IdleCause, ...] = IDLE_CAUSES[: _NUMBER["between_steps"]]
@@ -28,18 +32,18 @@ class CausedParts:
     The parts of a gap sum to it. They have no place in it: two parts of a gap may alternate.
     """
 
-    gap: Rows
+    gap: Int32
     """Row in :class:`Gaps`."""
-    step: Rows
+    step: Int32
     """The step by the host's time, :data:`ABSENT` outside of all."""
-    cause: Rows
+    cause: Int8
     """Number in :data:`IDLE_CAUSES`."""
     time_ns: Int64
     """More than 0."""
     host_ns: tuple[int, int, int]
     """All ``launch`` and ``host_work`` in calls, in operators, and in neither."""
 
-    def by_cause(self, label: Rows, count: int) -> Int64:
+    def by_cause(self, label: Rows | Int32, count: int) -> Int64:
         """Sum the parts of each label and cause.
 
         Args:
@@ -50,7 +54,7 @@ class CausedParts:
             One row for each cause, one column for each label.
         """
         kept = np.flatnonzero(label > ABSENT)
-        place = self.cause[kept] * count + label[kept]
+        place = self.cause[kept].astype(np.intp) * count + label[kept]
         # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
         summed = np.bincount(place, weights=self.time_ns[kept], minlength=len(IDLE_CAUSES) * count)
         return summed.astype(np.int64).reshape(len(IDLE_CAUSES), count)
@@ -60,19 +64,20 @@ class _Parts:
     """Collects parts."""
 
     def __init__(self) -> None:
-        self._columns: list[tuple[Rows, Rows, Rows, Int64]] = []
+        self._columns: list[tuple[Int32, Int32, Int8, Int64]] = []
 
     def add(self, cause: IdleCause, gap: Rows, step: Rows, time_ns: Int64) -> None:
         """Add parts of one cause; those without time are left out."""
         lasting = np.flatnonzero(time_ns)
         if len(lasting):
-            number = np.full(len(lasting), _NUMBER[cause], np.intp)
-            self._columns.append((gap[lasting], step[lasting], number, time_ns[lasting]))
+            number = np.full(len(lasting), _NUMBER[cause], np.int8)
+            columns = gap[lasting].astype(np.int32), step[lasting].astype(np.int32), number, time_ns[lasting]
+            self._columns.append(columns)
 
     def joined(self, host_ns: Int64) -> CausedParts:
         """All parts."""
-        none = np.zeros(0, np.intp)
-        columns = self._columns or [(none, none, none, np.zeros(0, np.int64))]
+        none = np.zeros(0, np.int32)
+        columns = self._columns or [(none, none, np.zeros(0, np.int8), np.zeros(0, np.int64))]
         gap, step, cause, time_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
         calls_ns, operators_ns, elsewhere_ns = host_ns.tolist()
         return CausedParts(
@@ -89,56 +94,61 @@ def causes_of(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Caused
         activity: What the host was at.
     """
     steps = linked.steps
-    bounds = np.unique(np.concatenate((steps.start_ns, steps.end_ns)))
+    bounds = distinct(np.concatenate((steps.start_ns, steps.end_ns)))
     parts = _Parts()
     host_ns = np.zeros(3, np.int64)
     all_gaps, all_starts, all_ends = cut(gaps.start_ns, gaps.host_end_ns, bounds)
     thread_of = gaps.thread[all_gaps]
-    for thread in np.unique(thread_of).tolist():
+    for thread in distinct(thread_of).tolist():
         own = np.flatnonzero(thread_of == thread)
         gap, start_ns, end_ns = all_gaps[own], all_starts[own], all_ends[own]
         step = steps.at(start_ns)
-        threads = activity.who_matters(thread)
-        claims = {cause: activity.of(cause, threads) for cause in CLAIMS}
-        claims["host_sync"] = with_lost_lead(claims["host_sync"], linked, gaps, thread, threads)
-        at_work = activity.in_calls(threads), activity.in_operators(threads)
-        told_ns = _disjoint_ns(start_ns, end_ns, [*claims.values(), *at_work])
+        told_ns = _disjoint_ns(start_ns, end_ns, _claims(linked, gaps, activity, thread))
         left_ns = end_ns - start_ns
-        for cause, of_cause_ns in zip(CLAIMS, told_ns, strict=False):
+        for cause in CLAIMS:
+            of_cause_ns = next(told_ns)
             parts.add(cause, gap, step, of_cause_ns)
-            left_ns = left_ns - of_cause_ns
+            left_ns -= of_cause_ns
         inside = (step > ABSENT) | (not len(steps))
         parts.add("between_steps", gap, step, left_ns * ~inside)
         left_ns = left_ns * inside
         long = np.bincount(gap, weights=left_ns, minlength=len(gaps))[gap] > HOST_WORK_FROM_US * 1000
         parts.add("host_work", gap, step, left_ns * long)
         parts.add("launch", gap, step, left_ns * ~long)
-        calls_ns, operators_ns = (int(ns[inside].sum()) for ns in told_ns[len(CLAIMS) :])
+        calls_ns, operators_ns = (int(ns[inside].sum()) for ns in told_ns)
         host_ns += (calls_ns, operators_ns, int(left_ns.sum()) - calls_ns - operators_ns)
     late_gaps, late_starts, late_ends = cut(gaps.host_end_ns, gaps.end_ns, bounds)
     late_cause, late_step = device_side(gaps)[late_gaps], steps.at(late_starts)
-    for number in np.unique(late_cause).tolist():
+    for number in distinct(late_cause).tolist():
         own = np.flatnonzero(late_cause == number)
         parts.add(IDLE_CAUSES[number], late_gaps[own], late_step[own], late_ends[own] - late_starts[own])
     return parts.joined(host_ns)
 
 
-def _disjoint_ns(starts: Int64, ends: Int64, claims: Sequence[Coverage]) -> list[Int64]:
-    """Time of each interval in each set and in none of those before it: one column for each set."""
-    told: list[Int64] = []
+def _claims(linked: LinkedTrace, gaps: Gaps, activity: HostActivity, thread: int) -> Iterator[Coverage]:
+    """When the threads that matter were at each of :data:`CLAIMS`, then in calls, then in operators."""
+    threads = activity.who_matters(thread)
+    for cause in CLAIMS:
+        coverage = activity.of(cause, threads)
+        yield with_lost_lead(coverage, linked, gaps, thread, threads) if cause == "host_sync" else coverage
+    yield activity.in_calls(threads)
+    yield activity.in_operators(threads)
+
+
+def _disjoint_ns(starts: Int64, ends: Int64, claims: Iterable[Coverage]) -> Iterator[Int64]:
+    """Time of each interval in each set and in none of those before it: one column for each set, in turn."""
     none_ns = np.zeros(len(starts), np.int64)
     so_far, before_ns = NOWHERE, none_ns
     for claim in claims:
         if not len(claim.start_ns):
-            told.append(none_ns)
+            yield none_ns
             continue
         so_far = Coverage(
             np.concatenate((so_far.start_ns, claim.start_ns)), np.concatenate((so_far.end_ns, claim.end_ns))
         )
         now_ns = so_far.overlap_ns(starts, ends)
-        told.append(now_ns - before_ns)
+        yield now_ns - before_ns
         before_ns = now_ns
-    return told
 
 
 def with_lost_lead(waits: Coverage, linked: LinkedTrace, gaps: Gaps, thread: int, threads: frozenset[int]) -> Coverage:

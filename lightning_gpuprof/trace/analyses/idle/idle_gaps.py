@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US
+from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int32, Int64, Rows
@@ -40,6 +42,18 @@ class Gaps:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    def where(self, rows: Rows) -> Gaps:
+        """Some of the gaps; when the device was busy stays the whole."""
+        return replace(
+            self,
+            start_ns=self.start_ns[rows],
+            end_ns=self.end_ns[rows],
+            after=self.after[rows],
+            launch_known=self.launch_known[rows],
+            host_end_ns=self.host_end_ns[rows],
+            thread=self.thread[rows],
+        )
 
     @property
     def duration_ns(self) -> Int64:
@@ -95,9 +109,17 @@ def _launched_by_ns(linked: LinkedTrace, rows: Rows) -> Int64:
     known = linked.launched[rows]
     launch_ns = np.where(known, linked.launch_start_ns[rows], _NEVER)
     stream = linked.work.stream[rows]
-    for number in np.unique(stream[~known & (stream > ABSENT)]):
+    for number in distinct(stream[~known & (stream > ABSENT)]):
         own = np.flatnonzero(stream == number)
         own = own[np.argsort(linked.work.start_ns[rows[own]], kind="stable")]
         latest = np.minimum.accumulate(launch_ns[own][::-1])[::-1]
         launch_ns[own] = np.where(known[own], launch_ns[own], latest)
     return launch_ns
+
+
+def _gaps_by_device(linked: LinkedTrace) -> dict[int, Gaps]:
+    return {device: gaps_of(linked, device) for device in linked.device_rows}
+
+
+gaps_by_device = MadeOnce(_gaps_by_device)
+"""The gaps of all devices, by the keys of :attr:`LinkedTrace.device_rows`."""

@@ -12,6 +12,7 @@ from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
 from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int32, Int64, Rows
 
@@ -127,7 +128,7 @@ class CallPlaces:
     def _phase_at(self, time_ns: Int64, thread: Int32) -> Rows:
         phases = self._linked.phases
         row = phases.innermost(time_ns, thread)
-        names, first, of_range = np.unique(phases.ranges.name, return_index=True, return_inverse=True)
+        names, first, of_range = numbered(phases.ranges.name)
         told: list[Phase | None] = [phases.of_range(int(one)) for one in first]
         number = np.array([ABSENT if phase is None else PHASES.index(phase) for phase in told], np.intp)
         return of(number[of_range] if len(names) else number, row)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.tables import Int32, Int64, Rows
 
 Float64 = npt.NDArray[np.float64]
@@ -57,13 +58,13 @@ def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
         low = int(column.min())
         width = int(column.max()) - low + 1
         if width > _SMALL:
-            column, low, width = np.unique(column, return_inverse=True)[1].astype(np.int64), 0, rows
+            column, low, width = numbered(column).of_row.astype(np.int64), 0, rows
         if size > _MOST // width:
-            key, size = np.unique(key, return_inverse=True)[1].astype(np.int64), rows
+            key, size = numbered(key).of_row.astype(np.int64), rows
         key = key * width + (column.astype(np.int64) - low)
         size *= width
     if size > 8 * rows + 4096:
-        _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
+        _, first, of_row = numbered(key)
         return Groups(of_row=of_row.astype(np.int64), first=first)
     # few possible keys: number those that occur, without sorting
     first = np.full(size, rows, np.intp)

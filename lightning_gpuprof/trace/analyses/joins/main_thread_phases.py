@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import BACKWARD, FORWARD
+from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -19,22 +24,41 @@ _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 _NONE = len(PHASES)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PhasePieces:
+    """Stretches of the training thread's time in order, each in one phase or in none; all columns are equally long."""
+
+    start_ns: Int64
+    end_ns: Int64
+    phase: Int64
+    """Index into :data:`PHASES`; their number where nothing tells a phase."""
+
+
 def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
     """Nanoseconds of each phase in each step on the training thread; see :class:`StepTrace` for what counts as what.
 
     Args:
         linked: The trace.
-        steps: What the time is divided by; they do not overlap.
+        steps: The trace's own, or what stands for them: see :func:`steps_or_window`.
 
     Returns:
         The phases that anything on the training thread tells of. In no step do they sum to more than it.
     """
-    if linked.main_thread is None or not len(steps):
+    pieces = main_thread_pieces(linked)
+    if not len(steps) or not len(pieces.phase):
         return {}
+    return _summed(pieces.phase, steps.at(pieces.start_ns), pieces.end_ns - pieces.start_ns, len(steps))
+
+
+def _pieces(linked: LinkedTrace) -> PhasePieces:
+    steps = steps_or_window(linked)
+    if linked.main_thread is None or steps is None:
+        none = np.zeros(0, np.int64)
+        return PhasePieces(start_ns=none, end_ns=none, phase=none)
     ranges = linked.phases.ranges
     ranges = ranges.where(ranges.thread == linked.main_thread)
     code_of = np.full(len(linked.trace.names), _NONE, np.int64)
-    for name in np.unique(ranges.name).tolist():
+    for name in distinct(ranges.name).tolist():
         phase = phase_of_name(linked.trace.names[name])
         code_of[name] = _NONE if phase is None else PHASES.index(phase)
     code = code_of[ranges.name]
@@ -52,15 +76,20 @@ def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
     edges = [ranges.start_ns, ranges.end_ns, steps.start_ns, steps.end_ns]
     for cover in (backward, uploads, forward):
         edges += [cover.start_ns, cover.end_ns]
-    moments = np.unique(np.concatenate(edges))
-    starts, lasting = moments[:-1], np.diff(moments)
+    moments = distinct(np.concatenate(edges))
+    starts = moments[:-1]
     row = linked.phases.innermost(starts, np.full(len(starts), linked.main_thread, np.int32))
     all_ranges = linked.phases.ranges
     found = np.where(row >= 0, code_of[all_ranges.name[row]], _NONE) if len(all_ranges) else np.full(len(row), _NONE)
     found[forward.contains(starts)] = PHASES.index("forward")
     found[uploads.contains(starts)] = PHASES.index("h2d")
     found[backward.contains(starts)] = PHASES.index("backward")
-    return _summed(found, steps.at(starts), lasting, len(steps))
+    return PhasePieces(start_ns=starts, end_ns=moments[1:], phase=found)
+
+
+main_thread_pieces = MadeOnce(_pieces)
+"""The phases of a trace's steps with their place in time, cut at least where the phase or the step changes; empty
+without a training thread."""
 
 
 def _summed(code: npt.NDArray[np.int64], step: npt.NDArray[np.intp], lasting: Int64, steps: int) -> dict[Phase, Int64]:
@@ -100,7 +129,7 @@ def _forward(linked: LinkedTrace, told: Coverage, steps: Steps, bounds: tuple[in
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     chosen = (calls.phase == FORWARD) & (ops.thread == linked.main_thread) & calls.is_operator
     starts, ends = told.gaps(*bounds)
-    cuts = np.unique(np.concatenate((starts, ends, steps.start_ns, steps.end_ns)))
+    cuts = distinct(np.concatenate((starts, ends, steps.start_ns, steps.end_ns)))
     starts, ends = cuts[:-1], cuts[1:]
     untold = ~told.contains(starts)
     return _first_to_last(starts[untold], ends[untold], ops.start_ns[chosen], ops.end_ns[chosen])

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Rows
 
@@ -75,9 +76,12 @@ class ModulePaths:
         while level.any():
             parent = of(path, around[level])
             name = self._frames.name[rows[level]]
-            pairs, back = np.unique(np.stack((parent, name)), axis=1, return_inverse=True)
-            numbers = [self._path(int(p), int(n), known) for p, n in pairs.T]
-            path[rows[level]] = np.array(numbers, np.intp)[back.reshape(-1)]
+            pairs = groups_of(parent, name)
+            numbers = [
+                self._path(p, n, known)
+                for p, n in zip(parent[pairs.first].tolist(), name[pairs.first].tolist(), strict=True)
+            ]
+            path[rows[level]] = np.array(numbers, np.intp)[pairs.of_row]
             todo &= ~level
             level = todo & (of(path, around) > ABSENT)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, OperatorSpans, Rows
@@ -59,17 +59,6 @@ class OperatorCalls:
             goes_on = ~same & (around >= 0)
             row, around = row[goes_on], around[goes_on]
         return outermost
-
-
-_KNOWN: WeakKeyDictionary[LinkedTrace, OperatorCalls] = WeakKeyDictionary()
-
-
-def operator_calls(linked: LinkedTrace) -> OperatorCalls:
-    """The columns of a trace's operators, made once for all analyses of the trace."""
-    calls = _KNOWN.get(linked)
-    if calls is None:
-        calls = _KNOWN[linked] = _operator_calls(linked)
-    return calls
 
 
 def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
@@ -129,3 +118,7 @@ def _with_inner(own: Int64, parent: Rows) -> Int64:
 def _summed(row: Rows, values: Int64, count: int) -> Int64:
     # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
     return np.bincount(row, weights=values, minlength=count).astype(np.int64)
+
+
+operator_calls = MadeOnce(_operator_calls)
+"""The columns of a trace's operators."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES, OperatorPhase
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64
@@ -54,7 +55,7 @@ def operator_phases(linked: LinkedTrace, uploads: Chosen) -> Codes:
     if not len(rest):
         return codes
     ranges = linked.phases.ranges
-    phase_of = {int(name): phase_of_name(linked.trace.names[name]) for name in np.unique(ranges.name)}
+    phase_of = {int(name): phase_of_name(linked.trace.names[name]) for name in distinct(ranges.name)}
     code_of = np.full(len(linked.trace.names) + 1, OTHER, np.int8)
     for name, phase in phase_of.items():
         if phase is not None:
@@ -73,7 +74,7 @@ def operator_phases(linked: LinkedTrace, uploads: Chosen) -> Codes:
 def _is_backward(linked: LinkedTrace) -> Chosen:
     ops = linked.trace.cpu_op
     own = linked.named(ops, lambda name: _OF_AUTOGRAD.search(name) is not None) | (ops.forward_thread > 0)
-    threads = np.unique(ops.thread[own])
+    threads = distinct(ops.thread[own])
     backward: Chosen = np.isin(ops.thread, threads[threads != linked.main_thread])
     if linked.main_thread in threads:  # without a GPU autograd runs in the thread that called it
         backward |= nearest(linked.operators.parent, own) > ABSENT
@@ -83,7 +84,7 @@ def _is_backward(linked: LinkedTrace) -> Chosen:
 def _has_gradient(linked: LinkedTrace) -> Chosen:
     """Whether a backward operator belongs to each operator, or to one around it."""
     ops = linked.trace.cpu_op
-    of_backward = np.unique(ops.sequence[(ops.forward_thread > 0) & (ops.sequence >= 0)])
+    of_backward = distinct(ops.sequence[(ops.forward_thread > 0) & (ops.sequence >= 0)])
     if not len(of_backward):
         return np.zeros(len(ops), np.bool_)
     numbered = nearest(linked.operators.parent, ops.sequence > ABSENT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -27,7 +28,7 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
     told = _union(list(found.values()))
     others = [
         coverage
-        for thread in np.unique(ranges.thread[~on_main]).tolist()
+        for thread in distinct(ranges.thread[~on_main]).tolist()
         for phase, coverage in _by_phase(
             linked, ranges.where(ranges.thread == thread), thread, start_ns, end_ns
         ).items()
@@ -43,7 +44,8 @@ def phase_counts(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase,
     ranges = linked.phases.ranges
     begun = (ranges.start_ns >= start_ns) & (ranges.start_ns < end_ns)
     counts: dict[Phase, int] = {}
-    for name, count in zip(*np.unique(ranges.name[begun], return_counts=True), strict=True):
+    names = numbered(ranges.name[begun])
+    for name, count in zip(names.values.tolist(), names.counts.tolist(), strict=True):
         if phase := phase_of_name(linked.trace.names[name]):
             counts[phase] = counts.get(phase, 0) + int(count)
     return counts
@@ -53,12 +55,12 @@ def _by_phase(
     linked: LinkedTrace, ranges: OperatorSpans, thread: int, start_ns: int, end_ns: int
 ) -> dict[Phase, Coverage]:
     """Stretches of a thread's time by the phase of the innermost range."""
-    edges = np.unique(np.clip(np.concatenate((ranges.start_ns, ranges.end_ns)), start_ns, end_ns))
+    edges = distinct(np.clip(np.concatenate((ranges.start_ns, ranges.end_ns)), start_ns, end_ns))
     if len(edges) < 2:
         return {}
     inner = linked.phases.innermost(edges[:-1], np.full(len(edges) - 1, thread, np.int32))
     names = np.where(inner >= 0, linked.phases.ranges.name[inner], -1)
-    phases = {int(name): phase_of_name(linked.trace.names[name]) for name in np.unique(names) if name >= 0}
+    phases = {int(name): phase_of_name(linked.trace.names[name]) for name in distinct(names) if name >= 0}
     found = {}
     for phase in dict.fromkeys(one for one in phases.values() if one):
         of_phase = np.isin(names, [name for name, told in phases.items() if told == phase])

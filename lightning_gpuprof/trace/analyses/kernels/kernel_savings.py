@@ -15,6 +15,7 @@ from lightning_gpuprof.trace.analyses.kernels.device_fill import KernelFill
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, Trait, tensor_cores_available
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import SMALL_NS
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64
@@ -153,7 +154,7 @@ def _estimate(alike: _Alike, off_tensor_cores: bool, faster: _Faster | None) -> 
 
 def _faster_than_fp32(trace: Trace) -> _Faster | None:
     """Of the devices that ran kernels, if they are of one product."""
-    devices = np.unique(trace.kernel.device).tolist()
+    devices = distinct(trace.kernel.device).tolist()
     names = {device_name(properties_of(trace, device)) for device in devices}
     name = names.pop() if len(names) == 1 else None
     peaks = None if name is None else peaks_of(name)

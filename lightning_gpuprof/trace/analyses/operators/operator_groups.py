@@ -11,6 +11,7 @@ from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes
 from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
+from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int32, Int64, Rows
 
@@ -42,18 +43,18 @@ def grouped(linked: LinkedTrace, rows: Rows, label: Int32 | Int64) -> CallGroups
     """
     calls, ops = operator_calls(linked), linked.trace.cpu_op
     key = label.astype(np.int64) * len(OPERATOR_PHASES) + calls.phase
-    distinct, first, group = np.unique(key[rows], return_index=True, return_inverse=True)
+    _, first, group = numbered(key[rows])
     outer = calls.is_outermost(key)[rows]
 
     def summed(values: Int64) -> Int64:
         # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-        return np.bincount(group, weights=values, minlength=len(distinct)).astype(np.int64)
+        return np.bincount(group, weights=values, minlength=len(first)).astype(np.int64)
 
     return CallGroups(
         group=group,
         name=ops.name[rows[first]],
         phase=calls.phase[rows[first]],
-        count=np.bincount(group, minlength=len(distinct)).astype(np.int64),
+        count=np.bincount(group, minlength=len(first)).astype(np.int64),
         host_total_ns=summed(np.where(outer, ops.duration_ns[rows], 0)),
         host_self_ns=summed(calls.host_self_ns[rows]),
         device_total_ns=summed(np.where(outer, calls.device_total_ns[rows], 0)),
@@ -91,7 +92,7 @@ def shape_groups(linked: LinkedTrace, rows: Rows) -> ShapeGroups | None:
     rows = rows[ops.inputs[rows] >= 0]
     texts: dict[tuple[str, str], int] = {}
     text_of_inputs = np.zeros(len(trace.input_texts) + 1, np.int64)
-    for number in np.unique(ops.inputs[rows]).tolist():  # inputs that differ only in numbers and flags are one
+    for number in distinct(ops.inputs[rows]).tolist():  # inputs that differ only in numbers and flags are one
         text_of_inputs[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
     text = text_of_inputs[ops.inputs]
     groups = grouped(linked, rows, ops.name.astype(np.int64) * max(len(texts), 1) + text)

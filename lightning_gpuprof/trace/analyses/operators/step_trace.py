@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW, StepDevice, StepRow, StepTrace
+from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases
+from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
@@ -26,7 +27,7 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
         if there are none, from the begin of the first to the end of the last event.
     """
     has_steps = len(linked.steps) > 0
-    steps = linked.steps if has_steps else _whole_window(linked)
+    steps = steps_or_window(linked)
     if steps is None:
         return StepTrace()
     total = steps.end_ns - steps.start_ns
@@ -56,17 +57,6 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
 
 def _one(column: Int64, at: int) -> float:
     return int(column[at])
-
-
-def _whole_window(linked: LinkedTrace) -> Steps | None:
-    trace = linked.trace
-    tables: Sequence[Spans] = (trace.cpu_op, trace.annotation, trace.runtime, trace.python_function, linked.work)
-    filled = [table for table in tables if len(table)]
-    if not filled:
-        return None
-    start = min(int(table.start_ns.min()) for table in filled)
-    end = max(int(table.end_ns.max()) for table in filled)
-    return Steps(names=(WHOLE_WINDOW,), start_ns=np.array([start]), end_ns=np.array([end]))
 
 
 def _kernels_launched(linked: LinkedTrace, steps: Steps) -> Int64:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
+from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Inputs, Int32, Rows
 
@@ -42,17 +43,6 @@ class CountedWork:
     """
 
 
-_KNOWN: WeakKeyDictionary[LinkedTrace, CountedWork] = WeakKeyDictionary()
-
-
-def counted_work(linked: LinkedTrace) -> CountedWork:
-    """The work of a trace's operators, found once for all analyses of the trace."""
-    work = _KNOWN.get(linked)
-    if work is None:
-        work = _KNOWN[linked] = _counted_work(linked)
-    return work
-
-
 def _counted_work(linked: LinkedTrace) -> CountedWork:
     ops, trace = linked.trace.cpu_op, linked.trace
     works: list[Work] = []
@@ -60,11 +50,9 @@ def _counted_work(linked: LinkedTrace) -> CountedWork:
     given = np.flatnonzero(ops.inputs >= 0)
     if len(given):
         count = len(trace.input_texts)
-        distinct, which = np.unique(ops.name[given].astype(np.int64) * count + ops.inputs[given], return_inverse=True)
-        of_distinct = np.full(len(distinct), ABSENT, np.intp)
-        for row, (name, inputs) in enumerate(
-            zip((distinct // count).tolist(), (distinct % count).tolist(), strict=True)
-        ):
+        pairs, _, which = numbered(ops.name[given].astype(np.int64) * count + ops.inputs[given])
+        of_distinct = np.full(len(pairs), ABSENT, np.intp)
+        for row, (name, inputs) in enumerate(zip((pairs // count).tolist(), (pairs % count).tolist(), strict=True)):
             recorded = trace.inputs[inputs]
             found = work_of(trace.names[name], recorded.shapes, recorded.types, recorded.values)
             if found is not None:
@@ -93,8 +81,8 @@ def _complete_convolutions(linked: LinkedTrace, work: Rows, works: Sequence[Work
         return
     least = _least_passes(trace.inputs, works, ops.inputs[is_backward], work[is_backward])
     forward = np.flatnonzero(unsaid & (work == ABSENT) & linked.named(ops, lambda name: name in _FORWARD))
-    distinct, which = np.unique(ops.inputs[forward], return_inverse=True)
-    of_distinct = [least.get(_key(trace.inputs[inputs].shapes[:2]), ABSENT) for inputs in distinct.tolist()]
+    inputs_of, _, which = numbered(ops.inputs[forward])
+    of_distinct = [least.get(_key(trace.inputs[inputs].shapes[:2]), ABSENT) for inputs in inputs_of.tolist()]
     work[forward] = np.array(of_distinct, np.intp)[which]
 
     passes = np.flatnonzero(linked.named(ops, lambda name: name.endswith(_PASSES)))
@@ -111,7 +99,7 @@ def _complete_convolutions(linked: LinkedTrace, work: Rows, works: Sequence[Work
 def _least_passes(inputs: Sequence[Inputs], works: Sequence[Work], given: Int32, work: Rows) -> dict[str, int]:
     """For input and weight of backward convolutions the one with the least work."""
     least: dict[str, int] = {}
-    for number, one in np.unique(np.stack((given, work), axis=1), axis=0).tolist():
+    for number, one in sorted(set(zip(given.tolist(), work.tolist(), strict=True))):
         first, second, weight = inputs[number].shapes[:3]
         for tensor in (first, second):  # one of them is the input, the other the gradient of the output
             key = _key([tensor, weight])
@@ -130,3 +118,7 @@ def _outermost(known: Chosen, parent: Rows) -> Rows:
         return np.full(len(known), ABSENT, np.intp)
     is_top = known & (of(nearest(parent, known), parent) == ABSENT)
     return nearest(parent, is_top)
+
+
+counted_work = MadeOnce(_counted_work)
+"""The work of a trace's operators."""

@@ -16,6 +16,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, kernel_traits
 from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
 
@@ -79,7 +80,7 @@ def work_groups(linked: LinkedTrace) -> WorkGroups | None:
     call_of_work, time_ns, launched = _device_work(linked, found.counted)
     texts: dict[tuple[str, str], int] = {}
     text_of = np.zeros(len(trace.input_texts) + 1, np.int64)
-    for number in np.unique(ops.inputs[counted]).tolist():  # inputs that differ only in numbers and flags are one
+    for number in distinct(ops.inputs[counted]).tolist():  # inputs that differ only in numbers and flags are one
         text_of[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
     groups = groups_of(ops.name[counted], text_of[ops.inputs[counted]])
     on_device = np.zeros(len(groups), np.bool_)
@@ -153,7 +154,7 @@ def _algorithms(linked: LinkedTrace, work_group: Rows, count: int) -> list[str |
     kernel_group = work_group[: len(linked.trace.kernel)]
     for algorithm, pattern in _ALGORITHMS:
         says = linked.named(linked.trace.kernel, partial(_has, pattern))
-        for number in np.unique(kernel_group[says & (kernel_group >= 0)]).tolist():
+        for number in distinct(kernel_group[says & (kernel_group >= 0)]).tolist():
             found[number] = algorithm
     return found
 

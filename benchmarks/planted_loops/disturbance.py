@@ -1,0 +1,32 @@
+"""What others took from a run goes out, in seconds: no time of a profiler can be expected to be nearer than that.
+
+Two numbers of the kernel: how long tasks were ready to run but had no CPU (pressure stall information), and how long
+the machine's own CPUs were given to another guest (steal). The run itself is in the first where it has more threads
+than CPUs. Where the kernel does not tell, nothing is taken to be lost, and the comparison is as strict as can be.
+"""
+
+from __future__ import annotations
+
+import psutil
+
+from lightning_gpuprof.capture.host import pressure
+
+
+class Disturbance:
+    """Seconds lost since it was made.
+
+    Args:
+        proc_root: Where the kernel's files are.
+    """
+
+    def __init__(self, proc_root: str = "/proc") -> None:
+        self._files = {"cpu": pressure.of_machine(proc_root)["cpu"]}
+        self._before_s = self._total_s()
+
+    def lost_s(self) -> float:
+        """Upper bound of what one thread lost to others."""
+        return max(0.0, self._total_s() - self._before_s)
+
+    def _total_s(self) -> float:
+        waited_s = pressure.stalled(self._files).get("pressure_cpu_some_ratio", 0.0)
+        return waited_s + float(getattr(psutil.cpu_times(), "steal", 0.0))

@@ -1,0 +1,259 @@
+"""Is the diagnosis right? Faults of known place and size in real fits, held against what the report says.
+
+Run it from anywhere, with nothing else running::
+
+    python benchmarks/truth.py                          the truth matrix
+    python benchmarks/truth.py --only callback --repetitions 3
+    python benchmarks/truth.py --dose                   planted cost against the gain that the finding promises
+    python benchmarks/truth.py --advice                 the advice is applied; what it brought against its bound
+    python benchmarks/truth.py --traceml                TraceML's verdict on the same fits, beside ours
+    python benchmarks/truth.py --show --only healthy    the whole reports
+
+Each run is a process of its own with a seed of its own. The matrix' exit code is 1 if a healthy run has a
+warning or a run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from paired import RESULTS, wide_console, write_json
+from rich.table import Table
+from truths import cures, doses
+from truths.case import Case
+from truths.cases import CASES
+from truths.cures import Effect
+from truths.doses import TOLERANCE, Response
+from truths.judging import Judgement, judge, summarise
+from truths.peers import ask_traceml, why_not
+from truths.running import Done, Job, Said, run_all, said
+
+from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.terminal import print_report
+
+console = wide_console()
+
+
+def report_of(case: Case, seed: int, folder: Path) -> Said:
+    """Run a case and read its report; in the process that the case has for itself."""
+    return said(case.source(folder, seed))
+
+
+def matrix(cases: Sequence[Case], *, repetitions: int, at_once: int = 1) -> list[Judgement]:
+    """Run and judge all cases, in rounds."""
+    rules = {rule.id for rule in discover().rules}
+    jobs = [
+        (Job(name=f"{case.name}#{repetition}", do=functools.partial(report_of, case, 1 + repetition)), case, repetition)
+        for repetition in range(repetitions)
+        for case in cases
+    ]
+    by_name = {job.name: (case, repetition) for job, case, repetition in jobs}
+    judgements = []
+    for done in run_all([job for job, *_ in jobs], at_once=at_once):
+        case, repetition = by_name[done.name]
+        if done.told is None:
+            judgement = Judgement(
+                case=case.name,
+                group=case.group,
+                said=None,
+                error=done.error,
+                seconds=done.seconds,
+                repetition=repetition,
+            )
+        else:
+            judgement = judge(case, done.told, rules=rules, seconds=done.seconds, repetition=repetition)
+        judgements.append(judgement)
+        console.print(line(judgement), highlight=False)
+    return judgements
+
+
+def rendered(case: Case, seed: int, folder: Path) -> str:
+    """Run a case; its report as the terminal shows it."""
+    stream = io.StringIO()
+    print_report(json_report.read(case.source(folder, seed)), stream)
+    return stream.getvalue()
+
+
+def line(one: Judgement) -> str:
+    """A judgement in a line."""
+    if one.said is None:
+        return f"[red]failed[/] {one.case}: {last_line(one.error)}"
+    ranks = " ".join("waits" if waits else str(rank or "-") for rank, waits in zip(one.ranks, one.waiting, strict=True))
+    top = ", ".join(f"{f.rule}{'!' if f.severity != 'info' else ''}" for f in one.said.findings[:3]) or "nothing"
+    right = {None: " ", True: "+", False: "?"}[one.verdict_right]
+    alarms = f"  [red]besides: {', '.join(one.false_alarms)}[/]" if one.false_alarms else ""
+    busy = "" if one.said.run_delay_ratio is None else f" {one.said.run_delay_ratio:4.0%}"
+    return (
+        f"{one.seconds:5.1f} s{busy} {one.group:7} {one.case:60} {ranks:5} {right}{one.said.verdict:14} {top}{alarms}"
+    )
+
+
+def table_of(judgements: Sequence[Judgement]) -> Table:
+    """The counts."""
+    summary = summarise(judgements)
+    table = Table("measure", "count", "not so", title="Truth matrix")
+    for name, count in (
+        ("expected rule is the first finding", summary.first),
+        ("each planted fault is among the first three", summary.in_three),
+        ("verdict of the right kind", summary.verdicts),
+        ("faulty runs without a warning about anything else", summary.precise),
+        ("healthy runs without a warning", summary.healthy),
+        ("look-alikes without a warning", summary.decoys),
+    ):
+        table.add_row(name, str(count), "\n".join(count.missed))
+    table.add_row("no rule yet", str(len(summary.waiting)), "\n".join(summary.waiting))
+    if summary.failed:
+        table.add_row("failed", str(len(summary.failed)), "\n".join(summary.failed))
+    return table
+
+
+def chosen(only: Sequence[str]) -> list[Case]:
+    """Cases by parts of their names or by their groups; all if nothing is given."""
+    return [case for case in CASES if not only or any(part in case.name or part == case.group for part in only)]
+
+
+def dose_table(responses: Sequence[Response]) -> Table:
+    """What was planted, beside what the finding promises."""
+    names = ("place", "dose", "planted", "in the phase anyway", "recovered", "off", "no CPU", "rule", "warnings")
+    table = Table(*names, title="Dose and response, ms")
+    base = doses.without_dose(responses)
+    for one in responses:
+        ratio = one.off(base[one.place])
+        off = "-" if ratio is None else f"{ratio:+.0%}"
+        table.add_row(
+            one.place,
+            f"{one.dose_ms:g}",
+            f"{one.planted_ms:.2f}",
+            f"{base[one.place].phase_ms:.2f}",
+            "silent" if one.recovered_ms is None else f"{one.recovered_ms:.2f}",
+            off if ratio is None or abs(ratio) <= TOLERANCE else f"[red]{off}[/]",
+            "-" if one.run_delay_ratio is None else f"{one.run_delay_ratio:.0%}",
+            one.rule,
+            ", ".join(one.alarms),
+        )
+    return table
+
+
+def advice_table(effects: Sequence[Effect]) -> Table:
+    """What the advice brought, beside what it promised at most."""
+    table = Table(
+        "case", "rule", "before", "after", "achieved", "bound", "of it", title="The advice applied, ms per step"
+    )
+    for one in effects:
+        ratio = f"{one.achieved_ms / one.bound_ms:.0%}" if one.bound_ms > 0 else "-"
+        numbers = (one.before_ms, one.after_ms, one.achieved_ms, one.bound_ms)
+        table.add_row(one.case, one.rule, *(f"{ms:.1f}" for ms in numbers), ratio)
+    return table
+
+
+def peers_table(judgements: Sequence[Judgement], theirs: Sequence[Done]) -> Table:
+    """Both verdicts on the same fits."""
+    by_name = {done.name: done for done in theirs}
+    table = Table("case", "ours", "first finding", "TraceML", title="The same fits under TraceML")
+    for one in judgements:
+        done = by_name[one.case]
+        other = f"{done.told.status}: {done.told.words}" if done.told is not None else last_line(done.error)
+        ours = "failed" if one.said is None else one.said.verdict
+        first = one.said.findings[0] if one.said is not None and one.said.findings else None
+        table.add_row(one.case, ours, f"{first.rule}: {first.subject}" if first else "none", other)
+    return table
+
+
+def last_line(text: str) -> str:
+    """What went wrong, without where."""
+    return text.strip().splitlines()[-1] if text.strip() else "no result"
+
+
+def told_by(jobs: Sequence[Job], *, at_once: int) -> list[Any]:
+    """Results of the jobs that gave one; the others are printed."""
+    results = []
+    for done in run_all(jobs, at_once=at_once):
+        if done.told is None:
+            console.print(f"[red]failed[/] {done.name}: {last_line(done.error)}", highlight=False)
+        else:
+            console.print(f"{done.seconds:5.1f} s {done.name}", highlight=False)
+            results.append(done.told)
+    return results
+
+
+def show(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    jobs = [Job(name=case.name, do=functools.partial(rendered, case, 1)) for case in cases]
+    for done in run_all(jobs, at_once=options.jobs):
+        print(f"== {done.name}\n{done.error if done.told is None else done.told}")
+    return 0
+
+
+def run_matrix(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    judgements = matrix(cases, repetitions=options.repetitions, at_once=options.jobs)
+    console.print(table_of(judgements))
+    summary = summarise(judgements)
+    write_json(options.json, "truth", summary=asdict(summary), runs=[asdict(one) for one in judgements])
+    return 1 if summary.failed or summary.healthy.right < summary.healthy.of else 0
+
+
+def run_doses(options: argparse.Namespace) -> int:
+    jobs = [job for repetition in range(options.repetitions) for job in doses.jobs(repetition)]
+    jobs = [job for job in jobs if not options.only or any(part in job.name for part in options.only)]
+    responses = told_by(jobs, at_once=options.jobs)
+    console.print(dose_table(responses))
+    base = doses.without_dose(responses)
+    runs = [{**asdict(one), "off_ratio": one.off(base[one.place])} for one in responses]
+    write_json(options.json, "truth doses", tolerance_ratio=TOLERANCE, runs=runs)
+    return 1 if any(one.alarms for one in responses if one.dose_ms == 0) else 0
+
+
+def run_advice(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    jobs = [job for repetition in range(options.repetitions) for job in cures.jobs(cases, repetition)]
+    effects = told_by(jobs, at_once=options.jobs)
+    console.print(advice_table(effects))
+    write_json(options.json, "truth advice", runs=[{**asdict(one), "achieved_ms": one.achieved_ms} for one in effects])
+    return 0
+
+
+def run_peers(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    chosen_cases = [case for case in cases if case.of_peers]
+    ours = matrix(chosen_cases, repetitions=1, at_once=options.jobs)
+    jobs = [Job(name=case.name, do=functools.partial(ask_traceml, case.name, 1)) for case in chosen_cases]
+    theirs = list(run_all(jobs, at_once=options.jobs))
+    console.print(peers_table(ours, theirs))
+    told = {done.name: None if done.told is None else asdict(done.told) for done in theirs}
+    write_json(options.json, "truth peers", ours=[asdict(one) for one in ours], traceml=told)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dose", action="store_true", help="planted cost against the promised gain")
+    what.add_argument("--advice", action="store_true", help="apply the advice and run again")
+    what.add_argument("--traceml", action="store_true", help="the cases of other tools, also under TraceML")
+    what.add_argument("--show", action="store_true", help="print the whole report of each case")
+    parser.add_argument("--only", nargs="+", default=(), help="parts of names, or groups: fault, pair, healthy, decoy")
+    parser.add_argument("--repetitions", type=int, default=1, help="rounds, each with a seed of its own")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")
+    parser.add_argument("--json", type=Path, help="default: truth.json, truth_doses.json and so on in results")
+    options = parser.parse_args(arguments)
+    mode = next((name for name in ("dose", "advice", "traceml", "show") if getattr(options, name)), "")
+    if options.json is None:
+        options.json = RESULTS / f"truth{mode and '_'}{mode}.json"
+    if mode == "dose":
+        return run_doses(options)
+    cases = chosen(options.only)
+    if not cases:
+        parser.error(f"--only {' '.join(options.only)} names no case")
+    if mode == "traceml" and (why := why_not()):
+        parser.error(why)
+    return {"": run_matrix, "advice": run_advice, "traceml": run_peers, "show": show}[mode](cases, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

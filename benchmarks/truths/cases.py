@@ -1,0 +1,16 @@
+"""All cases: faults, pairs of faults, healthy fits, and fits that only look as if something were wrong."""
+
+from __future__ import annotations
+
+from truths.case import Case
+from truths.cases_of_data import DATA
+from truths.cases_of_drivers import DRIVERS
+from truths.cases_of_gpus import GPUS
+from truths.cases_of_loops import LOOPS
+from truths.cases_of_pairs import PAIRS
+from truths.cases_of_recorded import RECORDED
+from truths.cases_of_steps import STEPS
+from truths.cases_without_fault import DECOYS, HEALTHY
+
+CASES: tuple[Case, ...] = (*DATA, *LOOPS, *STEPS, *PAIRS, *HEALTHY, *DECOYS, *GPUS, *RECORDED, *DRIVERS)
+"""Real fits on the CPU, computed runs on a GPU, recorded traces, and real fits beside a scripted driver."""

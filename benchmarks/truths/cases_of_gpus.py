@@ -1,0 +1,187 @@
+"""Cases: trainings on a GPU that are computed, each fault with the same training without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from lightning_gpuprof.model.finding import VerdictKind
+from truths import faults_of_kernels as kernels
+from truths import faults_of_launches as launches
+from truths import faults_of_ranks as ranks
+from truths.case import Case
+from truths.gpu_runs import Program, Simulated
+
+_BUSY: tuple[VerdictKind, ...] = ("compute-bound", "memory-bound")
+
+
+def _twins(
+    name: str,
+    program: Callable[[Random, bool], Program],
+    *expected: str,
+    verdicts: tuple[VerdictKind, ...],
+    allowed: tuple[str, ...] = (),
+    without: str,
+    verdicts_without: tuple[VerdictKind, ...] = _BUSY,
+) -> tuple[Case, Case]:
+    """A fault, any of whose rules names it, and the same training without it."""
+    faulty = Case(
+        name=f"GPU: {name}",
+        source=Simulated(program=program),
+        expected=(expected,),
+        verdicts=verdicts,
+        allowed=allowed,
+    )
+    healthy = Case(
+        name=f"GPU: {without}",
+        source=Simulated(program=program, faulty=False),
+        group="healthy",
+        verdicts=verdicts_without,
+    )
+    return faulty, healthy
+
+
+GPUS: tuple[Case, ...] = (
+    *_twins(
+        "kernels shorter than their launches",
+        launches.small_kernels,
+        "launch-bound",
+        "small-kernels",
+        verdicts=("host-bound",),
+        allowed=("launch-bound", "small-kernels", "compile-absent"),
+        without="as many launches of long kernels",
+    ),
+    *_twins(
+        "a loop in Python between launches",
+        launches.python_between_launches,
+        "python-overhead",
+        "gpu-gaps",
+        "launch-bound",
+        verdicts=("host-bound",),
+        allowed=("gpu-gaps", "python-overhead"),
+        without="a short loop between launches",
+    ),
+    *_twins(
+        "the loss is read in each step",
+        launches.item_in_step,
+        "sync-points",
+        verdicts=("sync-bound",),
+        without="the loss is not read",
+    ),
+    *_twins(
+        "a value is read after a fetch that the queue hides",
+        launches.value_read_after_a_hidden_fetch,
+        "sync-points",
+        verdicts=("sync-bound",),
+        without="a fetch that the queue hides",
+    ),
+    *_twins(
+        "a progress bar reads a value in each step",
+        launches.progress_bar,
+        "progress-bar-sync",
+        verdicts=(),  # of a step it is a seventh, and drawing is a part of the loop
+        allowed=("callback-slow",),
+        without="a progress bar without values",
+    ),
+    *_twins(
+        "masks are made on the host",
+        launches.tensors_of_the_host,
+        "host-tensor-creation",
+        verdicts=("sync-bound", "host-bound"),
+        without="masks are made on the device",
+    ),
+    *_twins(
+        "batches in pageable memory",
+        launches.pageable_batches,
+        "h2d-pageable",
+        verdicts=("transfer-bound",),
+        without="batches in pinned memory",
+    ),
+    *_twins(
+        "outputs are copied back in each step",
+        launches.outputs_copied_back,
+        "d2h-traffic",
+        verdicts=(),  # no kind is for it
+        allowed=("sync-points",),
+        without="outputs stay on the device",
+    ),
+    *_twins(
+        "segments are allocated in each step",
+        launches.memory_taken_in_steps,
+        "cudamalloc-steady",
+        verdicts=("host-bound",),
+        allowed=("gpu-gaps",),
+        without="all segments are there",
+    ),
+    *_twins(
+        "memory is nearly full",
+        launches.nearly_full_memory,
+        "oom-risk",
+        verdicts=_BUSY,
+        without="memory is not full",
+    ),
+    *_twins(
+        "batches come late",
+        launches.slow_fetches,
+        "input-bound",
+        "too-few-workers",
+        verdicts=("input-bound",),
+        allowed=("too-few-workers",),
+        without="batches are ready",
+    ),
+    *_twins(
+        "gradients are reduced after backward",
+        ranks.exposed_reductions,
+        "exposed-comm",
+        verdicts=("comm-bound",),
+        without="gradients are reduced beside backward",
+    ),
+    *_twins(
+        "Lightning's check of all ranks empties the queue",
+        ranks.check_of_ranks,
+        "framework-ddp-sync",
+        verdicts=(),  # a tenth of the step
+        without="no check of all ranks",
+    ),
+    *_twins(
+        "products in fp32",
+        kernels.fp32_products,
+        "fp32-matmul-tf32-off",
+        verdicts=_BUSY,
+        allowed=("tc-unused",),
+        without="products in TF32",
+    ),
+    *_twins(
+        "layouts change around convolutions",
+        kernels.transposed_images,
+        "channels-last-missing",
+        verdicts=_BUSY,
+        without="convolutions in channels-last",
+    ),
+    *_twins(
+        "attention in pieces",
+        kernels.attention_in_pieces,
+        "attention-unfused",
+        verdicts=_BUSY,
+        allowed=("memory-bound-kernels",),
+        without="attention in one kernel",
+    ),
+    Case(
+        name="GPU: nothing is wrong",
+        source=Simulated(program=kernels.healthy, faulty=False),
+        group="healthy",
+        verdicts=_BUSY,
+    ),
+    Case(
+        name="GPU: fetches that the device's queue hides",
+        source=Simulated(program=launches.fetches_behind_the_device),
+        group="decoy",
+        verdicts=_BUSY,
+    ),
+    Case(
+        name="GPU: the loss is read, and long kernels follow at once",
+        source=Simulated(program=launches.item_and_launch_at_once),
+        group="decoy",
+        verdicts=_BUSY,
+    ),
+)

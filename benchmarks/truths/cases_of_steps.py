@@ -1,0 +1,150 @@
+"""Cases: inside the step, and in the process around it."""
+
+from __future__ import annotations
+
+from truths.case import Case
+from truths.faults_of_data import lengths
+from truths.faults_of_steps import (
+    burn_in_forward,
+    changing_forward,
+    clipped,
+    compiled,
+    functional_with_sleep,
+    garbage,
+    growing_work,
+    held_lock,
+    leak,
+    many_parameters,
+    other_processes,
+    reads_a_pipe,
+    sleep_in_backward,
+    sleep_in_forward,
+    sleep_in_optimizer,
+    slow_start,
+)
+from truths.fits import Fit
+
+BLOCKED = (("blocked-in-step",),)
+
+STEPS: tuple[Case, ...] = (
+    Case(
+        name="functional operators and 10 ms sleep in training_step",
+        source=Fit(kind="mlp", faults=(functional_with_sleep(10),), steps=150),
+        expected=BLOCKED,
+        verdicts=("host-bound",),
+        cure="step",
+        of_peers=True,
+    ),
+    Case(
+        name="training_step sleeps 6 ms",
+        source=Fit(kind="conv", faults=(sleep_in_forward(6),), steps=200),
+        expected=BLOCKED,
+        verdicts=("host-bound", "mixed"),
+        cure="step",
+    ),
+    Case(
+        name="backward sleeps 8 ms",
+        source=Fit(kind="transformer", faults=(sleep_in_backward(8),), steps=150),
+        expected=BLOCKED,
+        verdicts=("host-bound", "mixed"),
+        cure="step",
+    ),
+    Case(
+        name="the optimizer sleeps 12 ms",
+        source=Fit(kind="recurrent", faults=(sleep_in_optimizer(12),), steps=150),
+        expected=BLOCKED,
+        verdicts=("host-bound",),
+        cure="step",
+    ),
+    Case(
+        name="training_step waits for a lock",
+        source=Fit(kind="mlp", faults=(held_lock(10),), steps=150),
+        expected=BLOCKED,
+        verdicts=("host-bound",),
+    ),
+    Case(
+        name="training_step asks a slow process",
+        source=Fit(kind="transformer", faults=(reads_a_pipe(10),), steps=120),
+        expected=BLOCKED,
+        verdicts=("host-bound",),
+    ),
+    Case(
+        name="training_step sleeps 20 ms, traced",
+        source=Fit(kind="recurrent", faults=(sleep_in_forward(20),), steps=80, traced=True),
+        expected=BLOCKED,
+        verdicts=("host-bound",),
+    ),
+    Case(
+        name="training_step stalls 0.3 s every 30 steps",
+        source=Fit(kind="conv", faults=(sleep_in_forward(300, every=30),), steps=240),
+        expected=(("step-outliers",),),
+        verdicts=("host-bound",),
+    ),
+    Case(
+        name="training_step sleeps 12 ms, then not",
+        source=Fit(kind="transformer", faults=(changing_forward(12, 0),), steps=200),
+        expected=(("phase-change",),),
+        allowed=("blocked-in-step", "step-outliers"),  # the slow part, told as what it is to the fast one
+    ),
+    Case(
+        name="training_step does more in each step",
+        source=Fit(kind="mlp", faults=(growing_work(0.05),), steps=250),
+        expected=(("step-drift",),),
+        allowed=("phase-change", "python-overhead"),
+        verdicts=("compute-bound",),
+    ),
+    Case(
+        name="garbage collection in each step",
+        source=Fit(kind="conv", faults=(garbage(50),), steps=120),
+        expected=(("gc-pauses",),),
+    ),
+    Case(
+        name="Adam visits 1,000 parameters one by one",
+        source=Fit(kind="mlp", faults=(many_parameters(1000),), steps=60),
+        expected=(("optimizer-slow",),),
+        verdicts=("compute-bound",),
+    ),
+    Case(
+        name="clipping computes the norm 40 times",
+        source=Fit(kind="recurrent", faults=(clipped(40),), steps=100),
+        expected=(("grad-clip-cost",),),
+        verdicts=("compute-bound",),
+    ),
+    Case(
+        name="every step keeps 4 MB",
+        source=Fit(kind="transformer", faults=(leak(4),), steps=250),
+        expected=(("host-leak",),),
+    ),
+    Case(
+        name="the first 6 steps take 0.4 s",
+        source=Fit(kind="conv", faults=(slow_start(400, steps=6),), steps=150),
+        expected=(("slow-first-steps",),),
+        allowed=("blocked-in-step",),
+    ),
+    Case(
+        name="a new shape every 20 steps compiles again",
+        source=Fit(
+            kind="transformer", faults=(compiled(dynamic=False), lengths(8, 12, 16, 20, 24, 28, every=20)), steps=160
+        ),
+        expected=(("recompiles", "dynamic-shapes"),),
+        allowed=("step-outliers", "slow-first-steps", "dynamic-shapes"),
+    ),
+    Case(
+        name="the compiled network has graph breaks",
+        source=Fit(kind="conv", faults=(compiled(prints=True),), steps=150),
+        expected=(("graph-breaks",),),
+        allowed=("slow-first-steps",),
+    ),
+    Case(
+        name="four other processes compute",
+        source=Fit(kind="conv", faults=(other_processes(4),), steps=120),
+        expected=(("cpu-contention",),),
+        allowed=("host-cpu-quota",),
+    ),
+    Case(
+        name="training_step computes 10 ms in Python",
+        source=Fit(kind="mlp", faults=(burn_in_forward(10),), steps=120),
+        expected=(("python-overhead",),),
+        verdicts=("compute-bound",),
+    ),
+)

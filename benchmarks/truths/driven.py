@@ -1,0 +1,55 @@
+"""A source of reports: a real fit beside which a scripted driver answers for a GPU.
+
+The driver is a C library that ``pynvml`` loads as NVIDIA's own. The fit computes on the CPU; that its device is a GPU
+is told in one place, where the profiler asks the trainer for it, so that rules about GPUs look at what was sampled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fake_nvml.builder import FakeGpu, Scenario, build
+
+from lightning_gpuprof import NvmlConfig
+from lightning_gpuprof.capture.conditions.collect import READERS
+from truths.faults_of_steps import sleep_in_forward
+from truths.fits import Fit
+
+_UUID = "GPU-11111111"
+_INTERVAL_S = 0.1
+
+FIT = Fit(kind="mlp", faults=(sleep_in_forward(25),), steps=220)
+"""Some seconds: the driver renews its utilization five times in one, and rules want twenty of them. Where the host
+sleeps, a GPU would work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driven:
+    """A real fit with a scripted GPU.
+
+    Attributes:
+        gpu: What the driver answers.
+        fail_after: Samples after which each reading fails, as if the GPU had fallen off the bus; -1: none.
+        fit: What runs meanwhile.
+    """
+
+    gpu: FakeGpu
+    fail_after: int = -1
+    fit: Fit = FIT
+
+    def __call__(self, folder: Path, seed: int) -> Path:
+        """Build the driver, and run."""
+        library = build(Scenario(gpus=(self.gpu,), fail_after=self.fail_after), folder)
+        # Loaded under the driver's soname, it is what the loader gives to whoever asks for that name later.
+        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+        os.environ |= {"CUDA_VISIBLE_DEVICES": _UUID, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        READERS["device.type"] = lambda subject: "cuda"
+        return replace(self.fit, nvml=NvmlConfig(interval_s=_INTERVAL_S))(folder, seed)
+
+
+def gpu(**differences: object) -> FakeGpu:
+    """A busy and healthy GPU, but for some answers."""
+    return FakeGpu(uuid=_UUID, **differences)  # type: ignore[arg-type]

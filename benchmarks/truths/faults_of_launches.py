@@ -1,0 +1,213 @@
+"""Faults of a host that feeds a device: what is wrong, how large it is drawn, and the twins without it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from truths.gpu_runs import GpuRun, Program
+from truths.gpu_steps import PAGEABLE_BYTES_PER_S, Step, Work, busy, pinned, pointwise, update
+
+
+def small_kernels(random: Random, faulty: bool) -> Program:
+    """The host needs longer to launch a kernel than the device to run it; the twin's kernels are longer."""
+    count, us = random.randint(250, 500), random.uniform(2.0, 4.0) if faulty else random.uniform(40.0, 80.0)
+
+    def work(times: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(times * count):
+                pointwise(run, us, host_us=random_host_us)
+                run.python(1.5)
+
+        return launch
+
+    random_host_us = random.uniform(9.0, 14.0)
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def item_in_step(random: Random, faulty: bool) -> Program:
+    """The loss is read in each step, and then the host has something else to do before it launches again."""
+    forward, backward = busy(random, size=2048)
+    other_us = random.uniform(1500.0, 4000.0)
+
+    def read(run: GpuRun) -> None:
+        forward(run)
+        if faulty:
+            with run.line("net.py(31): training_step"):
+                run.item()
+        run.python(other_us)
+
+    return Program(step=Step(forward=read, backward=backward, update=update))
+
+
+def pageable_batches(random: Random, faulty: bool) -> Program:
+    """Large batches are copied from pageable memory; the twin pins them."""
+    forward, backward = busy(random, size=3072)
+    nbytes = random.randint(20, 40) << 20
+
+    def upload(run: GpuRun) -> None:
+        if faulty:
+            run.copy(nbytes / PAGEABLE_BYTES_PER_S * 1e6, nbytes, kind="HtoD (Pageable -> Device)")
+        else:
+            pinned(run, nbytes // 16)
+
+    step = Step(forward=forward, backward=backward, update=update, upload=upload)
+    return Program(step=step, conditions={"loader.pin_memory": not faulty})
+
+
+def memory_taken_in_steps(random: Random, faulty: bool) -> Program:
+    """Each step takes new segments from the device; the twin's are all there."""
+    forward, backward = busy(random, size=2048)
+    calls, us = random.randint(6, 12), random.uniform(1000.0, 1500.0)
+
+    def take(run: GpuRun) -> None:
+        for _ in range(calls if faulty else 0):
+            run.malloc(us)
+            pointwise(run, 10.0)
+        forward(run)
+
+    def samples(steps: int) -> dict[str, float | None]:
+        return {
+            "allocated_bytes": 12e9,
+            "allocated_peak_bytes": 20e9,
+            "reserved_bytes": 24e9,
+            "reserved_peak_bytes": 24e9,
+            "active_bytes": 12e9,
+            "inactive_split_bytes": 1e9,
+            "retries_count": 0.0,
+            "ooms_count": 0.0,
+            "device_allocs_count": 40.0 + (calls * steps if faulty else 0.0),
+            "device_frees_count": 0.0,
+        }
+
+    return Program(
+        step=Step(forward=take, backward=backward, update=update),
+        samples=samples,
+        conditions={"memory.gpu0.total_bytes": 42_298_834_944},
+    )
+
+
+def slow_fetches(random: Random, faulty: bool) -> Program:
+    """Batches come later than the device could take them; the twin's are ready."""
+    forward, backward = busy(random, size=2048)
+    wait_us = random.uniform(6_000.0, 15_000.0) if faulty else 60.0
+    return Program(step=Step(forward=forward, backward=backward, update=update, fetch=lambda run: run.python(wait_us)))
+
+
+def fetches_behind_the_device(random: Random, faulty: bool) -> Program:
+    """As long fetches, while the device still has work: they cost nothing."""
+    forward, backward = busy(random, size=4096)
+    wait_us = random.uniform(6_000.0, 15_000.0)
+    return Program(step=Step(forward=forward, backward=backward, update=update, fetch=lambda run: run.python(wait_us)))
+
+
+def value_read_after_a_hidden_fetch(random: Random, faulty: bool) -> Program:
+    """A fetch beside a working device, and a value that is read: the idle time is not the fetch's."""
+    forward, backward = busy(random, size=3072)
+    wait_us, other_us = random.uniform(4_000.0, 6_000.0), random.uniform(4_000.0, 6_000.0)
+
+    def read(run: GpuRun) -> None:
+        forward(run)
+        if faulty:
+            with run.line("net.py(31): training_step"):
+                run.item()
+        run.python(other_us)
+
+    step = Step(forward=read, backward=backward, update=update, fetch=lambda run: run.python(wait_us))
+    return Program(step=step)
+
+
+def item_and_launch_at_once(random: Random, faulty: bool) -> Program:
+    """The loss is read in each step, but long kernels are launched right after it: it costs next to nothing."""
+    forward, backward = busy(random)
+
+    def read(run: GpuRun) -> None:
+        forward(run)
+        with run.line("net.py(31): training_step"):
+            run.item()
+
+    return Program(step=Step(forward=read, backward=backward, update=update))
+
+
+def progress_bar(random: Random, faulty: bool) -> Program:
+    """A progress bar shows a tensor in each step, and drawing it takes a while."""
+    forward, backward = busy(random, size=2048)
+    drawing_us = random.uniform(700.0, 2000.0)
+
+    def draw(run: GpuRun) -> None:
+        if faulty:
+            run.item()
+        run.python(drawing_us)
+
+    return Program(step=Step(forward=forward, backward=backward, update=update, after=draw))
+
+
+def tensors_of_the_host(random: Random, faulty: bool) -> Program:
+    """Masks are made on the host in each layer; the twin makes them on the device."""
+    forward, backward = busy(random, size=1536)
+    count, python_us = random.randint(8, 16), random.uniform(100.0, 250.0)
+
+    def make(run: GpuRun) -> None:
+        for _ in range(count):
+            run.python(python_us)
+            if faulty:
+                with run.line("net.py(44): mask"):
+                    run.copy(3.0, 4096, kind="HtoD (Pageable -> Device)")
+            else:
+                pointwise(run, 3.0)
+        forward(run)
+
+    return Program(step=Step(forward=make, backward=backward, update=update))
+
+
+def python_between_launches(random: Random, faulty: bool) -> Program:
+    """A loop in Python decides in the middle of the forward pass what comes next."""
+    forward, backward = busy(random, size=2048)
+    loop_us = random.uniform(6_000.0, 12_000.0)
+
+    def loop(run: GpuRun) -> None:
+        forward(run)
+        with run.line("loss.py(31): match"):
+            run.python(loop_us if faulty else loop_us / 40)
+
+    return Program(step=Step(forward=loop, backward=backward, update=update))
+
+
+def outputs_copied_back(random: Random, faulty: bool) -> Program:
+    """All outputs go back to the host in each step; the twin keeps them."""
+    forward, backward = busy(random, size=2048)
+    nbytes = random.randint(24, 64) << 20
+
+    def keep(run: GpuRun) -> None:
+        backward(run)
+        if faulty:
+            with run.line("net.py(52): training_step"):
+                run.copy(nbytes / PAGEABLE_BYTES_PER_S * 1e6, nbytes, kind="DtoH (Device -> Pageable)")
+
+    return Program(step=Step(forward=forward, backward=keep, update=update))
+
+
+def nearly_full_memory(random: Random, faulty: bool) -> Program:
+    """Tensors nearly fill the device at their peak; the twin's need half of it."""
+    forward, backward = busy(random)
+    total_bytes = 42_298_834_944
+    peak_bytes = total_bytes * (random.uniform(0.975, 0.99) if faulty else 0.7)
+
+    def samples(steps: int) -> dict[str, float | None]:
+        return {
+            "allocated_bytes": 0.4 * peak_bytes,
+            "allocated_peak_bytes": peak_bytes,
+            "reserved_bytes": peak_bytes,
+            "reserved_peak_bytes": peak_bytes,
+            "active_bytes": 0.4 * peak_bytes,
+            "inactive_split_bytes": 0.01 * peak_bytes,
+            "retries_count": 0.0,
+            "ooms_count": 0.0,
+            "device_allocs_count": 40.0,
+            "device_frees_count": 0.0,
+        }
+
+    return Program(
+        step=Step(forward=forward, backward=backward, update=update),
+        samples=samples,
+        conditions={"memory.gpu0.total_bytes": total_bytes},
+    )

@@ -1,0 +1,71 @@
+"""Faults of ranks that train together: what is wrong, how large it is drawn, and the twins without it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from lightning_gpuprof.model.journal import Value
+from truths.gpu_runs import GpuRun, Program
+from truths.gpu_steps import Step, busy, layers, update
+
+LINK_BYTES_PER_US = 1e5
+"""All-reduced by 8 ranks: a bus bandwidth of 175 GB/s."""
+
+
+_RANKS: dict[str, Value] = {
+    "trainer.world_size": 8,
+    "trainer.strategy": "DDPStrategy",
+    "trainer.backend": "nccl",
+    "trainer.devices": 8,
+}
+
+
+def _distributed(step: Step, **conditions: Value) -> Program:
+    document = {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}
+    return Program(step=step, conditions={**_RANKS, **conditions}, document=document)
+
+
+def exposed_reductions(random: Random, faulty: bool) -> Program:
+    """All gradients are reduced once backward has ended; the twin reduces each while the next is computed."""
+    forward, backward = busy(random)
+    buckets, us = random.randint(8, 12), random.uniform(2000.0, 3000.0)
+    part = layers(2, 4096, passes=2)
+
+    def reduce(run: GpuRun) -> None:
+        if faulty:
+            backward(run)
+        for _ in range(buckets):
+            if not faulty:
+                part(run)
+            took_us = us if faulty else us / 2
+            run.collective(took_us, int(took_us * LINK_BYTES_PER_US), ranks=8)
+        if not faulty:
+            part(run)
+        run.communication_done()
+
+    return _distributed(Step(forward=forward, backward=reduce, update=update))
+
+
+def check_of_ranks(random: Random, faulty: bool) -> Program:
+    """Lightning asks all ranks in each step whether one was told to stop, and short steps wait for the answer."""
+    forward, backward = layers(random.randint(8, 12), 1536), layers(random.randint(8, 12), 1536, passes=2)
+    answer_us, other_us = random.uniform(25.0, 60.0), random.uniform(200.0, 500.0)
+
+    def check(run: GpuRun) -> None:
+        run.copy(2.0, 4, kind="HtoD (Pageable -> Device)")
+        run.collective(answer_us, 4, ranks=8, name="Broadcast")
+        run.communication_done()
+        run.item()
+        run.python(other_us)
+
+    def reduce(run: GpuRun) -> None:
+        backward(run)
+        run.collective(60.0, 4 << 20, ranks=8)
+        run.communication_done()
+
+    def tail(run: GpuRun) -> None:
+        run.python(150.0)
+
+    return _distributed(
+        Step(forward=forward, backward=reduce, update=update, check=check if faulty else None, after=tail)
+    )

@@ -1,0 +1,330 @@
+"""Faults inside the step: waits, work in forward, backward and the optimizer, memory, compilation, other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from truths.costs import Cost, burn
+from truths.models import Classifier
+from truths.setup import Fault, Setup
+
+
+def _cost(setup: Setup, ms: float, *, burns: bool = False, every: int = 1) -> Cost:
+    cost = setup.costs["step"] = Cost(ms=ms, burns=burns, every=every)
+    return cost
+
+
+def sleep_in_forward(ms: float, *, every: int = 1) -> Fault:
+    """``training_step`` sleeps."""
+    return lambda setup: setup.model.in_forward.append(_cost(setup, ms, every=every).take)
+
+
+def burn_in_forward(ms: float) -> Fault:
+    """``training_step`` computes in Python."""
+    return lambda setup: setup.model.in_forward.append(_cost(setup, ms, burns=True).take)
+
+
+def sleep_in_backward(ms: float) -> Fault:
+    """A hook of the gradient sleeps."""
+    return lambda setup: setup.model.in_backward.append(_cost(setup, ms).take)
+
+
+def sleep_in_optimizer(ms: float) -> Fault:
+    """The optimizer sleeps before its update."""
+
+    def plant(setup: Setup) -> None:
+        cost = _cost(setup, ms)
+
+        def make(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
+            optimizer = torch.optim.SGD(parameters, **settings)
+            optimizer.register_step_pre_hook(lambda *_: cost.take())
+            return optimizer
+
+        setup.model.optimizer = make
+
+    return plant
+
+
+class _Functional(Classifier):
+    """Computes with plain functions and tensors instead of modules."""
+
+    cost: Cost
+    first: nn.Parameter
+    second: nn.Parameter
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        samples, labels = batch
+        self.cost.take()
+        hidden = functional.relu(samples @ self.first)
+        return functional.cross_entropy(hidden @ self.second, labels)
+
+
+def functional_with_sleep(ms: float) -> Fault:
+    """``training_step`` uses functional operators only, and sleeps."""
+
+    def plant(setup: Setup) -> None:
+        setup.model.__class__ = _Functional
+        setup.model.network = nn.Identity()
+        setup.model.first = nn.Parameter(torch.randn(64, 256) / 8)
+        setup.model.second = nn.Parameter(torch.randn(256, 10) / 16)
+        setup.model.cost = _cost(setup, ms)  # type: ignore[assignment]
+
+    return plant
+
+
+def held_lock(ms: float) -> Fault:
+    """``training_step`` needs a lock that another thread holds half of the time."""
+
+    def plant(setup: Setup) -> None:
+        lock = threading.Lock()
+        over = threading.Event()
+
+        def hold() -> None:
+            while not over.is_set():
+                with lock:
+                    time.sleep(ms / 1e3)
+                time.sleep(1e-3)
+
+        @contextlib.contextmanager
+        def beside() -> Iterator[None]:
+            thread = threading.Thread(target=hold, daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+
+        def need() -> None:
+            with lock:
+                pass
+
+        setup.beside.append(beside)
+        setup.model.in_forward.append(need)
+
+    return plant
+
+
+def reads_a_pipe(ms: float) -> Fault:
+    """``training_step`` waits for a process that answers late."""
+
+    def plant(setup: Setup) -> None:
+        program = f"import sys, time\nfor line in sys.stdin:\n    time.sleep({ms / 1e3})\n    print(flush=True)"
+        server: list[subprocess.Popen[str]] = []
+
+        @contextlib.contextmanager
+        def beside() -> Iterator[None]:
+            with subprocess.Popen(
+                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as process:
+                server.append(process)
+                try:
+                    yield
+                finally:
+                    process.kill()
+
+        def ask() -> None:
+            question, answer = server[0].stdin, server[0].stdout
+            assert question is not None
+            assert answer is not None
+            question.write("\n")
+            question.flush()
+            answer.readline()
+
+        setup.beside.append(beside)
+        setup.model.in_forward.append(ask)
+
+    return plant
+
+
+def many_parameters(number: int) -> Fault:
+    """So many small parameters that the optimizer has to visit, one by one."""
+
+    def plant(setup: Setup) -> None:
+        many = nn.ParameterList(nn.Parameter(torch.zeros(16)) for _ in range(number))
+
+        class Zeroing(type(setup.model)):  # type: ignore[misc]
+            def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+                optimizer.zero_grad(set_to_none=False)
+                for parameter in many:  # Lightning drops gradients that are there before the first step
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros(16)
+
+        setup.model.many = many
+        setup.model.__class__ = Zeroing
+        setup.model.optimizer = _loop_adam
+
+    return plant
+
+
+def _loop_adam(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, foreach=False, **settings)
+
+
+def garbage(cycles: int) -> Fault:
+    """Every step leaves cycles of objects behind, beside a heap that makes each collection slow."""
+
+    def plant(setup: Setup) -> None:
+        gc.freeze()  # only what follows is looked through, not all modules that were imported
+        heap = [[{"value": [index]}] for index in range(30_000)]
+
+        def litter() -> None:
+            for _ in range(cycles):
+                one: list[Any] = [heap]
+                one.append(one)
+            gc.collect()
+
+        setup.model.in_forward.append(litter)
+
+    return plant
+
+
+def leak(megabytes: float) -> Fault:
+    """Every step keeps so much memory."""
+
+    def plant(setup: Setup) -> None:
+        kept: list[Tensor] = []
+        setup.model.in_forward.append(lambda: kept.append(torch.ones(int(megabytes * 1024 * 256))))
+
+    return plant
+
+
+def growing_work(ms_per_step: float) -> Fault:
+    """Every step computes a little longer than the one before."""
+
+    def plant(setup: Setup) -> None:
+        calls = [0]
+
+        def work() -> None:
+            calls[0] += 1
+            burn(ms_per_step * calls[0])
+
+        setup.model.in_forward.append(work)
+
+    return plant
+
+
+def slow_start(ms: float, *, steps: int) -> Fault:
+    """The first steps take long."""
+
+    def plant(setup: Setup) -> None:
+        cost = Cost(ms=ms)
+        setup.model.in_forward.append(lambda: cost.take() if cost.calls < steps else None)
+
+    return plant
+
+
+def changing_forward(before_ms: float, after_ms: float, *, at: float = 0.5) -> Fault:
+    """``training_step`` sleeps for one time in the first part of the run and another in the rest."""
+
+    def plant(setup: Setup) -> None:
+        early, late = Cost(ms=before_ms), Cost(ms=after_ms)
+        change = int(setup.steps * at)
+
+        def happens() -> None:
+            (early if early.calls < change else late).take()
+
+        setup.model.in_forward.append(happens)
+
+    return plant
+
+
+def compiled(*, backend: str = "eager", dynamic: bool | None = None, prints: bool = False) -> Fault:
+    """The network is compiled; with ``prints`` it has what no compiler takes."""
+
+    def plant(setup: Setup) -> None:
+        network = _Chatty(setup.model.network) if prints else setup.model.network
+        setup.model.network = torch.compile(network, backend=backend, dynamic=dynamic)  # type: ignore[assignment]
+
+    return plant
+
+
+class _Chatty(nn.Module):
+    """Looks at values between two halves."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Tensor) -> Tensor:
+        if batch.abs().sum().item() < 0:
+            batch = batch + 1
+        torch._dynamo.graph_break()
+        hidden: Tensor = self.network(batch)
+        torch._dynamo.graph_break()
+        return hidden * 1.0
+
+
+def other_processes(number: int) -> Fault:
+    """So many processes beside the training that compute all the time."""
+
+    def plant(setup: Setup) -> None:
+        @contextlib.contextmanager
+        def beside() -> Iterator[None]:
+            program = "while True: sum(range(1000))"
+            processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(number)]
+            try:
+                yield
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.wait()
+
+        setup.beside.append(beside)
+
+    return plant
+
+
+def written_through(kilobytes: int) -> Fault:
+    """``training_step`` writes a file and waits until the disk has it."""
+
+    def plant(setup: Setup) -> None:
+        path = Path(setup.folder) / "journal.bin"
+        block = os.urandom(kilobytes * 1024)
+
+        def write() -> None:
+            with path.open("wb") as file:
+                file.write(block)
+                file.flush()
+                os.fsync(file.fileno())
+
+        setup.model.in_forward.append(write)
+
+    return plant
+
+
+def clipped(times: int) -> Fault:
+    """Clipping that computes the norm over and over."""
+
+    def plant(setup: Setup) -> None:
+        class Clipping(type(setup.model)):  # type: ignore[misc]
+            def configure_gradient_clipping(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+                for _ in range(times):
+                    nn.utils.clip_grad_norm_(self.parameters(), 10.0, foreach=False)
+
+        setup.model.__class__ = Clipping
+
+    return plant
+
+
+def each(*faults: Callable[[Setup], None]) -> Fault:
+    """Several things as one."""
+
+    def plant(setup: Setup) -> None:
+        for fault in faults:
+            fault(setup)
+
+    return plant

@@ -1,0 +1,66 @@
+"""A source of reports: a real fit on the CPU in which faults are planted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_gpuprof import GpuProfiler, NvmlConfig
+from truths.models import Kind
+from truths.setup import Fault, Setup, set_up
+
+Change = Callable[[Setup], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A real fit.
+
+    Attributes:
+        kind: Of the model.
+        faults: Planted in this order.
+        steps: Training steps.
+        threads: On which torch computes.
+        traced: Leave the profiler's defaults, which trace one window; otherwise no window is traced, which only
+            saves time.
+        nvml: How GPUs are sampled; there are none for a fit on the CPU.
+    """
+
+    kind: Kind
+    faults: tuple[Fault, ...] = ()
+    steps: int = 250
+    threads: int = 1
+    traced: bool = False
+    nvml: bool | NvmlConfig = False
+
+    def __call__(self, folder: Path, seed: int, change: Change | None = None) -> Path:
+        """Run it; ``change`` is applied to what is about to be run, after the faults."""
+        setup = self.setup(folder, seed)
+        if change is not None:
+            change(setup)
+        options: dict[str, Any] = {} if self.traced else {"windows": []}
+        profiler = GpuProfiler(dirpath=str(folder / "gpuprof"), reports=["json"], nvml=self.nvml, **options)
+        setup.fit([profiler])
+        if profiler.folder is None or not (report := profiler.folder / "report.json").is_file():
+            raise RuntimeError("the run wrote no report")
+        return report
+
+    def setup(self, folder: Path, seed: int) -> Setup:
+        """The fit with its faults, before it runs."""
+        be_quiet()
+        setup = set_up(self.kind, steps=self.steps, folder=str(folder), seed=seed, threads=self.threads)
+        for fault in self.faults:
+            fault(setup)
+        return setup
+
+
+def be_quiet() -> None:
+    """Keep Lightning's and torch's advice off the terminal, in this process."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore")

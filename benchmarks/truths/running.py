@@ -1,0 +1,181 @@
+"""From a case to what the diagnosis said, each run in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.pipeline import load_report
+
+TIMEOUT_S = 180
+_POLL_S = 0.02
+
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A finding, as far as it is judged here."""
+
+    rule: str
+    severity: str
+    subject: str
+    advice: str
+    saved_ms: float | None
+    """Bound of the gain; None: the finding has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What the report of a run says."""
+
+    verdict: str
+    verdict_words: str
+    findings: tuple[Named, ...]
+    not_evaluated: dict[str, str]
+    period_ms: float | None
+    period_mean_ms: float | None
+    steady_steps: int
+    phases_ms: dict[str, float]
+    """Median of each phase in steady steps."""
+    run_ms_per_step: float
+    """Wall time without set-up and tear-down, spread over the steps."""
+    cpu_busy_ratio: float | None
+    """Of all CPUs of the machine, by this run and others."""
+    run_delay_ratio: float | None
+    """Time in which the training thread was ready to run but had no CPU: how disturbed the run was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """One run of one job."""
+
+    name: str
+    seconds: float
+    told: Any
+    """What the job returned; None if it failed."""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Something to do in a process of its own; ``do`` is given a folder for its files."""
+
+    name: str
+    do: Callable[[Path], Any]
+
+
+def said(path: Path) -> Said:
+    """Read a report."""
+    report = load_report(path.parent)
+    return Said(
+        verdict=report.verdict.kind,
+        verdict_words=report.verdict.summary,
+        findings=tuple(
+            Named(
+                rule=f.rule,
+                severity=f.severity,
+                subject=f.subject,
+                advice=f.advice,
+                saved_ms=None if f.gain is None else f.gain.saved_ms_per_step,
+            )
+            for f in report.findings
+        ),
+        not_evaluated={n.rule: n.why for n in report.not_evaluated},
+        period_ms=None if report.steps.period_ms is None else report.steps.period_ms.median,
+        period_mean_ms=None if report.steps.period_ms is None else report.steps.period_ms.mean,
+        steady_steps=report.steps.steady_count,
+        phases_ms={row.phase: row.median_ms for row in report.phases if row.median_ms is not None},
+        run_ms_per_step=_run_ms_per_step(report),
+        cpu_busy_ratio=_busy(report),
+        run_delay_ratio=_delay(report),
+    )
+
+
+def _run_ms_per_step(report: Report) -> float:
+    parts = report.wall.parts
+    inside_s = report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    return inside_s * 1e3 / max(1, report.steps.count)
+
+
+def _busy(report: Report) -> float | None:
+    machine = report.host.machine
+    return machine.cpu_busy_ratio.mean if machine is not None and machine.cpu_busy_ratio is not None else None
+
+
+def _delay(report: Report) -> float | None:
+    process = report.host.process
+    return process.run_delay_ratio.mean if process is not None and process.run_delay_ratio is not None else None
+
+
+def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[Done]:
+    """Run jobs in forked processes, so that torch and Lightning are imported once; results come as they are done.
+
+    This process must not have computed with torch: its threads would not survive the fork.
+
+    Args:
+        jobs: What to do.
+        at_once: Processes at the same time.
+    """
+    waiting = list(reversed(jobs))
+    running: list[_Running] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            running.append(_Running(waiting.pop()))
+        for one in list(running):
+            done = one.poll()
+            if done is not None:
+                running.remove(one)
+                yield done
+        time.sleep(_POLL_S)
+
+
+class _Running:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.begin_s = time.perf_counter()
+        context = multiprocessing.get_context("fork")
+        self.receiver, sender = context.Pipe(duplex=False)
+        self.process = context.Process(target=_work, args=(job, sender))
+        self.process.start()
+        sender.close()
+
+    def poll(self) -> Done | None:
+        seconds = time.perf_counter() - self.begin_s
+        if self.receiver.poll():
+            try:
+                told, error = self.receiver.recv()
+            except EOFError:
+                told, error = None, "the process died"
+        elif seconds > TIMEOUT_S:
+            self.process.kill()
+            told, error = None, f"not done after {TIMEOUT_S} s"
+        else:
+            return None
+        self.process.join()
+        return Done(name=self.job.name, seconds=seconds, told=told, error=error)
+
+
+def _work(job: Job, sender: Any) -> None:
+    with tempfile.TemporaryDirectory(prefix="truth-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        told, error = None, ""
+        with (folder / "output.txt").open("w") as output:
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+            try:
+                told = job.do(folder)
+            except Exception:
+                error = traceback.format_exc(limit=-4)
+        with contextlib.suppress(BrokenPipeError):
+            sender.send((told, error))
+        sender.close()

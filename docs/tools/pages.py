@@ -1,0 +1,36 @@
+"""All pages that are made from the source: ``python docs/tools/pages.py`` renews them.
+
+Rules and conditions have commands of their own in the package, because an installation can call those.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import api_pages  # noqa: E402 - after the path
+import number_pages  # noqa: E402
+import report_walk  # noqa: E402
+from lightning_gpuprof.rules import pages as rule_pages  # noqa: E402
+from lightning_gpuprof.sinks.condition_page import renewed  # noqa: E402
+
+
+def write(docs: Path) -> None:
+    """Renew every generated page below ``docs``, which has its other pages already."""
+    for name, write_pages in (
+        ("rules", rule_pages.write),
+        ("numbers", number_pages.write),
+        ("reference", api_pages.write),
+    ):
+        (docs / name).mkdir(exist_ok=True)
+        write_pages(docs / name)
+    for name, renew in (("conditions.md", renewed), ("how-to-read.md", report_walk.renewed)):
+        page = docs / name
+        page.write_text(renew(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(ROOT / "docs")

@@ -1,0 +1,1 @@
+"""Two runs side by side: step times with their uncertainty, changes, findings, trace windows."""

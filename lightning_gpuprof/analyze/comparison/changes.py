@@ -1,0 +1,245 @@
+"""Two runs flow in, their numbers before and after flow out, judged where their uncertainty is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Pair, noise, profiler_s
+from lightning_gpuprof.analyze.comparison.resampling import Floats
+from lightning_gpuprof.model.comparison import Better, Change, Judgement, Outcome
+from lightning_gpuprof.model.phases import PARTS, PHASES
+from lightning_gpuprof.model.report import Report
+
+MEMORY_FLOOR_BYTES = 64 * 2**20
+"""Peaks of two runs of one program differ by less than this for no reason (ours)."""
+
+TAIL_FACTOR = 2
+"""The 95th percentile rests on a twentieth of the steps and on whatever disturbed them: it must differ by twice the
+threshold (ours; chosen on 36 pairs of fits of one script on a crowded machine, of which 2 still differed by more)."""
+
+ONE_READING = "one measurement per run"
+NEEDS_JOURNALS = "its uncertainty is known from journals only: name the folders of both runs, not report.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """What rows are judged by."""
+
+    draws: Pair | None
+    """None if the steps of the two cannot be held against each other."""
+    obstacle: str
+    """Why a step of one is not to be held against a step of the other; empty if it is."""
+    threshold_ratio: float
+
+
+def changed(name: str, unit: str, before: float | None, after: float | None) -> Change:
+    """A number that is told, not judged."""
+    difference = None if before is None or after is None else after - before
+    return Change(name=name, unit=unit, before=before, after=after, difference=difference)
+
+
+def judged(
+    row: Change,
+    measure: str,
+    *,
+    least: tuple[float, float],
+    ends: tuple[float, float] | None = None,
+    better: Better = "lower",
+    obstacle: str = "",
+    why: str = "",
+) -> Change:
+    """The row with its outcome.
+
+    Args:
+        row: The numbers.
+        measure: Its name for ``--metric``.
+        least: Smallest difference that counts, in the row's unit: where it fell, and where it rose.
+        ends: Interval of the difference; None leaves the smallest difference to decide alone.
+        better: Which way is an improvement.
+        obstacle: Why it cannot be judged; empty if it can.
+        why: What to keep in mind.
+    """
+    missing = [side for side, value in (("earlier", row.before), ("later", row.after)) if value is None]
+    if missing:
+        obstacle = f"not measured in the {' and the '.join(missing)} run"
+    if obstacle or row.difference is None:
+        return _with(row, measure, "not comparable", better, why=obstacle)
+    sure = ends is None or ends[0] > 0 or ends[1] < 0
+    outcome: Outcome = "within noise"
+    if sure and abs(row.difference) >= least[row.difference > 0] and row.difference:
+        outcome = "improved" if (row.difference < 0) == (better == "lower") else "regressed"
+    return _with(row, measure, outcome, better, ends=ends, why=why)
+
+
+def _with(
+    row: Change, measure: str, outcome: Outcome, better: Better, *, ends: tuple[float, float] | None = None, why: str
+) -> Change:
+    return Change(
+        name=row.name,
+        unit=row.unit,
+        before=row.before,
+        after=row.after,
+        difference=row.difference,
+        lower=None if ends is None else ends[0],
+        upper=None if ends is None else ends[1],
+        measure=measure,
+        outcome=outcome,
+        better=better,
+        why=why,
+    )
+
+
+def totals(before: Report, after: Report, basis: Basis, training: Judgement, wall: Judgement) -> tuple[Change, ...]:
+    """Median and 95th percentile of the period, samples/s, wall time.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        basis: What to judge by.
+        training: Judgement of the throughput, for the row of samples/s.
+        wall: Judgement of the wall time.
+    """
+    periods = before.steps.period_ms, after.steps.period_ms
+    medians = [period.median if period else None for period in periods]
+    tails = [period.p95 if period else None for period in periods]
+    draws, (fell, rose) = basis.draws, _noises(before, after, basis)
+    of_median = None if draws is None else _ends(draws[0].median_ms, draws[1].median_ms, medians)
+    of_tail = None
+    if draws is not None and draws[0].p95_ms is not None and draws[1].p95_ms is not None:
+        of_tail = _ends(draws[0].p95_ms, draws[1].p95_ms, tails)
+    rate = changed("samples/s", "samples/s", before.steps.samples_per_s, after.steps.samples_per_s)
+    if rate.before and rate.after:
+        ends = None
+        if training.lower is not None and training.upper is not None:
+            ends = rate.before * (training.lower - 1), rate.before * (training.upper - 1)
+        rate = _with(rate, "throughput", training.outcome, "higher", ends=ends, why=training.why)
+    return (
+        judged(
+            changed("median period", "ms", *medians),
+            "period",
+            least=(fell * (medians[0] or 0.0), rose * (medians[0] or 0.0)),
+            ends=of_median,
+            obstacle=basis.obstacle,
+        ),
+        judged(
+            changed("p95 period", "ms", *tails),
+            "p95",
+            least=(TAIL_FACTOR * fell * (tails[0] or 0.0), TAIL_FACTOR * rose * (tails[0] or 0.0)),
+            ends=of_tail,
+            obstacle=basis.obstacle or ("" if of_tail else NEEDS_JOURNALS),
+        ),
+        rate,
+        *_walls(before, after, wall),
+    )
+
+
+def _walls(before: Report, after: Report, wall: Judgement) -> Iterator[Change]:
+    """The wall time, and what is judged of it: without what the profiler itself took at start and end."""
+    row = changed("wall time", "s", before.wall.total_s, after.wall.total_s)
+    own_s = profiler_s(before, after)
+    if any(own_s):
+        yield row
+        sides = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
+        row = changed("net wall time", "s", *sides)
+    yield _with(row, "wall", wall.outcome, "lower", why=wall.why)
+
+
+def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
+    """Median time per step of each phase.
+
+    A change counts if it is at least the threshold's share of the period, not of the phase, and its interval leaves 0
+    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance.
+    """
+    sides = [{row.phase: row.median_ms for row in report.phases} for report in (before, after)]
+    shown = [phase for phase in PHASES if phase in sides[0] or phase in sides[1]]
+    period = before.steps.period_ms
+    fell, rose = _noises(before, after, basis)
+    whole = period.median if period else 0.0
+    rows = []
+    for phase in shown:
+        values = [side.get(phase) for side in sides]
+        ends = None
+        if basis.draws is not None and all(draws.source == "journal" for draws in basis.draws):
+            drawn = [draws.phases_ms.get(phase, np.zeros(1)) for draws in basis.draws]
+            ends = _ends(drawn[0], drawn[1], values, among=len(shown))
+        rows.append(
+            judged(
+                changed(phase, "ms", *values),
+                f"phase.{phase}",
+                least=(fell * whole, rose * whole),
+                ends=ends,
+                obstacle=basis.obstacle or ("" if ends else NEEDS_JOURNALS),
+            )
+        )
+    return tuple(rows)
+
+
+def mean_phases(basis: Basis) -> tuple[Change, ...]:
+    """Mean time per steady step of each phase, largest change first; empty unless both journals are there."""
+    if basis.draws is None or any(draws.source != "journal" for draws in basis.draws):
+        return ()
+    before, after = (draws.mean_phases_ms for draws in basis.draws)
+    rows = [
+        changed(phase, "ms", before.get(phase, 0.0), after.get(phase, 0.0))
+        for phase in PHASES
+        if phase in before or phase in after
+    ]
+    return tuple(sorted(rows, key=lambda row: -abs(row.difference or 0.0)))
+
+
+def parts(before: Report, after: Report) -> tuple[Change, ...]:
+    """Wall time by part."""
+    sides = before.wall.parts, after.wall.parts
+    return tuple(
+        changed(part, "s", sides[0].get(part), sides[1].get(part))
+        for part in PARTS
+        if part in sides[0] or part in sides[1]
+    )
+
+
+def memory(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
+    """Peaks of the process and of torch's allocator on each device."""
+    sides = [dict(_peaks(report)) for report in (before, after)]
+    rows = []
+    for name in dict.fromkeys((*sides[0], *sides[1])):
+        values = [side.get(name) for side in sides]
+        if not any(values):
+            continue
+        least = max(basis.threshold_ratio * (values[0] or 0.0), MEMORY_FLOOR_BYTES)
+        rows.append(
+            judged(
+                changed(name, "bytes", *values),
+                f"memory.{name.replace(' ', '_')}",
+                least=(least, least),
+                obstacle=basis.obstacle,
+                why=ONE_READING,
+            )
+        )
+    return tuple(rows)
+
+
+def _peaks(report: Report) -> Iterator[tuple[str, float | None]]:
+    yield "process rss", report.memory.process_rss_peak_bytes
+    for device in report.memory.devices:
+        yield f"{device.name} allocated", device.allocated_peak_bytes
+        yield f"{device.name} reserved", device.reserved_peak_bytes
+
+
+def _noises(before: Report, after: Report, basis: Basis) -> tuple[float, float]:
+    """Shares of a time below which it does not count that it fell, or rose."""
+    fell = noise(before, after, basis.threshold_ratio, slower=False)
+    return 1 - math.exp(-fell), math.expm1(noise(before, after, basis.threshold_ratio, slower=True))
+
+
+def _ends(before: Floats, after: Floats, values: list[float | None], *, among: int = 1) -> tuple[float, float] | None:
+    """Interval of the difference around that of the values; the 5 % outside are divided among so many."""
+    if values[0] is None or values[1] is None:
+        return None
+    drawn = after - before
+    low, high = np.quantile(drawn, [INTERVAL[0] / among, 1 - INTERVAL[0] / among])
+    shift = values[1] - values[0] - float(np.median(drawn))
+    return float(low) + shift, float(high) + shift

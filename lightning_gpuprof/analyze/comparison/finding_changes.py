@@ -1,0 +1,111 @@
+"""The findings of two runs flow in, what became of each flows out, with the predicted beside the achieved gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lightning_gpuprof.model.comparison import Change, FindingChange, FindingState
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.phases import PARTS, PHASES
+from lightning_gpuprof.model.report import Report
+
+SURELY_ABOVE_RATIO = 1.1
+"""Where no interval is known, so much of a bound must be passed before it is called passed (ours)."""
+
+
+def finding_changes(
+    before: Report, after: Report, phases: tuple[Change, ...], *, comparable: bool
+) -> tuple[FindingChange, ...]:
+    """Findings that are gone, new or kept.
+
+    What a gone finding gained is the time that its phase or part lost, which is what its bound was taken from.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        phases: Medians before and after, with intervals where they are known.
+        comparable: The runs may be held against each other; else no bound is called passed.
+    """
+    then = {(f.rule, f.subject): f for f in before.findings}
+    now = {(f.rule, f.subject): f for f in after.findings}
+    unjudged_then = {n.rule for n in before.not_evaluated}
+    unjudged_now = {n.rule for n in after.not_evaluated}
+    medians = {row.name: row for row in phases}
+    gone, kept = [], []
+    for key, finding in then.items():
+        if key in now:
+            kept.append(_finding_change(now[key], "kept", bound_of=finding))
+        elif finding.rule in unjudged_now:
+            gone.append(_finding_change(finding, "not judged", bound_of=finding))
+        else:
+            gone.append(_gone(finding, before, after, medians, comparable=comparable))
+    new = [
+        _finding_change(finding, "not judged" if finding.rule in unjudged_then else "new")
+        for key, finding in now.items()
+        if key not in then
+    ]
+    return (*gone, *new, *kept)
+
+
+def _gone(
+    finding: Finding, before: Report, after: Report, medians: Mapping[str, Change], *, comparable: bool
+) -> FindingChange:
+    achieved, at_least = _achieved(finding.explains, before, after, medians)
+    saved = finding.gain.saved_ms_per_step if finding.gain else None
+    return _finding_change(
+        finding,
+        "gone",
+        bound_of=finding,
+        achieved_ms=achieved,
+        above=comparable and saved is not None and at_least is not None and at_least > saved,
+    )
+
+
+def _achieved(
+    explains: str, before: Report, after: Report, medians: Mapping[str, Change]
+) -> tuple[float | None, float | None]:
+    """What the phase or part lost per step, and what it lost at least, milliseconds; None for what is not known."""
+    row = medians.get(explains)
+    if row is not None and row.before and row.difference is not None:
+        if row.outcome == "not comparable":
+            return -row.difference, None
+        certain = -row.upper if row.upper is not None else -row.difference / SURELY_ABOVE_RATIO
+        return -row.difference, certain
+    sides = [_total_per_step(report, explains) for report in (before, after)]
+    if sides[0] is None or sides[1] is None:
+        return None, None
+    return sides[0] - sides[1], (sides[0] - sides[1]) / SURELY_ABOVE_RATIO
+
+
+def _total_per_step(report: Report, explains: str) -> float | None:
+    """What lies beside the ordinary steps, spread over all of them as in a gain."""
+    if not report.steps.count:
+        return None
+    if explains in PARTS:
+        seconds = report.wall.parts.get(explains)
+    else:
+        seconds = next((row.total_s for row in report.phases if row.phase == explains), None)
+    return None if seconds is None else seconds * 1e3 / report.steps.count
+
+
+def _finding_change(
+    finding: Finding,
+    state: FindingState,
+    *,
+    bound_of: Finding | None = None,
+    achieved_ms: float | None = None,
+    above: bool = False,
+) -> FindingChange:
+    gain = bound_of.gain if bound_of is not None else None
+    return FindingChange(
+        rule=finding.rule,
+        subject=finding.subject,
+        severity=finding.severity,
+        state=state,
+        summary=finding.summary,
+        speedup_max=gain.speedup_max if gain else None,
+        saved_ms_per_step=gain.saved_ms_per_step if gain else None,
+        achieved_ms_per_step=achieved_ms,
+        achieved_in=finding.explains if achieved_ms is not None and finding.explains in (*PHASES, *PARTS) else "",
+        above_bound=above,
+    )

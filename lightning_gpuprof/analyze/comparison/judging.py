@@ -1,0 +1,251 @@
+"""Two runs with the uncertainty of their step times flow in, judgements of throughput and wall time flow out.
+
+The test: a difference counts if it is at least the threshold and the 95 % interval of the speed-up, from independent
+draws of both runs, leaves 1 out. Steps of one run cannot tell how much a second run of the same program would differ
+(another layout of memory, other programs on the machine): that is what the threshold stands for. Where other programs
+took CPUs, the threshold grows by what their turns can explain: the share of time that the training thread was ready to
+run but had no CPU, as far as it changed in the direction of the difference, and a tenth of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lightning_gpuprof.analyze.comparison.resampling import Floats
+from lightning_gpuprof.analyze.comparison.uncertainty import NORMAL_95, Draws
+from lightning_gpuprof.model.comparison import Judgement, Outcome
+from lightning_gpuprof.model.report import Report
+
+MIN_STEADY_STEPS = 10
+"""Fewer steady steps than this say nothing about a median (the rules' own minimum for a warning)."""
+
+WALL_NOISE_FLOOR_S = 0.2
+"""Start and end of a ``fit`` vary by about so much (ours, to be calibrated); it matters in runs of a few seconds."""
+
+OTHERS_CPUS = 0.25
+"""Other programs that take no more of a CPU than this are not what the training thread waited for (ours)."""
+
+MAX_HALF_WIDTH = math.log(2)
+"""A speed-up that is known only to within a factor of two in each direction says nothing (ours)."""
+
+INTERVAL = (0.025, 0.975)
+MAX_WAIT_RATIO = 0.95
+WAIT_NOISE_RATIO = 0.1
+"""Of the share of time that was waited: others' programs also empty caches and come at other moments. Ours, chosen on
+36 pairs of fits of one script under a steady load, of which none was then judged changed (10 without it). It did not
+hold on 28 fresh pairs under a load that came and went: 16 were. It is no protection on a machine that others use."""
+LEAST_DRAW = 1e-3
+"""Of the median draw: an interval drawn as a normal sample has a tail below 0, of which there is no logarithm."""
+
+Pair = tuple[Draws, Draws]
+
+
+def not_comparable(measure: str, why: str) -> Judgement:
+    """A judgement that there can be none."""
+    return Judgement(measure=measure, outcome="not comparable", why=why)
+
+
+def training(before: Report, after: Report, draws: Pair | None, threshold_ratio: float) -> Judgement:
+    """Judge the throughput of steady steps: samples/s where both know them, else the median period.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        draws: Of both; None if one of them has no steady step.
+        threshold_ratio: Smallest change that counts.
+    """
+    reason = steps_obstacle(before, after) or _unequal_without_rates(before, after)
+    rate_before, rate_after = before.steps.samples_per_s, after.steps.samples_per_s
+    measure = "samples/s" if rate_before and rate_after else "median period"
+    if reason or draws is None:
+        return not_comparable(measure, reason)
+    if rate_before and rate_after:
+        drawn = _speedups(draws[0].mean_ms, draws[1].mean_ms)
+        speedup = rate_after / rate_before
+    else:
+        drawn = _speedups(draws[0].median_ms, draws[1].median_ms)
+        speedup = _median(before) / _median(after)
+    centre = float(np.median(drawn))
+    low, high = (float(end) - centre for end in np.quantile(drawn, INTERVAL))
+    if high - low > 2 * MAX_HALF_WIDTH:
+        why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; measure more steady steps"
+        return not_comparable(measure, why)
+    floor = noise(before, after, threshold_ratio, slower=speedup < 1)
+    return _judged(measure, speedup, (low, high), floor=floor, why=_waits_words(cpu_waits(before, after)))
+
+
+def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
+    """Shares of the time that the training threads waited for a CPU, where other programs were there to take it.
+
+    Returns:
+        None if no others took CPUs beside either run, or it is not known.
+    """
+    shares, others = [], []
+    for report in (before, after):
+        process, machine = report.host.process, report.host.machine
+        if process is None or process.run_delay_ratio is None or machine is None or machine.cpu_others_cpus is None:
+            return None
+        shares.append(min(max(process.run_delay_ratio.mean, 0.0), MAX_WAIT_RATIO))
+        others.append(machine.cpu_others_cpus.mean)
+    return (shares[0], shares[1]) if max(others) > OTHERS_CPUS else None
+
+
+def noise(before: Report, after: Report, threshold_ratio: float, *, slower: bool) -> float:
+    """The threshold with what other programs' turns on the CPUs can explain, as a difference of logarithms.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        threshold_ratio: Smallest change that counts.
+        slower: Whether the later run is; waiting that changed the other way explains nothing.
+    """
+    floor, waits = math.log1p(threshold_ratio), cpu_waits(before, after)
+    if waits is None:
+        return floor
+    longer = math.log((1 - waits[0]) / (1 - waits[1]))
+    return floor + max(0.0, longer if slower else -longer) + WAIT_NOISE_RATIO * max(waits)
+
+
+def _waits_words(waits: tuple[float, float] | None) -> str:
+    if waits is None:
+        return ""
+    return (
+        f"other programs took CPUs: the training thread waited {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} % of "
+        "the time for one, which widens the noise"
+    )
+
+
+def steps_obstacle(before: Report, after: Report) -> str:
+    """Why the step times of one of two runs say nothing; empty if both do."""
+    for name, report in (("earlier", before), ("later", after)):
+        if not report.validity.ok:
+            caveats = "; ".join(report.validity.caveats) or "no reason given"
+            return f"the measurement of the {name} run is not valid: {caveats}"
+        if report.steps.period_ms is None or report.steps.steady_count < MIN_STEADY_STEPS:
+            return (
+                f"the {name} run has {report.steps.steady_count} steady unprofiled steps, at least "
+                f"{MIN_STEADY_STEPS} are needed: train longer"
+            )
+        if report.steps.period_ms.median <= 0:
+            return f"the {name} run has a median period of 0"
+    return ""
+
+
+def _unequal_without_rates(before: Report, after: Report) -> str:
+    unequal = unequal_steps(before, after)
+    if not unequal or (before.steps.samples_per_s and after.steps.samples_per_s):
+        return ""
+    return f"{unequal} and samples/s are not known for both"
+
+
+def unequal_steps(before: Report, after: Report) -> str:
+    """Why a step of one run is not the work of a step of the other; empty if nothing says so."""
+    ranks = ranks_of(before), ranks_of(after)
+    if ranks[0] != ranks[1]:
+        return f"the runs have {ranks[0]} and {ranks[1]} ranks"
+    sizes = batch_size(before), batch_size(after)
+    if None not in sizes and sizes[0] != sizes[1]:
+        return f"the batch sizes differ ({sizes[0]:g} and {sizes[1]:g})"
+    return ""
+
+
+def wall(before: Report, after: Report, threshold_ratio: float) -> Judgement:
+    """Judge the wall time of the whole stage; the profiler's own time at start and end is left out.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        threshold_ratio: Smallest change that counts; below 0.2 s nothing does.
+    """
+    measure = "wall time of fit"
+    reason = _wall_obstacle(before, after)
+    if reason:
+        return not_comparable(measure, reason)
+    own_s = profiler_s(before, after)
+    net_s = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
+    half_width = NORMAL_95 * math.hypot(_wall_relative_error(before), _wall_relative_error(after))
+    floor = max(
+        noise(before, after, threshold_ratio, slower=net_s[1] > net_s[0]), math.log1p(WALL_NOISE_FLOOR_S / min(net_s))
+    )
+    why = "one measurement per run: repeat both to be sure of a small difference"
+    if any(own_s):
+        why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
+    return _judged(measure, net_s[0] / net_s[1], (-half_width, half_width), floor=floor, why=why)
+
+
+def batch_size(report: Report) -> float | None:
+    """Samples in a batch of one rank; None if not known."""
+    value = report.run.get("loader.batch_size")
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def ranks_of(report: Report) -> int:
+    """Ranks of the run; a report that does not say is of a run with one."""
+    value = report.run.get("world_size")
+    return value if isinstance(value, int) else 1
+
+
+def _median(report: Report) -> float:
+    return report.steps.period_ms.median if report.steps.period_ms is not None else math.nan
+
+
+def _speedups(before_ms: Floats, after_ms: Floats) -> Floats:
+    """Logarithms of ``before / after``."""
+    sides = [np.log(np.maximum(side, LEAST_DRAW * float(np.median(side)))) for side in (before_ms, after_ms)]
+    return np.asarray(sides[0] - sides[1], np.float64)
+
+
+def profiler_s(before: Report, after: Report) -> tuple[float, float]:
+    """What the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible."""
+    first, second = (report.overhead.get("hooks_s") for report in (before, after))
+    if first is None or second is None:
+        return 0.0, 0.0
+    possible = 0 <= first < before.wall.total_s and 0 <= second < after.wall.total_s
+    return (first, second) if possible else (0.0, 0.0)
+
+
+def _wall_relative_error(report: Report) -> float:
+    """Standard error of the wall time that its steps' scatter makes: ``std * sqrt(steps) / wall``."""
+    if report.steps.period_ms is None:
+        return 0.0
+    return report.steps.period_ms.std / 1e3 * math.sqrt(report.steps.count) / report.wall.total_s
+
+
+def _wall_obstacle(before: Report, after: Report) -> str:
+    """Why the two wall times cannot be held against each other; empty if they can."""
+    for name, report in (("earlier", before), ("later", after)):
+        if report.wall.total_s <= 0:
+            return f"the {name} run has no wall time"
+        status = report.run.get("status")
+        if status is not None and status != "finished":
+            return f"the {name} run did not come to its end ({status})"
+    sizes = batch_size(before), batch_size(after)
+    work = (float(before.steps.count * ranks_of(before)), float(after.steps.count * ranks_of(after)))
+    if sizes[0] is not None and sizes[1] is not None:
+        work = (work[0] * sizes[0], work[1] * sizes[1])
+    # The last batch of an epoch may be smaller than batch_size: within one batch per hundred the work is the same.
+    if not math.isclose(work[0], work[1], rel_tol=0.01):
+        return f"the runs did a different amount of work ({before.steps.count} and {after.steps.count} steps)"
+    return ""
+
+
+def _judged(measure: str, speedup: float, ends: tuple[float, float], *, floor: float, why: str = "") -> Judgement:
+    """Judge a speed-up; ``ends`` are those of its interval around it, and like ``floor`` differences of logarithms."""
+    change = math.log(speedup)
+    band = max(-ends[0] if change > 0 else ends[1], floor)
+    outcome: Outcome = "within noise"
+    if change > band:
+        outcome = "improved"
+    elif change < -band:
+        outcome = "regressed"
+    return Judgement(
+        measure=measure,
+        outcome=outcome,
+        why=why,
+        speedup=speedup,
+        lower=math.exp(change + ends[0]),
+        upper=math.exp(change + ends[1]),
+        noise_ratio=math.expm1(band),
+    )

@@ -1,0 +1,83 @@
+"""A comparison's parts flow in, the sentences that a reader must keep in mind flow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lightning_gpuprof.analyze.comparison.judging import OTHERS_CPUS, batch_size
+from lightning_gpuprof.analyze.comparison.sampled import OTHERS_CPU
+from lightning_gpuprof.model.comparison import Change, Judgement
+from lightning_gpuprof.model.report import Report
+
+CAUSE_RATIO = 0.1
+"""A phase with less of the step's change is not named."""
+MAX_CAUSES = 3
+
+
+def cause(training: Judgement, phases: Sequence[Change]) -> str:
+    """The phases that moved the step most, if it moved.
+
+    Args:
+        training: Judgement of the throughput.
+        phases: Time per step before and after; their changes sum to that of the step.
+    """
+    if training.outcome not in ("improved", "regressed"):
+        return ""
+    sign = 1 if training.outcome == "regressed" else -1
+    moved = [(row.name, row.difference) for row in phases if row.difference is not None]
+    whole = sum(difference for _, difference in moved)
+    named = [
+        (name, difference)
+        for name, difference in sorted(moved, key=lambda pair: -sign * pair[1])
+        if sign * difference >= CAUSE_RATIO * abs(whole) > 0
+    ]
+    shown = ", ".join(f"{name} {difference:+.3g} ms" for name, difference in named[:MAX_CAUSES])
+    return f"{shown} of {whole:+.3g} ms per step" if shown else ""
+
+
+def notes(
+    before: Report,
+    after: Report,
+    training: Judgement,
+    wall: Judgement,
+    *,
+    host: Sequence[Change],
+    predicted: float | None,
+    above_bound: bool,
+) -> Iterator[str]:
+    """What a reader must know beside the conditions.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        training: Judgement of the throughput.
+        wall: Judgement of the wall time.
+        host: What was sampled of the host in both.
+        predicted: Largest bound of one finding.
+        above_bound: Whether more was gained than all findings together promised.
+    """
+    sizes = batch_size(before), batch_size(after)
+    if training.measure == "median period" and training.speedup is not None and None in sizes:
+        yield "the batch size is not known for both runs: the periods are taken to be of equal batches"
+    if None not in sizes and sizes[0] != sizes[1]:
+        yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: so did the optimization itself"
+    best = max((j.lower for j in (training, wall) if j.lower is not None), default=None)
+    if above_bound:
+        yield (
+            "more was gained than the bound of all findings of the earlier run together: something else changed as "
+            "well (see the conditions), or the machine was less busy"
+        )
+    elif before.combined is None and predicted is not None and best is not None and best > predicted:
+        yield (
+            f"more was gained than the bound of {predicted:.3g}x of a single finding: several were mended, or "
+            "something else changed as well (see the conditions)"
+        )
+    others = next((row for row in host if row.name == OTHERS_CPU), None)
+    if others is not None and others.difference is not None and abs(others.difference) >= OTHERS_CPUS:
+        yield (
+            f"other programs took {others.before:.2g} CPUs beside the earlier run and {others.after:.2g} beside the "
+            "later one: the difference may be theirs"
+        )
+    for name, report in (("earlier", before), ("later", after)):
+        for caveat in report.validity.caveats:
+            yield f"{name} run: {caveat}"

@@ -1,0 +1,102 @@
+"""Steps of one run flow in, draws of their means and quantiles by a block bootstrap flow out.
+
+Moving blocks (Kuensch 1989) keep the dependence between neighbouring steps. Their length follows how far that reaches:
+Politis and White (2004) with the correction of Patton, Politis and White (2009), at least the n^(1/3) of the reports'
+own intervals. A run whose speed wanders for a hundred steps gets blocks of that order, and a wide interval. No block
+is longer than a fifth of the run: where the steps hang together for longer than that, the interval is too narrow.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDS = 4000
+"""Enough for the tails of a 95 % interval that is divided among thirteen phases."""
+MAX_CELLS = 2000
+"""More steps are first summed in cells of consecutive ones."""
+MAX_BLOCK_CELLS = 0.2
+"""Of all cells: five blocks at least, or the draws are too few different ones."""
+SEED = 20_240_229
+
+
+class Resampling:
+    """One choice of blocks for all columns of a run, so that phases and period stay together.
+
+    Args:
+        period: Of the steady steps in order of time, shape (n,), n at least 1.
+        stream: Number of the stream of random numbers; two runs must not share one.
+    """
+
+    def __init__(self, period: Floats, *, stream: int) -> None:
+        n = len(period)
+        self._size: int = -(-n // MAX_CELLS)
+        self._full: int = n // self._size
+        self._length = _block_length(self._cells(period))
+        blocks = -(-self._full // self._length)
+        rng = np.random.default_rng((SEED, stream))
+        self._starts = rng.integers(0, self._full - self._length + 1, (ROUNDS, blocks))
+
+    @property
+    def block_steps(self) -> int:
+        """Length of a block in steps."""
+        return self._length * self._size
+
+    def means(self, values: Floats) -> Floats:
+        """Draws of the mean of a column of shape (n,); shape (ROUNDS,)."""
+        sums = np.concatenate([[0.0], np.cumsum(self._cells(values))])
+        means = (sums[self._starts + self._length] - sums[self._starts]).mean(axis=1) / self._length
+        return np.asarray(means - means.mean() + values.mean(), np.float64)
+
+    def quantiles(self, values: Floats, q: float) -> Floats:
+        """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952)."""
+        at = float(np.quantile(values, q))
+        below = self.means((values < at) + 0.5 * (values == at))
+        return np.asarray(np.quantile(values, np.clip(q - (below - below.mean()), 0.0, 1.0)), np.float64)
+
+    def _cells(self, values: Floats) -> Floats:
+        """Means of cells of consecutive steps, without a last one that is not full."""
+        cells: Floats = values[: self._full * self._size].reshape(self._full, self._size).mean(axis=1)
+        return cells
+
+
+def of_interval(value: float, ends: tuple[float, float], *, stream: int) -> Floats:
+    """Draws that have a median and a 95 % interval: the halves of two normal samples; shape (ROUNDS,)."""
+    normal = np.random.default_rng((SEED, stream)).standard_normal(ROUNDS) / 1.96
+    return np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64)
+
+
+def _block_length(cells: Floats) -> int:
+    """Blocks for the ranks of the cells: a few long steps must not hide how far the rest hangs together."""
+    n = len(cells)
+    least = max(1, round(float(np.cbrt(n))))
+    if n < 20 or cells.min() == cells.max():
+        return least
+    ranks = np.argsort(np.argsort(cells, kind="stable"), kind="stable").astype(np.float64)
+    wanted = _politis_white(ranks - ranks.mean())
+    return max(least, min(wanted, int(n * MAX_BLOCK_CELLS)))
+
+
+def _politis_white(centred: Floats) -> int:
+    """Block length that makes the bootstrap's variance of a mean best; at most n."""
+    n = len(centred)
+    lags = min(n - 1, 2 * max(1, round(math.sqrt(n))) + 5)
+    variance = float(centred @ centred) / n
+    autocovariance = np.array([float(centred[: n - lag] @ centred[lag:]) / n for lag in range(lags + 1)])
+    small = np.abs(autocovariance[1:]) < 2 * math.sqrt(math.log10(n) / n) * variance
+    in_a_row = max(5, math.ceil(math.sqrt(math.log10(n))))
+    reach = next(
+        (first for first in range(len(small) - in_a_row + 1) if small[first : first + in_a_row].all()), lags // 2
+    )
+    bandwidth = min(2 * max(reach, 1), lags)
+    lag = np.arange(1, bandwidth + 1)
+    weighted = np.minimum(1.0, 2.0 * (1 - lag / bandwidth)) * autocovariance[1 : bandwidth + 1]
+    spectrum = variance + 2 * float(weighted.sum())
+    if spectrum <= 0:
+        return 1
+    slope = 2 * float((weighted * lag).sum())
+    return math.ceil(float(np.cbrt(1.5 * n * (slope / spectrum) ** 2)))

@@ -1,0 +1,36 @@
+"""A journal flows in, the times of its steady steps flow out: what a comparison resamples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuprof.analyze import compilation, steady
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.model.phases import Phase
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Steady steps of a run in order of time; arrays of shape (n,), milliseconds."""
+
+    period_ms: Floats
+    phases_ms: Mapping[Phase, Floats]
+    """Every phase that took any time in the run; with those that took none they sum to the period."""
+
+
+def step_times(journal: Journal) -> StepTimes | None:
+    """The steps that the report's statistics rest on; None if there is none."""
+    phases = journal.steps.phases(journal.slots)
+    chosen = steady.select(journal.steps, phases, compilation.steps_compiled_in(journal)).steady
+    if not chosen.any():
+        return None
+    return StepTimes(
+        period_ms=journal.steps.period_ns[chosen] / 1e6,
+        phases_ms={phase: column[chosen] / 1e6 for phase, column in phases.items() if column.any()},
+    )

@@ -1,0 +1,99 @@
+"""One run flows in, draws of its mean and median period and of its phases flow out: how sure each of them is.
+
+Where there is no journal, the draws are made from what the report says. Its 95 % intervals come from such a bootstrap.
+Reports without them give the standard error of the median of n independent values, ``1.2533 * std / sqrt(n)`` (the
+asymptotic ``sqrt(pi / 2)`` of a normal sample; Kenney & Keeping, Mathematics of Statistics), which is on the safe side
+for the mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lightning_gpuprof.analyze.comparison.resampling import Floats, Resampling, of_interval
+from lightning_gpuprof.analyze.comparison.step_times import StepTimes
+from lightning_gpuprof.model.comparison import Source
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Distribution, Report, Steps
+
+MEDIAN_ERROR = 1.2533
+"""sqrt(pi / 2)."""
+
+NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """A run's statistics as drawn again and again; arrays of shape (rounds,), milliseconds."""
+
+    source: Source
+    mean_ms: Floats
+    median_ms: Floats
+    p95_ms: Floats | None = None
+    """None without a journal: reports have no interval of it."""
+    phases_ms: Mapping[Phase, Floats] = field(default_factory=dict)
+    """Of medians; empty without a journal."""
+    mean_phases_ms: Mapping[Phase, float] = field(default_factory=dict)
+    """Not drawn: the means themselves; empty without a journal."""
+
+
+def draws_of(report: Report, times: StepTimes | None, *, stream: int) -> Draws | None:
+    """Draw the statistics of a run.
+
+    Args:
+        report: Of the run.
+        times: Its steady steps; None if its journal is not there.
+        stream: Number of the stream of random numbers; two runs must not share one.
+
+    Returns:
+        None if the run has no steady step.
+    """
+    steps = report.steps
+    if steps.period_ms is None or not steps.steady_count:
+        return None
+    if times is not None:
+        return _resampled(times, stream)
+    return _of_report(steps, steps.period_ms, stream)
+
+
+def median_relative_error(values: Distribution, count: int) -> float:
+    """Standard error of a median as a share of the median, ``1.2533 * std / (sqrt(count) * median)``.
+
+    Args:
+        values: Statistics of the sample; the unit does not matter.
+        count: Size of the sample, at least 1.
+    """
+    return MEDIAN_ERROR * values.std / (math.sqrt(count) * values.median)
+
+
+def _resampled(times: StepTimes, stream: int) -> Draws:
+    period = times.period_ms
+    resampling = Resampling(period, stream=stream)
+    return Draws(
+        source="journal",
+        mean_ms=resampling.means(period),
+        median_ms=resampling.quantiles(period, 0.5),
+        p95_ms=resampling.quantiles(period, 0.95),
+        phases_ms={phase: resampling.quantiles(column, 0.5) for phase, column in times.phases_ms.items()},
+        mean_phases_ms={phase: float(np.mean(column)) for phase, column in times.phases_ms.items()},
+    )
+
+
+def _of_report(steps: Steps, period: Distribution, stream: int) -> Draws:
+    mean, median = steps.period_mean_interval_ms, steps.period_median_interval_ms
+    if mean is not None and median is not None:
+        return Draws(
+            source="interval",
+            mean_ms=of_interval(period.mean, mean, stream=stream),
+            median_ms=of_interval(period.median, median, stream=stream),
+        )
+    half_ms = NORMAL_95 * MEDIAN_ERROR * period.std / math.sqrt(steps.steady_count)
+
+    def around(value: float) -> Floats:
+        return of_interval(value, (value - half_ms, value + half_ms), stream=stream)
+
+    return Draws(source="spread", mean_ms=around(period.mean), median_ms=around(period.median))

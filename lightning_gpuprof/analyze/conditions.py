@@ -1,0 +1,99 @@
+"""From the conditions of runs to their hash, what differs between two, and whether the runs are comparable."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from lightning_gpuprof.model.comparison import ConditionChange
+from lightning_gpuprof.model.conditions import BY_NAME, FIXED_GROUPS, GROUPS, HASH_NAME, FixedGroup, fact_of
+from lightning_gpuprof.model.journal import Value
+
+HASH_DIGITS = 12
+MAX_NAMED = 4
+"""Facts that a reason names; the list of conditions has all."""
+
+_ALWAYS_DIFFERENT = frozenset({"run_id", "started", "slurm.job_id", "gpuprof.baseline", HASH_NAME})
+"""Conditions that name the run instead of describing it."""
+
+
+def conditions_hash(conditions: Mapping[str, Value]) -> str:
+    """First digits of a SHA-256 over all facts that matter for speed, by name; equal runs have equal ones.
+
+    What takes part is fixed in :data:`lightning_gpuprof.model.conditions.FACTS`: no names of runs, times, paths,
+    commits or seeds.
+    """
+    taken = sorted(
+        (name, value)
+        for name, value in conditions.items()
+        if value is not None and (fact := BY_NAME.get(name)) is not None and fact.hashed
+    )
+    return hashlib.sha256(msgspec.json.encode(taken)).hexdigest()[:HASH_DIGITS]
+
+
+def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[ConditionChange, ...]:
+    """What differs between two runs, by group; a fact that only one of them has counts as different."""
+    found = []
+    for name in dict.fromkeys((*before, *after)):
+        if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _said_twice(name, before, after):
+            continue
+        fact = fact_of(name)
+        found.append(
+            ConditionChange(name=name, before=before.get(name), after=after.get(name), group=fact.group, role=fact.role)
+        )
+    return tuple(sorted(found, key=lambda change: GROUPS.index(change.group)))
+
+
+def _said_twice(name: str, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
+    return name == "world_size" and "trainer.world_size" in before and "trainer.world_size" in after
+
+
+def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> str:
+    """Why two runs cannot be held against each other; empty if they can.
+
+    A fact that is known of one run only, as of an earlier version's report, is no reason.
+
+    Args:
+        differing: What differs.
+        allowed: Groups that may.
+    """
+    reasons, groups = [], []
+    for group in FIXED_GROUPS:
+        if group in allowed:
+            continue
+        fixed = [
+            f"{change.name}: {change.before} -> {change.after}"
+            for change in differing
+            if change.group == group and change.role == "fixed" and None not in (change.before, change.after)
+        ]
+        if fixed:
+            more = f", and {len(fixed) - MAX_NAMED} more" if len(fixed) > MAX_NAMED else ""
+            reasons.append(f"the {group} differs ({', '.join(fixed[:MAX_NAMED])}{more})")
+            groups.append(group)
+    if not reasons:
+        return ""
+    return f"{'; '.join(reasons)}. If that is the change under test: gpuprof compare A B --allow {','.join(groups)}"
+
+
+def warnings(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> list[str]:
+    """What a reader of a comparison must know of the conditions.
+
+    Args:
+        differing: What differs.
+        allowed: Groups that may.
+    """
+    notes = [
+        f"the {group} differs, which was allowed: the speed-up is not of the code alone"
+        for group in FIXED_GROUPS
+        if group in allowed and any(change.group == group and change.role == "fixed" for change in differing)
+    ]
+    names = {change.name for change in differing if None not in (change.before, change.after)}
+    if "batch.shapes" in names and "loader.batch_size" not in names:
+        notes.append("the shapes of the first batch differ: if they do not vary by themselves, the work per step does")
+    tested = {change.group for change in differing if change.role == "tested" and change.group != "batch"}
+    if len(tested) > 1:
+        shown = ", ".join(group for group in GROUPS if group in tested)
+        notes.append(f"conditions differ in several respects ({shown}): the difference may come from any of them")
+    return notes

@@ -1,0 +1,130 @@
+"""The chosen steps and what was sampled beside them flow in; regimes and fifths of the run with both flow out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_gpuprof.analyze import cpu_time, during_steps, statistics
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.steady import Selection
+from lightning_gpuprof.analyze.trend import trend
+from lightning_gpuprof.model.evenness import Drift, Evenness, Stretch
+from lightning_gpuprof.model.journal import PROFILED, Sample
+from lightning_gpuprof.model.phases import Phase
+
+MIN_DRIFT_STEPS = 100
+"""Catalogue: a trend needs so many steps."""
+FIFTHS = 5
+MAX_BLOCKS = 100
+"""The trend is that of the medians of so many blocks of steps: single long steps do not move them."""
+MIN_BLOCK_STEPS = 5
+NEAR_STEPS = 3
+"""A change so shortly before the start of an epoch is one at its start."""
+
+
+def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> Evenness:
+    """Describe the regimes and the fifths of the steady steps.
+
+    Args:
+        journal: One rank's journal.
+        phases: Exclusive time in ns, arrays of shape (n,).
+        chosen: Which steps count.
+    """
+    view = _View(journal, phases)
+    steady = np.flatnonzero(chosen.steady)
+    edges = np.searchsorted(steady, [*chosen.regimes, len(chosen.steady)])
+    regimes = [view.stretch(steady[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+    return Evenness(
+        regimes=tuple(regimes),
+        drift=_drift(journal, steady, view),
+        warmup_steps=chosen.first_steady,
+        warmup_excess_s=_warmup_excess_s(journal, phases, chosen),
+    )
+
+
+def _warmup_excess_s(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> float | None:
+    if chosen.first_steady is None:
+        return None
+    steps = journal.steps
+    own = steps.period_ns - phases["data_wait"] - phases["validation"] - phases["checkpoint"]
+    early = own[: chosen.first_steady][(steps.flags[: chosen.first_steady] & PROFILED) == 0]
+    return float(early.sum() - len(early) * np.median(own[chosen.steady])) / 1e9
+
+
+def _drift(journal: Journal, steady: Ints, view: _View) -> Drift | None:
+    if len(steady) < MIN_DRIFT_STEPS:
+        return None
+    period_ms = journal.steps.period_ns[steady] / 1e6
+    blocks = min(MAX_BLOCKS, len(steady) // MIN_BLOCK_STEPS)
+    levels = np.array([np.median(block) for block in np.array_split(period_ms, blocks)])
+    places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
+    found = trend(places, levels)
+    if found is None:
+        return None
+    fifths = tuple(view.stretch(fifth) for fifth in np.array_split(steady, FIFTHS))
+    return Drift(fifths=fifths, slope_ms_per_step=found.slope, p_value=found.p_value)
+
+
+class _View:
+    """Looks at parts of the run."""
+
+    def __init__(self, journal: Journal, phases: dict[Phase, Ints]) -> None:
+        self._journal = journal
+        self._phases = {phase: column for phase, column in phases.items() if column.any()}
+        self._machine = during_steps.by_subject(journal, "host").get("host", [])
+
+    def stretch(self, chosen: Ints) -> Stretch:
+        """The steady steps with these indices, ascending, at least one."""
+        steps = self._journal.steps
+        period_ms = steps.period_ns[chosen] / 1e6
+        taken, busy = self._of_machine(chosen)
+        cpu_ms, delay = self._of_thread(chosen)
+        return Stretch(
+            from_batch=int(steps.batch[chosen[0]]),
+            to_batch=int(steps.batch[chosen[-1]]),
+            count=len(chosen),
+            period_ms=float(np.median(period_ms)),
+            interval_ms=statistics.median_interval(period_ms),
+            phases_ms={phase: float(np.median(column[chosen])) / 1e6 for phase, column in self._phases.items()},
+            cpu_ms=cpu_ms,
+            run_delay_ratio=delay,
+            taken_cpus=taken,
+            cpu_busy_ratio=busy,
+            into_epoch=self._into_epoch(int(chosen[0])),
+        )
+
+    def _of_thread(self, chosen: Ints) -> tuple[dict[Phase, float], float | None]:
+        journal = self._journal
+        mask = np.zeros(len(journal.steps), np.bool_)
+        mask[chosen] = True
+        rows, indices = cpu_time.sampled(journal, mask)
+        if len(rows) < cpu_time.MIN_SAMPLES:
+            return {}, None
+        delay = journal.cpu.run_delay_ns
+        period = np.maximum(journal.steps.period_ns[indices], 1)
+        ratio = None if delay is None else float(np.median(delay[rows] / period))
+        return {phase: float(np.median(cpu_time.of_phase(journal, phase)[rows])) / 1e6 for phase in self._phases}, ratio
+
+    def _of_machine(self, chosen: Ints) -> tuple[float | None, float | None]:
+        """CPUs that others took, and the use of all: of the samples that lie whole in the stretch."""
+        steps = self._journal.steps
+        begin, end = int(steps.start_ns[chosen[0]]), int(steps.start_ns[chosen[-1]] + steps.period_ns[chosen[-1]])
+        inside = [s for s, seconds in self._machine if begin <= s.t_ns - seconds * 1e9 and seconds and s.t_ns <= end]
+        others = _mean(inside, "cpu_others_cpus")
+        steal = _mean(inside, "cpu_steal_cpus")
+        return None if others is None else others + (steal or 0.0), _mean(inside, "cpu_busy_ratio")
+
+    def _into_epoch(self, index: int) -> int | None:
+        epoch = self._journal.steps.epoch
+        near = min(index + NEAR_STEPS, len(epoch) - 1)
+        if epoch[near] == epoch[0]:
+            return None
+        return max(0, index - int(np.flatnonzero(epoch == epoch[near])[0]))
+
+
+def _mean(samples: Sequence[Sample], name: str) -> float | None:
+    values = [value for sample in samples if (value := sample.values.get(name)) is not None]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,69 @@
+"""Samples of the garbage collector's pauses flow in, what they took of the steps flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_gpuprof.analyze.during_steps import StepTime
+from lightning_gpuprof.model.host import GcUse, GenerationPauses, LongPause
+from lightning_gpuprof.model.journal import Sample
+
+_MOST_LONGEST = 20
+_VERY_LONG_S = 0.020
+_GENERATIONS = range(4)
+
+
+def gc_use(
+    sums: Sequence[tuple[Sample, float]], long: Sequence[Sample], time: StepTime, period_s: float | None
+) -> GcUse | None:
+    """Pauses during the steps; None if they were not measured.
+
+    Args:
+        sums: Samples ``gc``, with the seconds that each stands for.
+        long: Samples ``gc_pause``.
+        time: Where the steps lie.
+        period_s: Mean time of a step.
+    """
+    shares = [
+        ratio * _seconds(sample, s) for sample, s in sums if (ratio := sample.values.get("pause_ratio")) is not None
+    ]
+    seconds = sum(_seconds(sample, s) for sample, s in sums if sample.values.get("pause_ratio") is not None)
+    if not seconds:
+        return None
+    generations = []
+    for number in _GENERATIONS:
+        count, total_s, longest_s = (
+            [v for sample, _ in sums if (v := sample.values.get(f"gen{number}_{what}")) is not None]
+            for what in ("count", "pause_s", "longest_s")
+        )
+        if count:
+            generations.append(
+                GenerationPauses(
+                    generation=number,
+                    count=int(sum(count)),
+                    total_s=sum(total_s),
+                    longest_s=max(longest_s, default=0.0),
+                )
+            )
+    pauses = []
+    for sample in long:
+        where, pause_s = time.at(sample.t_ns), sample.values.get("pause_s")
+        if where is not None and pause_s is not None:
+            generation = int(sample.values.get("generation") or 0)
+            pauses.append(LongPause(batch=where[0], generation=generation, pause_s=pause_s))
+    pauses.sort(key=lambda pause: -pause.pause_s)
+    ratio = sum(shares) / seconds
+    return GcUse(
+        pause_ratio=ratio,
+        pause_ms_per_step=None if period_s is None else ratio * period_s * 1e3,
+        longest_s=max((g.longest_s for g in generations), default=0.0),
+        generations=tuple(generations),
+        longest=tuple(pauses[:_MOST_LONGEST]),
+        long_count=sum(pause.pause_s >= _VERY_LONG_S for pause in pauses),
+        lost_count=int(sum(sample.values.get("lost_count") or 0 for sample, _ in sums)),
+    )
+
+
+def _seconds(sample: Sample, since_last_s: float) -> float:
+    """What a sample stands for; the first in the journal has no sample before, but sums all the same."""
+    return since_last_s or 1.0

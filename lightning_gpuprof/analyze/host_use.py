@@ -1,0 +1,280 @@
+"""A journal flows in, what the machine, this process and its workers did during the steps flows out."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from lightning_gpuprof.analyze import during_steps
+from lightning_gpuprof.analyze.during_steps import StepTime
+from lightning_gpuprof.analyze.gc_use import gc_use
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.memory_growth import growth
+from lightning_gpuprof.model.host import (
+    GroupUse,
+    HostUse,
+    Level,
+    MachineUse,
+    MemoryGrowth,
+    PressureUse,
+    ProcessUse,
+    Reading,
+    ThreadUse,
+    WorkerUse,
+)
+from lightning_gpuprof.model.journal import Sample
+
+Series = Sequence[tuple[Sample, float]]
+"""Samples of one subject during the steps, each with the seconds since the one before."""
+
+_WORKER = re.compile(r"worker(\d+)")
+_TRAFFIC = {"disk_bytes": "read_bytes_per_s", "call_bytes": "read_call_bytes_per_s"}
+
+
+def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
+    """Summarise the host's samples.
+
+    Args:
+        journal: One rank's journal.
+        steady_from_ns: From when on growth of memory is looked for; None: from the first step on.
+    """
+    found = during_steps.by_subject(journal, "host")
+    time = StepTime(journal)
+    n = len(journal.steps)
+    period_s = float(journal.steps.period_ns.sum()) / n / 1e9 if n else None
+    usable = journal.conditions.get("cpu.usable")
+    rows = sorted((int(m.group(1)), series) for s, series in found.items() if (m := _WORKER.fullmatch(s)))
+    epochs = _epochs(found, time)
+    return HostUse(
+        samples=len(found.get("process", ())),
+        usable_cpus=float(usable) if isinstance(usable, (int, float)) else None,
+        process=_process(found.get("process", ()), single=True),
+        threads=_threads(found),
+        workers=_several(found.get("workers", ())),
+        worker_rows=tuple(
+            WorkerUse(number=number, samples=len(series), use=use)
+            for number, series in rows
+            if (use := _process(series, single=True)) is not None
+        ),
+        children=_several(found.get("children", ())),
+        machine=_machine(found.get("host", ()), journal),
+        pressure=(*_pressure("machine", found.get("host", ())), *_pressure("cgroup", found.get("cgroup", ()))),
+        cgroup=_group(found.get("cgroup", ()), journal),
+        gc=gc_use(found.get("gc", ()), [s for s in journal.samples if s.subject == "gc_pause"], time, period_s),
+        growth=_growth(found, steady_from_ns, period_s),
+        first_epoch=_reading(epochs, lambda epoch: epoch == min(epochs)),
+        later_epochs=_reading(epochs, lambda epoch: epoch > min(epochs)),
+    )
+
+
+def _values(series: Series, name: str) -> list[float]:
+    return [value for sample, _ in series if (value := sample.values.get(name)) is not None]
+
+
+def level(series: Series, name: str) -> Level | None:
+    """Mean and largest of a value; None if it was never read."""
+    mean = _mean(series, name)
+    return None if mean is None else Level(mean=mean, max=max(_values(series, name)))
+
+
+def _mean(series: Series, name: str) -> float | None:
+    """Mean over the time: the intervals of a long run grow. The first sample of a subject counts as a usual one."""
+    found = [(value, seconds) for sample, seconds in series if (value := sample.values.get(name)) is not None]
+    if not found:
+        return None
+    usual_s = statistics.median([seconds for _, seconds in found if seconds] or [1.0])
+    weights = [seconds or usual_s for _, seconds in found]
+    return math.fsum(value * weight for (value, _), weight in zip(found, weights, strict=True)) / math.fsum(weights)
+
+
+def _min(series: Series, name: str) -> float | None:
+    return min(_values(series, name), default=None)
+
+
+def _sum(series: Series, name: str) -> float | None:
+    values = _values(series, name)
+    return sum(values) if values else None
+
+
+def _process(series: Series, *, single: bool) -> ProcessUse | None:
+    if not series:
+        return None
+    cpu, delay, io = (level(series, name) for name in ("cpu_cpus", "run_delay_ratio", "io_wait_ratio"))
+    waiting = None
+    if single and cpu is not None and delay is not None:
+        waiting = max(0.0, 1.0 - cpu.mean - delay.mean - (io.mean if io is not None else 0.0))
+    return ProcessUse(
+        count=None if single else _mean(series, "count"),
+        cpu_cpus=cpu,
+        cpu_user_cpus=_mean(series, "cpu_user_cpus"),
+        cpu_system_cpus=_mean(series, "cpu_system_cpus"),
+        run_delay_ratio=delay,
+        io_wait_ratio=io,
+        disk_sleep_ratio=_mean(series, "disk_sleep_ratio"),
+        waiting_ratio=waiting,
+        voluntary_switches_per_s=_mean(series, "voluntary_switches_per_s"),
+        involuntary_switches_per_s=_mean(series, "involuntary_switches_per_s"),
+        minor_faults_per_s=_mean(series, "minor_faults_per_s"),
+        major_faults_per_s=_mean(series, "major_faults_per_s"),
+        rss_bytes=level(series, "rss_bytes"),
+        shared_bytes=level(series, "shared_bytes"),
+        pss_bytes=level(series, "pss_bytes"),
+        uss_bytes=level(series, "uss_bytes"),
+        read_bytes_per_s=level(series, "read_bytes_per_s"),
+        write_bytes_per_s=level(series, "write_bytes_per_s"),
+        read_call_bytes_per_s=level(series, "read_call_bytes_per_s"),
+        write_call_bytes_per_s=level(series, "write_call_bytes_per_s"),
+        threads_count=max(_values(series, "threads_count"), default=None),
+    )
+
+
+def _several(series: Series) -> ProcessUse | None:
+    """Workers or other children; None if there never were any."""
+    return _process(series, single=False) if any(_values(series, "count")) else None
+
+
+def _threads(found: Mapping[str, Series]) -> tuple[ThreadUse, ...]:
+    rows = [
+        ThreadUse(
+            kind=subject.removeprefix("thread."),
+            threads_count=max(_values(series, "threads_count"), default=0.0),
+            cpu_cpus=_mean(series, "cpu_cpus"),
+            run_delay_ratio=_mean(series, "run_delay_ratio"),
+        )
+        for subject, series in found.items()
+        if subject.startswith("thread.")
+    ]
+    return tuple(sorted(rows, key=lambda row: -(row.cpu_cpus or 0.0)))
+
+
+def _machine(series: Series, journal: Journal) -> MachineUse | None:
+    if not series:
+        return None
+    swap_in, swap_out = _values(series, "swap_in_bytes_per_s"), _values(series, "swap_out_bytes_per_s")
+    return MachineUse(
+        cpu_busy_ratio=level(series, "cpu_busy_ratio"),
+        cpu_others_cpus=level(series, "cpu_others_cpus"),
+        cpu_steal_cpus=level(series, "cpu_steal_cpus"),
+        cpu_io_wait_ratio=_mean(series, "cpu_io_wait_ratio"),
+        load=level(series, "load"),
+        memory_total_bytes=_fact(journal, "host.memory_total_bytes"),
+        memory_available_bytes=level(series, "memory_available_bytes"),
+        memory_available_min_bytes=_min(series, "memory_available_bytes"),
+        swap_used_bytes=level(series, "swap_used_bytes"),
+        swap_in_bytes_per_s=level(series, "swap_in_bytes_per_s"),
+        swap_out_bytes_per_s=level(series, "swap_out_bytes_per_s"),
+        swapping_samples=(
+            sum(a > 0 or b > 0 for a, b in zip(swap_in, swap_out, strict=True))
+            if swap_in and len(swap_in) == len(swap_out)
+            else None
+        ),
+        network_received_bytes_per_s=level(series, "network_received_bytes_per_s"),
+        network_sent_bytes_per_s=level(series, "network_sent_bytes_per_s"),
+        shm_size_bytes=_fact(journal, "host.shm_size_bytes"),
+        shm_used_ratio=level(series, "shm_used_ratio"),
+        shm_free_min_bytes=_min(series, "shm_free_bytes"),
+    )
+
+
+def _fact(journal: Journal, name: str) -> float | None:
+    value = journal.conditions.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _pressure(scope: str, series: Series) -> tuple[PressureUse, ...]:
+    rows = [
+        PressureUse(
+            scope=scope,
+            resource=resource,
+            some_ratio=level(series, f"pressure_{resource}_some_ratio"),
+            full_ratio=level(series, f"pressure_{resource}_full_ratio"),
+        )
+        for resource in ("cpu", "memory", "io")
+    ]
+    return tuple(row for row in rows if row.some_ratio is not None or row.full_ratio is not None)
+
+
+def _group(series: Series, journal: Journal) -> GroupUse | None:
+    quota, limit = _fact(journal, "host.cpu_quota_cpus"), _fact(journal, "host.memory_limit_bytes")
+    if not series and quota is None and limit is None:
+        return None
+    periods, throttled = _sum(series, "cpu_periods_count"), _sum(series, "cpu_throttled_count")
+    held_s = _sum(series, "cpu_throttled_s")
+    seconds = sum(s for sample, s in series if sample.values.get("cpu_throttled_s") is not None)
+    found = GroupUse(
+        quota_cpus=quota,
+        memory_limit_bytes=limit,
+        memory_used_bytes=level(series, "memory_used_bytes"),
+        memory_working_bytes=level(series, "memory_working_bytes"),
+        memory_used_ratio=level(series, "memory_used_ratio"),
+        memory_high_count=_sum(series, "memory_high_count"),
+        memory_max_count=_sum(series, "memory_max_count"),
+        oom_kill_count=_sum(series, "oom_kill_count"),
+        periods_count=periods,
+        throttled_count=throttled,
+        throttled_ratio=throttled / periods if throttled is not None and periods else None,
+        throttled_cpus=held_s / seconds if held_s is not None and seconds else None,
+    )
+    return found if found != GroupUse() else None
+
+
+def _growth(found: Mapping[str, Series], from_ns: int | None, period_s: float | None) -> tuple[MemoryGrowth, ...]:
+    rows = []
+    for subject in ("process", "workers"):
+        for name, of in (("rss_bytes", subject), ("pss_bytes", f"{subject}_pss")):
+            own = [
+                (sample.t_ns, value)
+                for sample, _ in found.get(subject, ())
+                if (value := sample.values.get(name)) and (from_ns is None or sample.t_ns >= from_ns)
+            ]
+            row = growth(of, [t for t, _ in own], [v for _, v in own], period_s)
+            if row is not None:
+                rows.append(row)
+    private = [
+        (sample.t_ns, rss - shared)
+        for sample, _ in found.get("process", ())
+        if from_ns is None or sample.t_ns >= from_ns
+        if (rss := sample.values.get("rss_bytes")) and (shared := sample.values.get("shared_bytes")) is not None
+    ]
+    row = growth("process_private", [t for t, _ in private], [v for _, v in private], period_s)
+    return (*rows, row) if row is not None else tuple(rows)
+
+
+def _epochs(found: Mapping[str, Series], time: StepTime) -> dict[int, Reading]:
+    """What was read in each epoch by this process and its workers; a sample counts where it was taken."""
+    epochs: dict[int, Reading] = {}
+    for subject in ("process", "workers"):
+        for sample, seconds in found.get(subject, ()):
+            where = time.at(sample.t_ns)
+            if where is None or not seconds:
+                continue
+            before = epochs.get(where[1]) or Reading(epochs=1, seconds=0.0, disk_bytes=None, call_bytes=None)
+            read = {
+                field: (getattr(before, field) or 0.0) + rate * seconds
+                for field, name in _TRAFFIC.items()
+                if (rate := sample.values.get(name)) is not None
+            }
+            spent_s = before.seconds + (seconds if subject == "process" else 0.0)
+            epochs[where[1]] = msgspec.structs.replace(before, seconds=spent_s, **read)
+    return epochs
+
+
+def _reading(epochs: Mapping[int, Reading], wanted: Callable[[int], bool]) -> Reading | None:
+    chosen = [reading for epoch, reading in epochs.items() if wanted(epoch)]
+    if not chosen:
+        return None
+
+    def total(values: list[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    return Reading(
+        epochs=len(chosen),
+        seconds=sum(reading.seconds for reading in chosen),
+        disk_bytes=total([reading.disk_bytes for reading in chosen]),
+        call_bytes=total([reading.call_bytes for reading in chosen]),
+    )

@@ -1,0 +1,322 @@
+"""Samples of the input pipeline and shares of the phases flow in, its verdict with all its numbers flows out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.model.input_pipeline import (
+    InputLoader,
+    InputPart,
+    InputPipeline,
+    InputQueue,
+    InputVerdictKind,
+    InputWorker,
+    PartKind,
+)
+from lightning_gpuprof.model.journal import Sample
+from lightning_gpuprof.model.metrics import Share
+from lightning_gpuprof.model.phases import Phase
+
+SOURCE = "input"
+LEAST_BATCHES = 10
+"""Measured batches that a statement about the making of batches needs. Ours."""
+LEAST_STEPS = 20
+"""Steady steps likewise."""
+LEAST_WAIT_RATIO = 0.05
+"""Lower bound of the share of the step from which waiting for data counts. torch-tb-profiler: DataLoader above 5 %."""
+LEAST_H2D_RATIO = 0.10
+"""Share of the step from which the copy to the device counts as the limit. Ours: as TraceML's first threshold."""
+EMPTY_RATIO = 0.30
+"""Share of steps that find no batch ready from which the queue counts as empty. MindInsight: above 30 %."""
+SLACK_RATIO = 0.8
+"""Workers that could make a batch in less than this share of the period are not what the training waits for. Ours."""
+TRANSFER_MARGIN_MS = 0.5
+"""A wait that is not longer than this is what any fetch from a worker may cost. Ours: as the rules have it."""
+
+
+def input_pipeline(
+    journal: Journal,
+    shares: Mapping[Phase, Share],
+    *,
+    period_ms: float | None,
+    steady_steps: int,
+    waited_ratio: float | None,
+) -> InputPipeline | None:
+    """Everything about how the steps are fed.
+
+    Args:
+        journal: Has the samples.
+        shares: Of the phases in steady steps.
+        period_ms: Median period of these.
+        steady_steps: How many of these there are.
+        waited_ratio: Share of them that found no batch ready.
+
+    Returns:
+        None if nothing was measured in the input pipeline.
+    """
+    last: dict[str, Sample] = {}
+    queues: dict[int, list[Sample]] = {}
+    for sample in journal.samples:
+        if sample.source == SOURCE and (loader := _loader_of(sample.subject)) is not None:
+            if sample.subject.endswith(".queue"):
+                queues.setdefault(loader, []).append(sample)
+            else:
+                last[sample.subject] = sample
+    workers = tuple(_worker(sample) for subject, sample in last.items() if _is_process(subject))
+    if not workers and not queues:
+        return None
+    found_queues = tuple(_queue(loader, _between(journal, of)) for loader, of in sorted(queues.items()))
+    loaders = _loaders(workers, last, found_queues)
+    wait, h2d = shares.get("data_wait"), shares.get("h2d")
+    step_ms = None if wait is None or period_ms is None else max(0.0, period_ms - wait.median_ms)
+    known = [one for one in loaders if one.deliver_ms is not None]
+    slowest = max(known, key=lambda one: one.deliver_ms or 0.0, default=None)
+    kind, summary = _verdict(slowest, period_ms, wait, h2d, steady_steps, waited_ratio, workers)
+    return InputPipeline(
+        verdict=kind,
+        summary=summary,
+        step_ms=step_ms,
+        wait_ms=None if wait is None else wait.median_ms,
+        waited_ratio=waited_ratio,
+        enough_workers=_enough_workers(slowest, step_ms),
+        loaders=loaders,
+        workers=tuple(sorted(workers, key=lambda w: (w.loader, len(w.process), w.process))),
+        parts=_parts(last, workers, _own_regions(journal, workers)),
+        queues=found_queues,
+        slowest=None if slowest is None else slowest.loader,
+    )
+
+
+def _loader_of(subject: str) -> int | None:
+    """``loader0.worker1`` -> 0."""
+    number = subject.partition(".")[0].removeprefix("loader")
+    return int(number) if number.isdecimal() and len(number) < 9 else None
+
+
+def _is_process(subject: str) -> bool:
+    process = subject.partition(".")[2]
+    return process == "process" or (process.startswith("worker") and ":" not in process)
+
+
+def _between(journal: Journal, samples: list[Sample]) -> list[Sample]:
+    """Those from between the first and the last step, unless there is none."""
+    steps = journal.steps
+    if not len(steps):
+        return samples
+    begin, end = int(steps.start_ns[0]), int(steps.start_ns[-1] + steps.period_ns[-1])
+    return [s for s in samples if begin <= s.t_ns <= end]
+
+
+def _count(sample: Sample, name: str) -> int:
+    value = sample.values.get(name)
+    return int(value) if value is not None and math.isfinite(value) and value > 0 else 0
+
+
+def _ms(sample: Sample, name: str, over: float = 1.0) -> float | None:
+    value = sample.values.get(name)
+    if value is None or not math.isfinite(value) or value < 0 or over <= 0:
+        return None
+    return value * 1e3 / over
+
+
+def _worker(sample: Sample) -> InputWorker:
+    measured = _count(sample, "measured_count")
+    items = None if sample.values.get("items_count") is None else _count(sample, "items_count")
+    items_ms = _ms(sample, "item_sum_s", measured)
+    collate_ms = _ms(sample, "collate_sum_s", measured)
+    idle_ms = _ms(sample, "idle_sum_s", _count(sample, "idle_count"))
+    idle_ratio = None
+    if idle_ms is not None and items_ms is not None and collate_ms is not None:
+        whole = idle_ms + items_ms + collate_ms
+        idle_ratio = idle_ms / whole if whole > 0 else None
+    return InputWorker(
+        loader=_loader_of(sample.subject) or 0,
+        process=sample.subject.partition(".")[2],
+        batches=_count(sample, "batches_count"),
+        measured=measured,
+        items=items,
+        item_mean_ms=_ms(sample, "item_sum_s", items or 0),
+        item_p95_ms=_ms(sample, "item_p95_s"),
+        item_max_ms=_ms(sample, "item_max_s"),
+        items_ms=items_ms,
+        collate_mean_ms=collate_ms,
+        collate_max_ms=_ms(sample, "collate_max_s"),
+        idle_ms=idle_ms,
+        idle_ratio=idle_ratio,
+    )
+
+
+def _queue(loader: int, samples: list[Sample]) -> InputQueue:
+    depths = [v for s in samples if (v := s.values.get("depth_count")) is not None]
+    unpinned = [v for s in samples if (v := s.values.get("unpinned_count")) is not None]
+    return InputQueue(
+        loader=loader,
+        looks=len(depths),
+        workers=max((_count(s, "workers_count") for s in samples), default=0),
+        capacity=max((_count(s, "capacity_count") for s in samples), default=0) or None,
+        depth_mean=sum(depths) / len(depths) if depths else None,
+        depth_max=max(depths, default=None),
+        empty_ratio=sum(d == 0 for d in depths) / len(depths) if depths else None,
+        unpinned_mean=sum(unpinned) / len(unpinned) if unpinned else None,
+    )
+
+
+def _loaders(
+    workers: Sequence[InputWorker], last: Mapping[str, Sample], queues: Sequence[InputQueue]
+) -> tuple[InputLoader, ...]:
+    found = []
+    for loader in sorted({w.loader for w in workers}):
+        own = [w for w in workers if w.loader == loader and w.measured]
+        inside = any(w.process == "process" for w in workers if w.loader == loader)
+        of_queue = next((q.workers for q in queues if q.loader == loader), 0)
+        count = 0 if inside else max(of_queue, len([w for w in workers if w.loader == loader]))
+        items_ms = _mean([(w.items_ms, w.measured) for w in own])
+        collate_ms = _mean([(w.collate_mean_ms, w.measured) for w in own])
+        make_ms = None if items_ms is None or collate_ms is None else items_ms + collate_ms
+        found.append(
+            InputLoader(
+                loader=loader,
+                workers=count,
+                make_ms=make_ms,
+                items_ms=items_ms,
+                collate_ms=collate_ms,
+                deliver_ms=None if make_ms is None else make_ms / max(1, count),
+                idle_ratio=None if inside else _mean([(w.idle_ratio, w.measured) for w in own]),
+            )
+        )
+    return tuple(found)
+
+
+def _mean(weighted: Sequence[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in weighted if value is not None and weight > 0]
+    whole = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / whole if whole else None
+
+
+def _own_regions(journal: Journal, workers: Sequence[InputWorker]) -> list[tuple[float, InputPart]]:
+    """Regions marked in a dataset whose items are made in the training process: they are slots of its steps."""
+    inside = next((w for w in workers if w.process == "process" and w.items_ms), None)
+    if inside is None or inside.items_ms is None:
+        return []
+    spent_ms: dict[str, float] = {}
+    for slot_id, column in journal.steps.charged.items():
+        slot = journal.slots[slot_id]
+        if slot.annotation and slot.step_phase == "data_wait":
+            spent_ms[slot.annotation] = spent_ms.get(slot.annotation, 0.0) + float(column.sum()) / 1e6
+    whole_ms = inside.items_ms * len(journal.steps)
+    return [
+        (
+            ms,
+            InputPart(
+                loader=inside.loader,
+                kind="region",
+                name=name,
+                calls=None,
+                mean_ms=None,
+                max_ms=None,
+                share=min(1.0, ms / whole_ms) if whole_ms > 0 else None,
+            ),
+        )
+        for name, ms in spent_ms.items()
+        if ms > 0
+    ]
+
+
+def _parts(
+    last: Mapping[str, Sample], workers: Sequence[InputWorker], own_regions: Sequence[tuple[float, InputPart]]
+) -> tuple[InputPart, ...]:
+    made_ms: dict[int, float] = {}
+    for worker in workers:
+        made_ms[worker.loader] = made_ms.get(worker.loader, 0.0) + (worker.items_ms or 0.0) * worker.measured
+    kinds: tuple[PartKind, ...] = ("transform", "region")
+    found: list[tuple[float, InputPart]] = list(own_regions)
+    for subject, sample in last.items():
+        loader = _loader_of(subject) or 0
+        for kind in kinds:
+            head, mark, name = subject.partition(f".{kind}:")
+            sum_ms = _ms(sample, "sum_s")
+            if not mark or "." in head or sum_ms is None:
+                continue
+            whole_ms = made_ms.get(loader, 0.0)
+            calls = _count(sample, "calls_count")
+            part = InputPart(
+                loader=loader,
+                kind=kind,
+                name=name,
+                calls=calls,
+                mean_ms=sum_ms / calls if calls else None,
+                max_ms=_ms(sample, "max_s"),
+                share=min(1.0, sum_ms / whole_ms) if whole_ms > 0 else None,
+            )
+            found.append((sum_ms, part))
+    return tuple(part for _, part in sorted(found, key=lambda pair: -pair[0]))
+
+
+def _enough_workers(slowest: InputLoader | None, step_ms: float | None) -> int | None:
+    if slowest is None or slowest.make_ms is None or not step_ms:
+        return None
+    return max(1, math.ceil(slowest.make_ms / step_ms))
+
+
+def _verdict(
+    slowest: InputLoader | None,
+    period_ms: float | None,
+    wait: Share | None,
+    h2d: Share | None,
+    steady_steps: int,
+    waited_ratio: float | None,
+    workers: Sequence[InputWorker],
+) -> tuple[InputVerdictKind, str]:
+    measured = sum(w.measured for w in workers)
+    if slowest is None or slowest.make_ms is None or slowest.deliver_ms is None or measured < LEAST_BATCHES:
+        return "not-enough-data", f"{measured} batches were measured while they were made, {LEAST_BATCHES} are needed"
+    if steady_steps < LEAST_STEPS or wait is None or period_ms is None:
+        return "not-enough-data", f"{steady_steps} steady steps were measured, {LEAST_STEPS} are needed"
+    step_ms = max(0.0, period_ms - wait.median_ms)
+    makes = f"items {millis(slowest.items_ms)}, collate {millis(slowest.collate_ms)}"
+    needs = f"a step needs {millis(step_ms)}"
+    waits = wait.lower_ratio >= LEAST_WAIT_RATIO
+    if not slowest.workers:
+        text = f"the training process makes a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
+        return ("processing", text) if waits else ("compute", text)
+    who = f"{slowest.workers} worker{'s' if slowest.workers > 1 else ''}"
+    delivers = (
+        f"{who} {'deliver' if slowest.workers > 1 else 'delivers'} a batch every {millis(slowest.deliver_ms)} "
+        f"({millis(slowest.make_ms)} each: {makes}), {needs}"
+    )
+    if h2d is not None and h2d.median_ratio >= LEAST_H2D_RATIO and h2d.median_ms > wait.median_ms:
+        return "transfer", f"{delivers}; {millis(h2d.median_ms)} of it is the copy to the device"
+    few_wait = waited_ratio is not None and waited_ratio < EMPTY_RATIO
+    if not waits or wait.median_ms <= TRANSFER_MARGIN_MS or few_wait:
+        if _bursts(slowest, wait, step_ms):
+            # Exact for steps that are alike but for their wait.
+            mean_ms = step_ms * wait.total_ratio / (1 - wait.total_ratio)
+            return "processing", (
+                f"{delivers} and, as batches come in bursts, waits {millis(mean_ms)} a step on average: "
+                f"{wait.total_ratio * 100:.0f} % of the time"
+            )
+        if slowest.idle_ratio is None:
+            return "compute", delivers
+        return "compute", f"{delivers}; the workers wait {slowest.idle_ratio * 100:.0f} % of their time"
+    if slowest.deliver_ms < SLACK_RATIO * period_ms and (slowest.idle_ratio or 0.0) > 1 - SLACK_RATIO:
+        idle_text = "" if slowest.idle_ratio is None else f" although the workers wait {slowest.idle_ratio * 100:.0f} %"
+        return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text} of their time"
+    return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"
+
+
+def _bursts(slowest: InputLoader, wait: Share, step_ms: float) -> bool:
+    """Whether workers that are behind deliver several batches at once: few steps wait then, but these for long."""
+    idle = slowest.idle_ratio is not None and slowest.idle_ratio > 1 - SLACK_RATIO
+    behind = slowest.deliver_ms is not None and slowest.deliver_ms > step_ms
+    return behind and not idle and LEAST_WAIT_RATIO <= wait.total_ratio < 1
+
+
+def millis(value: float | None) -> str:
+    """A time in ms with three significant digits."""
+    if value is None:
+        return "not known"
+    if value >= 100:
+        return f"{value:.0f} ms"
+    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"

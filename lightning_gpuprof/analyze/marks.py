@@ -1,0 +1,94 @@
+"""A journal flows in, what happened to its steps flows out: outliers, windows, validation, epochs and others.
+
+The longest stay where there are too many, so that a figure of a long run keeps what its reader looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.model.curves import Mark, MarkKind, Marks
+from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, PROFILED
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Regime
+
+MAX_MARKS = 100
+"""Of each kind."""
+
+
+def marks(
+    journal: Journal, phases: dict[Phase, Ints], far: Ints, regimes: Sequence[Regime], limit: int = MAX_MARKS
+) -> tuple[Marks, ...]:
+    """All marks, without kinds that never happened.
+
+    Args:
+        journal: One rank's journal.
+        phases: Exclusive time in ns, arrays of shape (n,).
+        far: Indices of the outliers.
+        regimes: Levels of the period.
+        limit: Most marks of one kind.
+    """
+    steps = journal.steps
+    shown = [
+        _longest("outlier", steps.batch[far], steps.period_ns[far], limit),
+        _marks("window", list(_windows(journal)), limit),
+        _longest("validation", *_spent(journal, phases, "validation"), limit),
+        _longest("checkpoint", *_spent(journal, phases, "checkpoint"), limit),
+        _epochs(steps.batch[(steps.flags & FIRST_OF_EPOCH) != 0][1:], limit),
+        _marks(
+            "regime",
+            [Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.period_ms.median, 4)) for r in regimes[1:]],
+            limit,
+        ),
+    ]
+    return tuple(found for found in shown if found.count)
+
+
+def _marks(kind: MarkKind, all_of: list[Mark], limit: int) -> Marks:
+    return Marks(kind=kind, count=len(all_of), marks=tuple(all_of[:limit]))
+
+
+def _longest(kind: MarkKind, batches: Ints, ns: Ints, limit: int) -> Marks:
+    """Of so many, those that took longest, in order."""
+    chosen = np.sort(np.argsort(-ns, kind="stable")[:limit])
+    chosen = chosen[np.argsort(batches[chosen], kind="stable")]
+    found = [
+        Mark(from_batch=batch, to_batch=batch, ms=round(spent / 1e6, 4))
+        for batch, spent in zip(batches[chosen].tolist(), ns[chosen].tolist(), strict=True)
+    ]
+    return Marks(kind=kind, count=len(batches), marks=tuple(found))
+
+
+def _epochs(batches: Ints, limit: int) -> Marks:
+    """All, or some at even distance."""
+    n = len(batches)
+    chosen = batches if n <= limit else batches[np.linspace(0, n - 1, limit).astype(np.int64)]
+    return Marks(kind="epoch", count=n, marks=tuple(Mark(from_batch=b, to_batch=b) for b in chosen.tolist()))
+
+
+def _windows(journal: Journal) -> Iterable[Mark]:
+    """The steps that were under each window; one that was never opened has none."""
+    steps = journal.steps
+    end_ns = steps.start_ns[: len(steps)] + steps.period_ns
+    traced = (steps.flags & PROFILED) != 0
+    for window in journal.windows:
+        inside = steps.batch[traced & (end_ns > window.start_ns) & (end_ns <= window.stop_ns)]
+        if len(inside):
+            yield Mark(from_batch=int(inside.min()), to_batch=int(inside.max()))
+
+
+def _spent(journal: Journal, phases: dict[Phase, Ints], phase: Phase) -> tuple[Ints, Ints]:
+    """Batches in which a phase took time, or between which and the next one it did, and that time in ns."""
+    steps = journal.steps
+    spent = phases[phase].copy()
+    if len(steps):
+        slots = {slot.id for slot in journal.slots if slot.step_phase == phase and slot.region != "sanity"}
+        for segment in journal.segments:
+            before = int(np.searchsorted(steps.start_ns, segment.start_ns, "right")) - 1
+            if before >= 0:
+                spent[before] += sum(ns for slot, ns in segment.charged.items() if slot in slots)
+    taken = spent > 0
+    return steps.batch[taken], spent[taken]

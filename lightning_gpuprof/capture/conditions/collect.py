@@ -1,0 +1,66 @@
+"""From a trainer whose loaders are set up to all facts of the run that can be had, each by itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from lightning_gpuprof.capture.conditions import (
+    of_compile,
+    of_environment,
+    of_loaders,
+    of_machine,
+    of_model,
+    of_software,
+    of_torch,
+    of_trainer,
+)
+from lightning_gpuprof.capture.conditions.reading import Reader, Subject, Surroundings, read
+from lightning_gpuprof.model.journal import Value
+
+if TYPE_CHECKING:
+    import lightning.pytorch as pl
+
+READERS: dict[str, Reader] = {
+    **of_software.FACTS,
+    **of_machine.FACTS,
+    **of_trainer.FACTS,
+    **of_model.FACTS,
+    **of_compile.FACTS,
+    **of_loaders.FACTS,
+    **of_torch.FACTS,
+    **of_environment.FACTS,
+}
+"""How each fact is read, but those of the first batch (:mod:`lightning_gpuprof.capture.conditions.first_batch`)."""
+
+
+def collect(
+    trainer: pl.Trainer, module: pl.LightningModule, loaders: object, around: Surroundings | None = None
+) -> dict[str, Value]:
+    """Everything known when training starts. A fact that cannot be read is absent; CUDA is not started for any.
+
+    Args:
+        trainer: After its dataloaders were set up.
+        module: The model.
+        loaders: One iterable, or a collection of them, that the steps are fed from.
+        around: The machine; None: this one.
+    """
+    return read(READERS, Subject(trainer, module, loaders, around or _this_machine()))
+
+
+def _this_machine() -> Surroundings:
+    try:
+        folder = Path.cwd()
+    except OSError:  # it was deleted
+        folder = None
+    return Surroundings(environ=os.environ, folder=folder)
+
+
+def cuda_uuids(trainer: pl.Trainer) -> list[str]:
+    """UUIDs of the CUDA devices of this process, without touching CUDA where it is not in use."""
+    if trainer.strategy.root_device.type != "cuda":
+        return []
+    return [str(torch.cuda.get_device_properties(trainer.strategy.root_device).uuid)]

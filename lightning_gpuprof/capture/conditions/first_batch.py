@@ -1,0 +1,63 @@
+"""From the first batch to its shapes and dtypes, as text: nothing of it is kept, copied or computed with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import UserDict
+from collections.abc import Iterator
+
+import torch
+
+from lightning_gpuprof.capture.conditions.reading import plain
+from lightning_gpuprof.model.journal import Value
+
+MAX_TENSORS = 64
+MAX_LOOKS = 1000
+"""Items of a batch that are looked at: one may be a list of a million numbers."""
+SHOWN_TENSORS = 16
+
+
+def describe(batch: object) -> dict[str, Value]:
+    """Facts of a batch: how many tensors, their dtypes, shapes, bytes and devices.
+
+    Args:
+        batch: As the step gets it: tensors, or dictionaries, sequences and data classes of such. What else it holds is
+            not looked into.
+    """
+    # A subclass of Tensor would answer for each attribute with code of its own.
+    with torch._C.DisableTorchFunctionSubclass():
+        tensors = list(_tensors(batch))
+        if not tensors:
+            return {}
+        shown = tensors[:SHOWN_TENSORS]
+        more = f", and {len(tensors) - SHOWN_TENSORS} more" if len(tensors) > SHOWN_TENSORS else ""
+        found: dict[str, object] = {
+            "batch.tensors": len(tensors),
+            "batch.dtypes": ", ".join(str(t.dtype).removeprefix("torch.") for t in shown) + more,
+            "batch.shapes": ", ".join(str(list(t.shape)) for t in shown) + more,
+            "batch.bytes": sum(t.numel() * t.element_size() for t in tensors),
+            "batch.device": ", ".join(sorted({str(t.device) for t in tensors})),
+        }
+    return {name: plain(value) for name, value in found.items()}
+
+
+def _tensors(batch: object) -> Iterator[torch.Tensor]:
+    """In the order of the batch, at most so many; a queue instead of recursion: a batch may hold itself."""
+    waiting, looks, given = [batch], 0, 0
+    while waiting and looks < MAX_LOOKS and given < MAX_TENSORS:
+        item = waiting.pop()
+        looks += 1
+        if isinstance(item, torch.Tensor):
+            given += 1
+            yield item
+        elif isinstance(item, (dict, list, tuple)):
+            inner = item.values() if isinstance(item, dict) else item
+            waiting += list(inner)[:MAX_LOOKS][::-1]
+        elif isinstance(item, UserDict):
+            waiting.append(item.data)
+        elif isinstance(item, type):
+            continue
+        elif dataclasses.is_dataclass(item):
+            waiting.append({field.name: getattr(item, field.name, None) for field in dataclasses.fields(item)})
+        elif type(item).__module__.startswith("torch_geometric."):
+            waiting.append(getattr(item, "__dict__", None))

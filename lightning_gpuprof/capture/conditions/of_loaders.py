@@ -1,0 +1,129 @@
+"""From the loaders of a stage to the arguments that they were made with; no loader is iterated."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+
+from lightning_gpuprof.capture.conditions.reading import Reader, Subject
+
+
+def _flatten(loaders: object) -> Iterator[object]:
+    if isinstance(loaders, Mapping):
+        for value in loaders.values():
+            yield from _flatten(value)
+    elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
+        for value in loaders:
+            yield from _flatten(value)
+    elif loaders is not None:
+        yield loaders
+
+
+def _batch_size(loader: Any) -> Any:
+    if loader.batch_size is not None:
+        return loader.batch_size
+    return getattr(loader.batch_sampler, "batch_size", None)
+
+
+def _main(loaders: object) -> Any:
+    """Of several DataLoaders the one with the largest batches; None if there is none of torch's."""
+    found = [loader for loader in _flatten(loaders) if isinstance(loader, DataLoader)]
+    return max(found, key=lambda loader: loader.batch_size or 0, default=None)
+
+
+def _kind(loaders: object) -> str | None:
+    main = _main(loaders)
+    if main is not None:
+        return type(main).__qualname__
+    return ", ".join(sorted({type(loader).__qualname__ for loader in _flatten(loaders)}))
+
+
+def _function_name(function: Any) -> str | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return None if function is None else getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _start_method(loader: Any) -> str | None:
+    if not loader.num_workers:
+        return None
+    context = loader.multiprocessing_context
+    if context is not None:
+        return str(context.get_start_method())
+    # Without allow_none the question would fix the answer: the user could no longer choose.
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+def _sampler(loader: Any) -> Any:
+    """What gives the order; torch puts one that nobody asks beside a batch sampler of the user's own."""
+    batches = loader.batch_sampler
+    return loader.sampler if batches is None or type(batches) is BatchSampler else getattr(batches, "sampler", None)
+
+
+def _shuffles(loader: Any) -> bool | None:
+    sampler = _sampler(loader)
+    if sampler is None:
+        return None
+    if isinstance(given := getattr(sampler, "shuffle", None), bool):  # a distributed one
+        return given
+    if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
+        return None  # its order is its own
+    return isinstance(sampler, RandomSampler)
+
+
+def _dataset_length(loader: Any) -> int | None:
+    """Asked only where the sampler asks as well: it is the user's code, which may do anything."""
+    if isinstance(_sampler(loader), (RandomSampler, SequentialSampler, DistributedSampler)):
+        return len(loader.dataset)
+    return None
+
+
+_OF_ONE: dict[str, Callable[[Any], object]] = {
+    "num_workers": lambda loader: loader.num_workers,
+    "batch_size": _batch_size,
+    "pin_memory": lambda loader: loader.pin_memory,
+    "persistent_workers": lambda loader: loader.persistent_workers,
+    "prefetch_factor": lambda loader: loader.prefetch_factor,
+    "drop_last": lambda loader: loader.drop_last,
+    "multiprocessing_context": _start_method,
+    "in_order": lambda loader: getattr(loader, "in_order", None),
+    "worker_init_fn": lambda loader: loader.worker_init_fn is not None,
+    "collate_fn": lambda loader: _function_name(loader.collate_fn),
+    "sampler": lambda loader: None if (sampler := _sampler(loader)) is None else type(sampler).__qualname__,
+    "batch_sampler": lambda loader: None if loader.batch_sampler is None else type(loader.batch_sampler).__qualname__,
+    "shuffle": _shuffles,
+    "dataset": lambda loader: type(loader.dataset).__qualname__,
+    "dataset_length": _dataset_length,
+}
+
+
+def _of_main(read: Callable[[Any], object], loaders: Callable[[Subject], object]) -> Reader:
+    def reader(subject: Subject) -> object:
+        main = _main(loaders(subject))
+        return None if main is None else read(main)
+
+    return reader
+
+
+def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reader]:
+    return {
+        f"{prefix}.count": lambda s: len(list(_flatten(loaders(s)))) or None,
+        f"{prefix}.kind": lambda s: _kind(loaders(s)) or None,
+        **{f"{prefix}.{name}": _of_main(read, loaders) for name, read in _OF_ONE.items()},
+    }
+
+
+def _of_validation(subject: Subject) -> object:
+    """Of a fit; in a stage of its own validation's loaders are the ones that the steps are fed from."""
+    loaders = subject.trainer.val_dataloaders
+    return None if loaders is subject.loaders else loaders
+
+
+FACTS: dict[str, Reader] = {
+    **_facts("loader", lambda s: s.loaders),
+    **_facts("val_loader", _of_validation),
+}

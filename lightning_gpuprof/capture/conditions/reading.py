@@ -1,0 +1,94 @@
+"""From named functions to the facts that they could read: what fails is absent, and takes nothing with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.model.journal import Value
+
+MAX_TEXT = 400
+"""Characters of a fact; the rest is cut."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What of the machine is read, and where."""
+
+    environ: Mapping[str, str]
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    root: Path = Path("/")
+    """Where container engines leave their marks."""
+    folder: Path | None = None
+    """Where the program works; None: not to be found out."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What facts are read from."""
+
+    trainer: Any
+    module: Any
+    loaders: object
+    around: Surroundings
+
+    @cached_property
+    def modules(self) -> list[tuple[str, Any]]:
+        """All modules with their names, walked once."""
+        return list(self.module.named_modules())
+
+    @cached_property
+    def parameters(self) -> list[Any]:
+        """All parameters, walked once."""
+        return list(self.module.parameters())
+
+
+Reader: TypeAlias = Callable[[Subject], object]
+"""Gives a fact, or None if the run has no such thing."""
+
+
+def read(facts: Mapping[str, Reader], subject: Subject) -> dict[str, Value]:
+    """All facts that are there.
+
+    Args:
+        facts: How to read each.
+        subject: What to read.
+    """
+    found: dict[str, Value] = {}
+    for name, reader in facts.items():
+        try:
+            value = plain(reader(subject))
+            if value is not None:
+                found[name] = value
+        except Exception as error:
+            if is_of_training(error):
+                raise
+    return found
+
+
+def plain(value: object) -> Value:
+    """The value as the journal can hold it: numbers of numpy and the like become Python's, the rest text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, Integral)):
+        return int(value)
+    if isinstance(value, (float, Real)):
+        number = float(value)
+        return number if math.isfinite(number) else str(number)  # JSON has no infinity
+    text = str(value)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+
+
+def file_text(path: Path) -> str | None:
+    """What a small file holds; None if it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,227 @@
+"""The processes below this one flow in; DataLoader workers one by one, their sum, and all others together flow out."""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lightning_gpuprof.capture.host import proc_file
+from lightning_gpuprof.capture.host.growth import Growth
+from lightning_gpuprof.capture.host.process_files import ProcessReading, proportional_bytes, read_process
+from lightning_gpuprof.capture.host.seldom import Seldom
+from lightning_gpuprof.capture.trace_jobs import JOB_MODULE
+
+Kind = Literal["workers", "children", "ours"]
+
+WORKER_NAME = "pt_data_worker"
+"""What a DataLoader worker calls itself from torch 2.6 on."""
+
+_NAMED_WITHIN_S = 60.0
+"""A spawned worker imports torch before it takes its name."""
+_ALL_ROWS = 60
+"""In the first so many samples each worker is handed over; after them, so that journals stay small, in every tenth."""
+_ROWS_EVERY = 10
+
+_SEARCH_COST_RATIO = 0.001
+_PROPORTIONAL_COST_RATIO = 0.0005
+_PROPORTIONAL_AT_LEAST_S = 30.0
+
+_RESOURCE_TRACKER = b"from multiprocessing.resource_tracker import"
+"""In the command line of the process that Python starts beside spawned workers; it does no work."""
+
+_MEANS = frozenset({"run_delay_ratio", "io_wait_ratio", "disk_sleep_ratio"})
+"""Values of several processes of which the mean is taken; of all others the sum."""
+
+
+def daemonic_children() -> Collection[int]:
+    """Children that ``multiprocessing`` started as daemons: what DataLoader workers are, whatever their name.
+
+    The module's own list is read as it stands: ``active_children()`` would collect the status of ended ones, which
+    torch wants to see.
+    """
+    found: Iterable[object] = list(getattr(multiprocessing.process, "_children", ()))
+    return {pid for child in found if getattr(child, "daemon", False) and isinstance(pid := _pid_of(child), int)}
+
+
+def _pid_of(child: object) -> object:
+    return getattr(getattr(child, "_popen", None), "pid", None)  # ``.pid`` would check which process asks
+
+
+@dataclass
+class _Child:
+    number: int
+    kind: Kind
+    growth: Growth = field(default_factory=Growth)
+    seen: bool = False
+    named: bool = False
+    """Whether it has said itself that it is a DataLoader worker."""
+    rates: dict[str, float] = field(default_factory=dict)
+    levels: dict[str, float] = field(default_factory=dict)
+    proportional: dict[str, float] = field(default_factory=dict)
+    """PSS and USS; read now and then, and handed over once."""
+
+
+class Children:
+    """Watches the processes below this one.
+
+    Workers are known by the name that they take, also under ``spawn`` and ``forkserver``. Until they have it, for a
+    minute at most, and where torch names none (before 2.6), any daemon of ``multiprocessing`` counts as one. A worker
+    has the smallest number that is free when it is first seen, so that each epoch's new workers take the places of
+    those that ended.
+
+    Args:
+        proc_root: Where the process table is mounted.
+        find: Finds all processes below this one.
+        names_workers: Whether torch names its workers.
+        daemons: Processes that are workers if they have no name.
+        io_wait: Whether the kernel keeps the time that processes wait for disks.
+        thread_cpu_s: CPU clock of the calling thread, by which the search limits itself.
+        wall_s: The clock by which reading of the slow files limits itself.
+        boot_s: The clock to which the start of processes refers.
+    """
+
+    def __init__(
+        self,
+        proc_root: str,
+        find: Callable[[], Collection[int]],
+        *,
+        names_workers: bool = True,
+        daemons: Callable[[], Collection[int]] = daemonic_children,
+        io_wait: bool = False,
+        thread_cpu_s: Callable[[], float] = time.thread_time,
+        wall_s: Callable[[], float] = time.monotonic,
+        boot_s: Callable[[], float],
+    ) -> None:
+        self._proc = proc_root
+        self._find = find
+        self._names_workers = names_workers
+        self._daemons = daemons
+        self._io_wait = io_wait
+        self._boot_s = boot_s
+        self._search = Seldom(_SEARCH_COST_RATIO, thread_cpu_s)
+        self._proportional = Seldom(_PROPORTIONAL_COST_RATIO, wall_s, _PROPORTIONAL_AT_LEAST_S)
+        self._children: dict[int, _Child] = {}
+        self._known = False
+        self._samples = 0
+        self._last_ns: int | None = None
+        self.used_s = 0.0
+        """CPU time that all of them have used since the first sample, our own helpers too."""
+        self.problem = ""
+        """Why something of the children cannot be read; empty if all can."""
+
+    def sample(self, t_ns: int) -> dict[str, dict[str, float]]:
+        """Values by subject: ``workers``, ``worker0``, …, ``children``; none if children cannot be found."""
+        elapsed_s = None if self._last_ns is None or t_ns <= self._last_ns else (t_ns - self._last_ns) / 1e9
+        self._last_ns = t_ns
+        if self._search.due(t_ns):
+            try:
+                self._look()
+            except (OSError, ValueError) as error:
+                self.problem = f"{type(error).__name__}: {error}"
+            finally:
+                self._search.done()
+        if not self._known:
+            return {}
+        unread = {
+            child.kind for pid, child in tuple(self._children.items()) if not self._read(pid, child, t_ns, elapsed_s)
+        }
+        if elapsed_s is not None:
+            self.used_s += elapsed_s * sum(child.rates.get("cpu_cpus", 0.0) for child in self._children.values())
+        if self._proportional.due(t_ns):
+            self._read_proportional()
+            self._proportional.done()
+        return self._values(elapsed_s, unread)
+
+    def _look(self) -> None:
+        found = set(self._find())
+        self._known = True
+        self._children = {pid: child for pid, child in self._children.items() if pid in found}
+        daemons = self._daemons()
+        for pid in sorted(found - self._children.keys()):
+            kind: Kind = "workers" if pid in daemons else "ours" if self._is_helper(pid) else "children"
+            self._children[pid] = _Child(self._free_number() if kind == "workers" else -1, kind)
+
+    def _free_number(self) -> int:
+        taken = {child.number for child in self._children.values()}
+        return next(number for number in range(len(taken) + 1) if number not in taken)
+
+    def _is_helper(self, pid: int) -> bool:
+        command = proc_file.read_if_there(f"{self._proc}/{pid}/cmdline") or b""
+        return JOB_MODULE.encode() in command or _RESOURCE_TRACKER in command
+
+    def _read(self, pid: int, child: _Child, t_ns: int, elapsed_s: float | None) -> bool:
+        """Whether it could be read; one that has ended is forgotten, which is no failure."""
+        try:
+            reading = read_process(f"{self._proc}/{pid}", io_wait=self._io_wait)
+        except (FileNotFoundError, ProcessLookupError):
+            del self._children[pid]
+            return True
+        except (OSError, ValueError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+            child.rates, child.levels = {}, {}
+            return False
+        if reading.ended:
+            del self._children[pid]
+            return True
+        if reading.name == WORKER_NAME:
+            child.named = True
+            if child.kind != "workers":
+                child.kind, child.number = "workers", self._free_number()
+        elif child.kind == "workers" and not child.named and self._is_too_old(reading):
+            child.kind, child.number = "children", -1
+        child.rates = self._rates(child, reading, t_ns, elapsed_s)
+        child.levels = reading.levels
+        return True
+
+    def _is_too_old(self, reading: ProcessReading) -> bool:
+        """Whether it would have the name of a worker by now, if it were one."""
+        return self._names_workers and self._boot_s() - reading.started_s > _NAMED_WITHIN_S
+
+    def _rates(self, child: _Child, reading: ProcessReading, t_ns: int, elapsed_s: float | None) -> dict[str, float]:
+        """Growth per second; a process that is new counts with its mean since its start, or with all if it is young."""
+        new, child.seen = not child.seen, True
+        rates = child.growth.per_s(reading.counters, t_ns)
+        if new and elapsed_s is not None:
+            age_s = max(elapsed_s, self._boot_s() - reading.started_s)
+            rates = {name: value / age_s for name, value in reading.counters.items()}
+        if "cpu_user_cpus" in rates and "cpu_system_cpus" in rates:
+            rates["cpu_cpus"] = rates["cpu_user_cpus"] + rates["cpu_system_cpus"]
+        return rates
+
+    def _read_proportional(self) -> None:
+        for pid, child in self._children.items():
+            if child.kind == "workers":
+                try:
+                    child.proportional = proportional_bytes(f"{self._proc}/{pid}", child.levels.get("rss_bytes", 0.0))
+                except OSError:
+                    child.proportional = {}
+
+    def _values(self, elapsed_s: float | None, unread: set[Kind]) -> dict[str, dict[str, float]]:
+        values: dict[str, dict[str, float]] = {}
+        kinds: tuple[Kind, ...] = ("workers", "children")
+        for kind in kinds:
+            members = [child for child in self._children.values() if child.kind == kind]
+            values[kind] = {"count": float(len(members))}
+            if kind in unread:
+                continue
+            values[kind] |= _together([child.rates | child.levels | child.proportional for child in members])
+            if not members:
+                values[kind] |= {"rss_bytes": 0.0} if elapsed_s is None else {"rss_bytes": 0.0, "cpu_cpus": 0.0}
+        with_rows = self._samples < _ALL_ROWS or self._samples % _ROWS_EVERY == 0
+        self._samples += 1
+        for child in self._children.values():
+            if with_rows and child.kind == "workers" and child.levels:
+                values[f"worker{child.number}"] = child.rates | child.levels | child.proportional
+            child.proportional = {}
+        return values
+
+
+def _together(several: list[dict[str, float]]) -> dict[str, float]:
+    """Sums, or means of shares, of the values that all of them have."""
+    if not several:
+        return {}
+    names: Mapping[str, float] = {name: 0.0 for name in several[0] if all(name in each for each in several)}
+    return {name: sum(each[name] for each in several) / (len(several) if name in _MEANS else 1) for name in names}

@@ -1,0 +1,147 @@
+"""A process's folder under /proc flows in, its counters and levels flow out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from lightning_gpuprof.capture.host import proc_file
+
+_TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+_IO = {
+    b"rchar": "read_call_bytes_per_s",
+    b"wchar": "write_call_bytes_per_s",
+    b"read_bytes": "read_bytes_per_s",
+    b"write_bytes": "write_bytes_per_s",
+}
+_SWITCHES = {b"voluntary_ctxt_switches": "voluntary_switches_per_s"}
+_SWITCHES |= {b"nonvoluntary_ctxt_switches": "involuntary_switches_per_s"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessReading:
+    """One look at a process."""
+
+    name: str
+    """As the kernel has it, at most 15 characters; a thread may have given itself another."""
+    state: str
+    """``R``, ``S``, ``D`` (waits for a disk or the like), ``Z`` (has ended), …"""
+    started_s: float
+    """Seconds from the machine's start."""
+    counters: dict[str, float]
+    """Named for their growth per second. Context switches, run-queue delay and waiting for disks are of the main thread
+    alone, everything else is of the whole process. What children read and wrote is added when they have ended."""
+    levels: dict[str, float]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended and its parent has not asked for its status yet."""
+        return self.state in "ZXx"
+
+
+def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
+    """Read a process: ``stat``, and what may be read of ``statm``, ``io``, ``status`` and ``schedstat``.
+
+    Args:
+        folder: ``/proc/<pid>``.
+        io_wait: Whether the kernel keeps the time that processes wait for disks (``kernel.task_delayacct``, off by
+            default from Linux 5.14 on); else its counter is always 0, which is not a measurement.
+
+    Raises:
+        OSError: The process has ended, or may not be read.
+        ValueError: ``stat`` is not of the form that is documented.
+    """
+    name, state, fields = stat_fields(proc_file.read(f"{folder}/stat"))
+    counters = {
+        "cpu_user_cpus": int(fields[11]) * _TICK_S,
+        "cpu_system_cpus": int(fields[12]) * _TICK_S,
+        "minor_faults_per_s": float(fields[7]),
+        "major_faults_per_s": float(fields[9]),
+    }
+    levels = {
+        "rss_bytes": float(int(fields[21]) * _PAGE_BYTES),
+        "threads_count": float(fields[17]),
+        "disk_sleep_ratio": float(state == "D"),
+    }
+    if io_wait and len(fields) > 39:
+        counters["io_wait_ratio"] = int(fields[39]) * _TICK_S
+    shared = (proc_file.read_if_there(f"{folder}/statm") or b"").split()
+    if len(shared) > 2:
+        # Some kernels count the pages of ``stat`` per CPU and add them up late.
+        levels["rss_bytes"] = float(int(shared[1]) * _PAGE_BYTES)
+        levels["shared_bytes"] = float(int(shared[2]) * _PAGE_BYTES)
+    for key, value in proc_file.keyed(proc_file.read_if_there(f"{folder}/io")).items():
+        if key in _IO:
+            counters[_IO[key]] = float(value)
+    status = proc_file.read_if_there(f"{folder}/status") or b""
+    for key, value in proc_file.keyed(status[max(0, status.rfind(b"\nvoluntary_ctxt")) :]).items():
+        if key in _SWITCHES:
+            counters[_SWITCHES[key]] = float(value)
+    delay_s = run_delay_s(folder)
+    if delay_s is not None:
+        counters["run_delay_ratio"] = delay_s
+    return ProcessReading(name=name, state=state, started_s=int(fields[19]) * _TICK_S, counters=counters, levels=levels)
+
+
+def stat_fields(text: bytes) -> tuple[str, str, list[bytes]]:
+    """Name and state of a process or thread, and the fields of its ``stat`` from the state on.
+
+    Raises:
+        ValueError: It is not of the form that is documented.
+    """
+    head, closed, rest = text.rpartition(b")")  # a name may hold blanks and parentheses
+    fields = rest.split()
+    if not closed or len(fields) < 22:
+        raise ValueError("stat has too few fields")
+    return head.partition(b"(")[2].decode(errors="replace"), fields[0].decode(), fields
+
+
+def cpu_s(fields: list[bytes]) -> float:
+    """User and system time of ``stat``'s fields."""
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def run_delay_s(folder: str) -> float | None:
+    """Time that a thread was ready to run but had no CPU; None where the kernel does not tell."""
+    fields = (proc_file.read_if_there(f"{folder}/schedstat") or b"").split()
+    try:
+        return int(fields[1]) / 1e9 if len(fields) > 1 else None
+    except ValueError:
+        return None
+
+
+def keeps_io_wait(proc_root: str) -> bool:
+    """Whether the kernel keeps the time that processes wait for disks."""
+    return proc_file.number(proc_file.read_if_there(f"{proc_root}/sys/kernel/task_delayacct")) == 1
+
+
+_MOST_WALKED_BYTES = 16 << 30
+_MOST_WALKED_OWN_BYTES = 1 << 30
+"""Of the training process, which waits when it maps memory meanwhile: 7 ms for a GB."""
+
+
+def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> dict[str, float]:
+    """Memory with shared pages divided among those who share them (PSS), and what is the process's alone (USS).
+
+    The kernel walks all pages for it, 7 ms per GB (measured on Linux 6.18), and a thread of the process that maps
+    memory waits meanwhile: nothing is read of one with more than 16 GiB, nor of our own process with more than 1 GiB.
+
+    Args:
+        folder: ``/proc/<pid>``.
+        rss_bytes: Its resident memory.
+        own: It is the training process.
+
+    Raises:
+        OSError: The process has ended, or may not be read.
+    """
+    if rss_bytes > (_MOST_WALKED_OWN_BYTES if own else _MOST_WALKED_BYTES):
+        return {}
+    found = proc_file.keyed(proc_file.read(f"{folder}/smaps_rollup"))
+    values: dict[str, float] = {}
+    if b"Pss" in found:
+        values["pss_bytes"] = found[b"Pss"] * 1024.0
+    if b"Private_Clean" in found and b"Private_Dirty" in found:
+        values["uss_bytes"] = (found[b"Private_Clean"] + found[b"Private_Dirty"]) * 1024.0
+    return values

@@ -1,0 +1,276 @@
+"""From this machine's files to samples of the training process, its threads, its workers and the host."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import torch.multiprocessing
+
+from lightning_gpuprof.capture.host import machine, pressure, proc_file
+from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
+from lightning_gpuprof.capture.host.children import Children
+from lightning_gpuprof.capture.host.cpus import affinity
+from lightning_gpuprof.capture.host.growth import Growth
+from lightning_gpuprof.capture.host.process_files import proportional_bytes, read_process
+from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
+from lightning_gpuprof.capture.host.seldom import Seldom
+from lightning_gpuprof.capture.host.sources import Roots, examine
+from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads
+from lightning_gpuprof.capture.host.thread_settings import thread_settings
+from lightning_gpuprof.capture.recorder import Reading, SourceUnavailableError
+from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
+
+_MOST_SAMPLES = 7200
+"""In the time so far; from then on they become rarer."""
+_CPU_COST_RATIO = 0.0005
+"""Share of a core for ``/proc/stat``, which takes milliseconds on machines with hundreds of CPUs."""
+_GROUP_COST_RATIO = 0.0005
+"""Likewise for the control group's memory, whose counters the kernel adds up when they are read."""
+_THREADS_COST_RATIO = 0.0005
+_THREADS_AT_LEAST_S = 5.0
+_PROPORTIONAL_COST_RATIO = 0.0005
+_PROPORTIONAL_AT_LEAST_S = 30.0
+
+
+def _boot_s() -> float:
+    """Seconds since the machine's start, as the start of processes counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class HostSampler:
+    """Samples this process, its threads, its workers, the machine and the control group.
+
+    ==================  ===========================================================================================
+    subject             values
+    ==================  ===========================================================================================
+    ``process``         ``cpu_cpus`` (CPU seconds per second) and of it ``cpu_user_cpus``, ``cpu_system_cpus``;
+                        ``run_delay_ratio`` and ``voluntary_switches_per_s``, ``involuntary_switches_per_s`` of the
+                        main thread; ``io_wait_ratio``; ``disk_sleep_ratio`` (1: waited for a disk when looked at);
+                        ``rss_bytes``, ``shared_bytes``, now and then ``pss_bytes``, ``uss_bytes``;
+                        ``minor_faults_per_s``, ``major_faults_per_s``; ``read_bytes_per_s``, ``write_bytes_per_s``
+                        (disk), ``read_call_bytes_per_s``, ``write_call_bytes_per_s`` (disk, page cache and all else
+                        that is read); ``threads_count``
+    ``worker<N>``       the same of each DataLoader worker
+    ``workers``         their sums (of shares: means), and ``count``
+    ``children``        likewise for processes below this one that are neither workers nor this package's own
+    ``thread.<kind>``   ``cpu_cpus``, ``run_delay_ratio``, ``threads_count``; every fifth second
+    ``host``            ``cpu_busy_ratio``, ``cpu_others_cpus`` (work of other processes on the CPUs that we may use),
+                        ``cpu_steal_cpus``, ``cpu_io_wait_ratio``; ``load``; ``memory_total_bytes``,
+                        ``memory_available_bytes``; ``swap_used_bytes``, ``swap_in_bytes_per_s``,
+                        ``swap_out_bytes_per_s``; ``network_received_bytes_per_s``, ``network_sent_bytes_per_s``;
+                        ``shm_size_bytes``, ``shm_free_bytes``, ``shm_used_ratio``;
+                        ``pressure_<cpu|memory|io>_<some|full>_ratio``
+    ``cgroup``          ``memory_used_bytes``, ``memory_working_bytes`` (without cached files), ``memory_used_ratio``;
+                        since the sample before: ``memory_high_count``, ``memory_max_count``, ``oom_kill_count``,
+                        ``cpu_periods_count``, ``cpu_throttled_count``, ``cpu_throttled_s``; pressure as of the host
+    ==================  ===========================================================================================
+
+    Of a long run a journal of bounded size is wanted: after two hours the interval grows to a 7,200th of the time, and
+    after the first minute a worker's own values are handed over with each tenth sample. Rates are of the whole time
+    since the sample before, but of a worker's row: of the last interval.
+
+    A value that cannot be had is absent. The first sample has no rates. CPU time that a child used between its last
+    sample and its end is not seen.
+
+    Args:
+        interval_s: Seconds between two samples.
+        roots: Where the kernel's files are mounted.
+        pid: This process's number in the process table; default: what the table itself says.
+        environ: The environment, for settings of pools of threads.
+        find_children: Finds all processes below one.
+        other_ranks: Processes below this one that are ranks of their own.
+        cpus: Numbers of the CPUs that we may use; None: all.
+        named_threads: Python's names of threads.
+        thread_cpu_s: CPU clock of the calling thread, by which costly readings limit themselves.
+        boot_s: Seconds since the machine's start.
+    """
+
+    name = "host"
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        *,
+        roots: Roots | None = None,
+        pid: int | None = None,
+        environ: Mapping[str, str] = os.environ,
+        find_children: Callable[[int], Collection[int]] | None = None,
+        other_ranks: Callable[[], Collection[int]] = tuple,
+        cpus: Callable[[], Collection[int] | None] = affinity,
+        named_threads: Callable[[], Mapping[int, str]] = python_threads,
+        thread_cpu_s: Callable[[], float] = time.thread_time,
+        boot_s: Callable[[], float] = _boot_s,
+    ) -> None:
+        self.interval_s = interval_s
+        self._wanted_s = interval_s
+        self._first_ns: int | None = None
+        self._roots = roots or Roots()
+        self._environ = environ
+        self._proc = str(self._roots.proc)
+        self._pid = own_pid(self._roots.proc) if pid is None else pid
+        self._own = f"{self._proc}/{self._pid}"
+        self._find = find_children or (lambda pid: descendants(pid, self._roots.proc, other_ranks()))
+        self._cpus = cpus
+        self._threads = ThreadGroups(self._proc, self._pid, named_threads)
+        self._boot_s = boot_s
+        self._thread_cpu_s = thread_cpu_s
+        self._process, self._machine = Growth(), Growth()
+        self._cpu_times, self._group_events, self._group_pressure = Growth(), Growth(), Growth()
+        self._own_cpu_s = 0.0
+        self._seldom_cpu = Seldom(_CPU_COST_RATIO, thread_cpu_s)
+        self._seldom_group = Seldom(_GROUP_COST_RATIO, thread_cpu_s)
+        self._seldom_threads = Seldom(_THREADS_COST_RATIO, thread_cpu_s, _THREADS_AT_LEAST_S)
+        self._seldom_proportional = Seldom(_PROPORTIONAL_COST_RATIO, time.monotonic, _PROPORTIONAL_AT_LEAST_S)
+        self._facts: dict[str, Value] = {}
+        self._with_shm = False
+        self._notices: list[Notice] = []
+        self._told: set[str] = set()
+
+    def open(self) -> None:
+        """Look once at what there is.
+
+        Raises:
+            SourceUnavailableError: Nothing is known of this process: no ``/proc``.
+        """
+        try:
+            read_process(self._own)
+        except (OSError, ValueError) as error:
+            raise SourceUnavailableError(
+                f"not measured: {self._own}/stat cannot be read ({type(error).__name__}: {error})"
+            ) from error
+        sources = examine(self._roots, self._environ)
+        self._io_wait = sources.io_wait
+        self._group = ControlGroup(Groups.find(self._roots.cgroup, self._roots.proc))
+        self._facts = sources.facts()
+        self._with_shm = sources.shm_size_bytes is not None
+        self._part("settings of threads", lambda: self._facts.update(thread_settings(self._environ)))
+        if absent := sources.absent():
+            self._notices.append(Notice(part=self.name, message=f"not measured here: {', '.join(absent)}"))
+        self._children = Children(
+            self._proc,
+            lambda: self._find(self._pid),
+            names_workers=hasattr(torch.multiprocessing, "_set_thread_name"),
+            io_wait=sources.io_wait,
+            thread_cpu_s=self._thread_cpu_s,
+            boot_s=self._boot_s,
+        )
+
+    def sample(self, t_ns: int) -> Sequence[Reading]:
+        """One sample of each subject that can be read."""
+        self._first_ns = t_ns if self._first_ns is None else self._first_ns
+        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / _MOST_SAMPLES)
+        found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}
+        self._part("process", lambda: self._read_process(t_ns, found["process"]))
+        self._part("workers", lambda: found.update(self._children.sample(t_ns)))
+        if self._children.problem:
+            self._tell("workers", self._children.problem)
+        self._part("host.cpu", lambda: self._read_cpus(t_ns, found["host"]))
+        self._part("host.memory", lambda: found["host"].update(machine.memory(self._read("meminfo"))))
+        self._part("host.load", lambda: found["host"].update(load=machine.load(self._read("loadavg"))))
+        self._part("host.rates", lambda: self._read_machine_rates(t_ns, found["host"]))
+        if self._with_shm:
+            self._part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
+        self._part("cgroup", lambda: self._read_group(t_ns, found["cgroup"]))
+        if self._seldom_threads.due(t_ns):
+            self._part("threads", lambda: found.update(self._threads.sample(t_ns)))
+            self._seldom_threads.done()
+        facts: list[Reading] = []
+        if self._facts:
+            facts, self._facts = [Conditions(values=self._facts)], {}
+        notices, self._notices = self._notices, []
+        samples = [
+            Sample(source=self.name, subject=subject, t_ns=t_ns, values={n: _tidy(n, v) for n, v in values.items()})
+            for subject, values in found.items()
+            if values
+        ]
+        return [*facts, *samples, *notices]
+
+    def close(self) -> Sequence[Reading]:
+        """Nothing is held open."""
+        return ()
+
+    def _read(self, name: str) -> bytes:
+        return proc_file.read(f"{self._proc}/{name}")
+
+    def _read_process(self, t_ns: int, values: dict[str, float]) -> None:
+        reading = read_process(self._own, io_wait=self._io_wait)
+        values |= self._process.per_s(reading.counters, t_ns)
+        if "cpu_user_cpus" in values and "cpu_system_cpus" in values:
+            values["cpu_cpus"] = values["cpu_user_cpus"] + values["cpu_system_cpus"]
+        values |= reading.levels
+        self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
+        if self._seldom_proportional.due(t_ns):
+            try:
+                values |= proportional_bytes(self._own, reading.levels["rss_bytes"], own=True)
+            except OSError:
+                pass
+            finally:
+                self._seldom_proportional.done()
+
+    def _read_cpus(self, t_ns: int, values: dict[str, float]) -> None:
+        if not self._seldom_cpu.due(t_ns):
+            return
+        try:
+            times = machine.cpu_times(self._read("stat"), self._cpus())
+        finally:
+            self._seldom_cpu.done()
+        ours_s = self._own_cpu_s + self._children.used_s
+        counters = {"busy": times.busy_s, "idle": times.idle_s, "io_wait": times.io_wait_s, "steal": times.steal_s}
+        counters["ours"] = ours_s
+        grown = self._cpu_times.per_s(counters, t_ns)
+        if not {"busy", "idle", "steal"} <= grown.keys():
+            return
+        total = grown["busy"] + grown["idle"] + grown["steal"]
+        if total <= 0:
+            return
+        values["cpu_busy_ratio"] = (grown["busy"] + grown["steal"]) / total
+        values["cpu_steal_cpus"] = grown["steal"]
+        if "ours" in grown:
+            values["cpu_others_cpus"] = max(0.0, grown["busy"] - grown["ours"])
+        if "io_wait" in grown:  # the kernel may take some of it back
+            values["cpu_io_wait_ratio"] = grown["io_wait"] / total
+
+    def _read_machine_rates(self, t_ns: int, values: dict[str, float]) -> None:
+        counters = machine.paging(proc_file.read_if_there(f"{self._proc}/vmstat") or b"")
+        counters |= machine.network(proc_file.read_if_there(f"{self._own}/net/dev", records=True) or b"")
+        counters |= pressure.stalled(pressure.of_machine(self._proc))
+        values |= self._machine.per_s(counters, t_ns)
+
+    def _read_group(self, t_ns: int, values: dict[str, float]) -> None:
+        if not self._seldom_group.due(t_ns):
+            return
+        try:
+            levels, counters = self._group.memory()
+            values |= levels
+            values |= self._group_events.since(counters | self._group.cpu_counters(), t_ns)
+            folder = self._group.pressure_folder
+            if folder is not None:
+                stalled = pressure.stalled(pressure.of_group(str(folder)))
+                values |= self._group_pressure.per_s(stalled, t_ns)
+        finally:
+            self._seldom_group.done()
+
+    def _part(self, what: str, read: Callable[[], object]) -> None:
+        """Read one part; what fails is absent from the sample and told once."""
+        try:
+            read()
+        except Exception as error:
+            self._tell(what, f"{type(error).__name__}: {error}")
+
+    def _tell(self, what: str, why: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._notices.append(Notice(part=self.name, message=f"{what} is not measured: {why}"))
+
+
+def _tidy(name: str, value: float) -> float | None:
+    """Four decimals: the clock ticks behind the numbers are coarser, and the journal stays small.
+
+    A share that is above 1 because its counter was read a moment later than the clock is 1.
+    """
+    if not math.isfinite(value):
+        return None
+    return round(min(value, 1.0) if name.endswith("_ratio") else value, 4)

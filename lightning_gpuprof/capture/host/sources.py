@@ -1,0 +1,151 @@
+"""The machine's files flow in, what it allows and what can be measured of it flows out; and why anything is absent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_gpuprof.capture.host import machine, pressure, proc_file
+from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
+from lightning_gpuprof.capture.host.process_files import keeps_io_wait
+from lightning_gpuprof.capture.host.process_tree import own_pid
+from lightning_gpuprof.model.journal import Value
+
+_CONTAINER_IN_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|crio|garden|actions_job")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roots:
+    """Where the kernel's files are mounted."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    shm: Path = Path("/dev/shm")
+    root: Path = Path("/")
+
+    @property
+    def cgroup(self) -> Path:
+        """Where control groups are mounted."""
+        return self.sys / "fs" / "cgroup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSources:
+    """What this machine tells about itself. None: not known, or there is none."""
+
+    cgroup_version: str
+    """``v2``, ``v1``, ``hybrid``, or empty if no control groups are mounted."""
+    quota_cpus: float | None
+    memory_limit_bytes: int | None
+    memory_total_bytes: float | None
+    swap_total_bytes: float | None
+    shm_size_bytes: float | None
+    pressure: bool
+    group_pressure: bool
+    run_delay: bool
+    """Whether the kernel tells how long threads wait for a CPU."""
+    io_wait: bool
+    """Whether it tells how long they wait for disks."""
+    io_bytes: bool
+    children: bool
+    """Whether it lists the children of a process; else the whole process table is read."""
+    hidepid: str
+    """Mount option of /proc: ``invisible``, ``noaccess``, …, or a number; empty if it hides nothing."""
+    container: str
+    """``docker``, ``podman``, ``kubernetes``, ``lxc``, ``container``; empty if none was recognised."""
+    numa_nodes: int | None
+
+    def facts(self) -> dict[str, Value]:
+        """As conditions of the run; what is not known is left out."""
+        found: dict[str, Value] = {
+            "host.cgroup_version": self.cgroup_version or None,
+            "host.cpu_quota_cpus": self.quota_cpus,
+            "host.memory_limit_bytes": self.memory_limit_bytes,
+            "host.memory_total_bytes": self.memory_total_bytes,
+            "host.swap_total_bytes": self.swap_total_bytes,
+            "host.shm_size_bytes": self.shm_size_bytes,
+            "host.container": self.container or None,
+            "host.numa_nodes": self.numa_nodes,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def absent(self) -> list[str]:
+        """What is not measured on this machine, and why."""
+        missing = [
+            (self.pressure, "pressure (no readable /proc/pressure: a kernel without PSI, or psi=0)"),
+            (self.run_delay, "waiting for a CPU (no readable /proc/<pid>/schedstat)"),
+            (self.io_bytes, "bytes read and written (no readable /proc/<pid>/io)"),
+            (self.shm_size_bytes is not None, "shared memory (/dev/shm is not mounted)"),
+        ]
+        return [text for known, text in missing if not known]
+
+
+def examine(roots: Roots, environ: Mapping[str, str]) -> HostSources:
+    """Look at everything once.
+
+    Args:
+        roots: Where the kernel's files are mounted.
+        environ: The environment; only whether names are in it counts.
+    """
+    proc = str(roots.proc)
+    own = f"{proc}/{own_pid(roots.proc)}"
+    groups = Groups.find(roots.cgroup, roots.proc)
+    group = ControlGroup(groups)
+    memory_text = proc_file.read_if_there(f"{proc}/meminfo") or b""
+    swap = proc_file.keyed(memory_text).get(b"SwapTotal")
+    try:
+        shm_size = machine.shared_memory(str(roots.shm)).get("shm_size_bytes")
+    except OSError:
+        shm_size = None
+    return HostSources(
+        cgroup_version=groups.version,
+        quota_cpus=group.quota_cpus,
+        memory_limit_bytes=group.memory_limit_bytes,
+        memory_total_bytes=machine.memory(memory_text).get("memory_total_bytes"),
+        swap_total_bytes=None if swap is None else swap * 1024.0,
+        shm_size_bytes=shm_size,
+        pressure=bool(pressure.stalled(pressure.of_machine(proc))),
+        group_pressure=group.pressure_folder is not None,
+        run_delay=len((proc_file.read_if_there(f"{own}/schedstat") or b"").split()) > 1,
+        io_wait=keeps_io_wait(proc),
+        io_bytes=b"read_bytes" in (proc_file.read_if_there(f"{own}/io") or b""),
+        children=Path(f"{own}/task/{Path(own).name}/children").exists(),
+        hidepid=_hidepid(proc_file.read_if_there(f"{proc}/self/mountinfo", records=True) or b""),
+        container=_container(roots, environ),
+        numa_nodes=_numa_nodes(roots.sys / "devices" / "system" / "node"),
+    )
+
+
+def _hidepid(mountinfo: bytes) -> str:
+    """Option of the last ``proc`` that is mounted on ``/proc``."""
+    found = ""
+    for line in mountinfo.decode(errors="replace").splitlines():
+        mounted, _, of_type = line.partition(" - ")
+        if of_type.startswith("proc ") and mounted.split()[4:5] == ["/proc"]:
+            options = re.search(r"hidepid=(\w+)", of_type)
+            found = options.group(1) if options else ""
+    return "" if found in ("0", "off") else found
+
+
+def _container(roots: Roots, environ: Mapping[str, str]) -> str:
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return "kubernetes"
+    if (roots.root / ".dockerenv").exists():
+        return "docker"
+    if (roots.root / "run" / ".containerenv").exists():
+        return "podman"
+    text = (proc_file.read_if_there(f"{roots.proc}/self/cgroup") or b"").decode(errors="replace")
+    found = _CONTAINER_IN_CGROUP.search(text)
+    if found:
+        return {"kubepods": "kubernetes", "libpod": "podman"}.get(found.group(), found.group())
+    return "singularity" if {"SINGULARITY_NAME", "APPTAINER_NAME"} & environ.keys() else ""
+
+
+def _numa_nodes(folder: Path) -> int | None:
+    try:
+        return sum(bool(re.fullmatch(r"node\d+", name)) for name in os.listdir(folder)) or None  # noqa: PTH208
+    except OSError:
+        return None

@@ -1,0 +1,1 @@
+"""The input pipeline from inside: what DataLoader workers do, measured there; how full their queue is."""

@@ -1,0 +1,207 @@
+"""The loaders of a stage flow in; while it runs, each iterator made of one of them is measured from inside."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof.capture.input import torch_private
+from lightning_gpuprof.capture.input.probe import Probe
+from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, length_of
+from lightning_gpuprof.capture.input.slots import SlotWriter
+from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.input.worker import ProbedLoop
+
+
+class InputMeasurement:
+    """Puts a probe into the workers of a trainer's loaders, at the moment in which torch starts them.
+
+    ``DataLoader._get_iterator`` has ours in its place from :meth:`begin` to :meth:`end`; it does nothing but call its
+    own one for any loader that is not of this trainer. Only during that call torch's worker loop has ours in its place.
+    Loaders, datasets and their attributes are not touched.
+
+    Args:
+        loaders: Gives the loaders of the stage: one, or a collection.
+        on_failure: Told of a failure of ours; nothing is measured then.
+        notice: Told in a sentence why nothing is measured.
+    """
+
+    def __init__(
+        self,
+        loaders: Callable[[], object],
+        *,
+        on_failure: Callable[[Exception], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.iterators: list[LiveIterator] = []
+        self._loaders = loaders
+        self._on_failure = on_failure
+        self._notice = notice
+        self._thread, self._process = threading.get_ident(), os.getpid()
+        self._undo: Callable[[], None] | None = None
+        self._own: list[torch_private.OwnFetcher] = []
+        """Those at work in this process; of earlier iterators nothing is kept."""
+        self._loop: Any = None
+        """Torch's worker loop, while ours is in its place."""
+        self._next: LiveIterator | None = None
+        """What the iterator that is being made will be."""
+        self._outer: list[LiveIterator | None] = []
+        """What those will be during whose making it is made: a dataset may make iterators in its own."""
+
+    def begin(self) -> None:
+        """From now on iterators are measured."""
+        missing = torch_private.missing_parts()
+        if missing:
+            self._notice(f"nothing is measured in DataLoader workers: this version of torch has no {missing} as known")
+            return
+        before = vars(DataLoader)["_get_iterator"]
+        ours = self._around(before)
+
+        def undo() -> None:
+            if vars(DataLoader).get("_get_iterator") is ours:
+                setattr(DataLoader, "_get_iterator", before)  # noqa: B010
+
+        self._undo = undo
+        setattr(DataLoader, "_get_iterator", ours)  # noqa: B010
+
+    def sampler(self) -> InputSampler:
+        """What reads the measurements."""
+        return InputSampler(self.iterators)
+
+    def end(self) -> None:
+        """Torch is as it was; what runs goes on unmeasured, or measures for nobody. A second call does nothing."""
+        self._close_door()
+        if self._undo is not None:
+            self._undo()
+        self._undo = None
+        while self._own:
+            self._own.pop().give_back()
+
+    def remove_files(self) -> None:
+        """No file of ours is left, whatever became of the sampler."""
+        for one in (*self.iterators, *self._outer, self._next):
+            if one is not None:
+                one.table.remove_file()
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _around(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def _get_iterator(loader: Any) -> Any:
+            self._fenced(self._before_making, loader)
+            try:
+                iterator = original(loader)
+            except BaseException:
+                self._fenced(self._after_making, loader, None)
+                raise
+            self._fenced(self._after_making, loader, iterator)
+            return iterator
+
+        return _get_iterator
+
+    def _fenced(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Torch called; a failure of ours ends here, and the measuring with it."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        try:
+            self.end()
+        finally:
+            self._on_failure(error)
+
+    def _before_making(self, loader: Any) -> None:
+        if not self._is_here():
+            return
+        self._outer.append(self._next)
+        self._next = None
+        if self._undo is not None:
+            self._open_door(loader)
+
+    def _after_making(self, loader: Any, iterator: Any) -> None:
+        if not self._is_here():
+            return
+        try:
+            self._close_door()
+            if iterator is not None:
+                self._take(loader, iterator)
+        finally:
+            self._drop()
+            self._next = self._outer.pop() if self._outer else None
+
+    def _is_here(self) -> bool:
+        """A forked worker has inherited all this, and must not take for its own what was under way."""
+        return threading.get_ident() == self._thread and os.getpid() == self._process
+
+    def _open_door(self, loader: Any) -> None:
+        number = next((n for n, one in enumerate(_flat(self._loaders())) if one is loader), None)
+        if number is None:
+            return
+        workers = int(loader.num_workers)
+        batch_size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+        batch_size = batch_size if isinstance(batch_size, int) else None
+        if not workers:
+            self._next = LiveIterator(
+                loader=number, table=Table.of_this_process(), workers=0, batch_size=batch_size or None
+            )
+            return
+        module = torch_private.worker_module()
+        loop = module._worker_loop
+        if torch_private.loop_arguments(loop) is None:
+            self._notice("nothing is measured in DataLoader workers: something else stands in their loop's place")
+            return
+        table = Table.for_workers(workers)
+        self._next = LiveIterator(loader=number, table=table, workers=workers, batch_size=batch_size)
+        self._loop = loop
+        module._worker_loop = ProbedLoop(table.path, loop)
+
+    def _close_door(self) -> None:
+        if self._loop is None:
+            return
+        module = torch_private.worker_module()
+        if isinstance(module._worker_loop, ProbedLoop):
+            module._worker_loop = self._loop
+        self._loop = None
+
+    def _drop(self) -> None:
+        """Nothing became of the iterator that was to be made: its memory has a file."""
+        left, self._next = self._next, None
+        if left is not None:
+            left.table.close()
+
+    def _take(self, loader: Any, iterator: Any) -> None:
+        made = self._next
+        if made is None or self._undo is None:
+            return
+        if made.workers:
+            if len(iterator._workers) != made.workers:
+                return
+            made.seed = iterator._base_seed
+            made.capacity = made.workers * int(loader.prefetch_factor or 1)
+            made.ready = length_of(iterator._data_queue)
+            if iterator._data_queue is not iterator._worker_result_queue:
+                made.unpinned = length_of(iterator._worker_result_queue)
+        else:
+            fetcher = iterator._dataset_fetcher
+            probe = Probe(SlotWriter(made.table.memory), fetcher.dataset, on_failure=self._failed)
+            self._own = [one for one in self._own if one.alive]
+            self._own.append(torch_private.OwnFetcher(fetcher, probe))
+        made.ended = torch_private.end_of(iterator)
+        self.iterators.append(made)
+        self._next = None
+
+
+def _flat(loaders: object) -> Iterator[object]:
+    if isinstance(loaders, Mapping):
+        for value in loaders.values():
+            yield from _flat(value)
+    elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
+        for value in loaders:
+            yield from _flat(value)
+    elif loaders is not None:
+        yield loaders

@@ -1,0 +1,209 @@
+"""Slots of workers and lengths of queues flow in, samples of the input pipeline flow out.
+
+=====================  ============================================================================================
+subject                values
+=====================  ============================================================================================
+``loader0.worker1``    a worker; ``loader0.process`` if batches are made in the training process. All since the start:
+                       ``batches_count``, ``measured_count`` (batches measured; the rest refers to these),
+                       ``items_count``, ``item_sum_s``, ``item_p95_s``, ``item_max_s``, ``collate_sum_s``,
+                       ``collate_max_s``, ``idle_sum_s``, ``idle_count`` (waits for work), ``own_s`` (our cost)
+``loader0.queue``      now: ``depth_count`` (finished batches that wait), ``unpinned_count`` (of these, not in pinned
+                       memory yet); and what is fixed: ``workers_count``, ``capacity_count``, ``batch_size_count``
+``loader0.transform:Crop``, ``loader0.region:decode``
+                       since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``
+=====================  ============================================================================================
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_gpuprof.capture.input import slots
+from lightning_gpuprof.capture.input.slots import Reading
+from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.recorder import Reading as RecordedReading
+from lightning_gpuprof.model.journal import Notice, Sample
+
+SOURCE = "input"
+TICKS_PER_SUM = 10
+"""Lengths of queues are written at each tick, sums at every tenth and at the end."""
+
+QueueLength = Callable[[], "int | None"]
+
+
+def length_of(queue: Any) -> QueueLength:
+    """How to ask a queue for its length without keeping it."""
+    found = weakref.ref(queue)
+
+    def length() -> int | None:
+        queue = found()
+        try:
+            return None if queue is None else max(0, int(queue.qsize()))
+        except (NotImplementedError, OSError, ValueError):  # not on macOS; closed
+            return None
+
+    return length
+
+
+@dataclass(kw_only=True, eq=False)
+class LiveIterator:
+    """An iterator of a loader that is measured."""
+
+    loader: int
+    table: Table
+    workers: int
+    """0: batches are made in the training process."""
+    batch_size: int | None = None
+    capacity: int | None = None
+    """Batches that may be under way or finished at one time."""
+    seed: int | None = None
+    """What its workers were given; a slot with another one is somebody else's."""
+    ready: QueueLength | None = None
+    unpinned: QueueLength | None = None
+    ended: Callable[[], bool] = bool
+    """Whether nobody takes batches from it any more."""
+    last: list[Reading | None] = field(default_factory=list)
+
+    def read(self) -> None:
+        """Look at the slots; what cannot be read now keeps its last reading."""
+        found = self.table.read()
+        before = self.last or [None] * len(found)
+        self.last = [
+            now if now is not None and self._is_own(now) else old for now, old in zip(found, before, strict=True)
+        ]
+        self.table.remove_file(at_once=False)
+
+    def _is_own(self, reading: Reading) -> bool:
+        return self.seed is None or reading.counters[slots.SEED] == self.seed
+
+
+class InputSampler:
+    """Reads all slots and queues once a second.
+
+    Args:
+        iterators: Grows on the training thread; ended ones are taken out here.
+        interval_s: Seconds between two looks.
+    """
+
+    name = "input pipeline"
+
+    def __init__(self, iterators: list[LiveIterator], interval_s: float = 1.0) -> None:
+        self.interval_s = interval_s
+        self._iterators = iterators
+        self._past: dict[tuple[int, str], Reading] = {}
+        self._ticks = 0
+        self._told = False
+
+    def open(self) -> None:
+        """There is nothing to open."""
+
+    def sample(self, t_ns: int) -> Sequence[RecordedReading]:
+        """Lengths of queues, and sums from time to time."""
+        self._ticks += 1
+        readings: list[RecordedReading] = []
+        for one in tuple(self._iterators):
+            ended = one.ended()
+            one.read()
+            if ended:
+                self._retire(one)
+            elif one.workers:
+                readings.append(_queue_sample(one, t_ns))
+        if self._ticks % TICKS_PER_SUM == 0:
+            readings += self._sums(t_ns)
+        self._last_ns = t_ns
+        return readings
+
+    _last_ns = 0
+
+    def close(self) -> Sequence[RecordedReading]:
+        """The sums up to now."""
+        for one in self._iterators:
+            one.read()
+        return self._sums(self._last_ns)
+
+    def _retire(self, one: LiveIterator) -> None:
+        self._iterators.remove(one)
+        for key, reading in _by_process(one):
+            self._past.setdefault(key, Reading()).add(reading)
+        one.table.close()
+
+    def _sums(self, t_ns: int) -> list[RecordedReading]:
+        sums: dict[tuple[int, str], Reading] = {}
+        for key, reading in (
+            *self._past.items(),
+            *(pair for one in tuple(self._iterators) for pair in _by_process(one)),
+        ):
+            sums.setdefault(key, Reading()).add(reading)
+        readings: list[RecordedReading] = []
+        parts: dict[int, Reading] = {}
+        for (loader, process), reading in sorted(sums.items()):
+            values = _process_values(reading)
+            readings.append(Sample(source=SOURCE, subject=f"loader{loader}.{process}", t_ns=t_ns, values=values))
+            parts.setdefault(loader, Reading()).add(reading)
+            if reading.counters[slots.FAILED] and process != "process" and not self._told:
+                self._told = True
+                text = f"measuring failed in {process} of loader {loader}; its numbers end there"
+                readings.append(Notice(part=self.name, message=text))
+        for loader, reading in parts.items():
+            for part in reading.parts.values():
+                kind = "transform" if part.kind == slots.TRANSFORM else "region"
+                readings.append(
+                    Sample(
+                        source=SOURCE,
+                        subject=f"loader{loader}.{kind}:{part.name}",
+                        t_ns=t_ns,
+                        values={
+                            "calls_count": float(part.calls),
+                            "sum_s": part.sum_ns / 1e9,
+                            "max_s": part.max_ns / 1e9,
+                        },
+                    )
+                )
+        return readings
+
+
+def _by_process(one: LiveIterator) -> list[tuple[tuple[int, str], Reading]]:
+    found = []
+    for number, reading in enumerate(one.last):
+        if reading is not None and reading.counters[slots.PID]:
+            found.append(((one.loader, f"worker{number}" if one.workers else "process"), reading))
+    return found
+
+
+def _queue_sample(one: LiveIterator, t_ns: int) -> Sample:
+    ready = None if one.ready is None else one.ready()
+    unpinned = None if one.unpinned is None else one.unpinned()
+    return Sample(
+        source=SOURCE,
+        subject=f"loader{one.loader}.queue",
+        t_ns=t_ns,
+        values={
+            "depth_count": None if ready is None else float(ready + (unpinned or 0)),
+            "unpinned_count": None if unpinned is None else float(unpinned),
+            "workers_count": float(one.workers),
+            "capacity_count": None if one.capacity is None else float(one.capacity),
+            "batch_size_count": None if one.batch_size is None else float(one.batch_size),
+        },
+    )
+
+
+def _process_values(reading: Reading) -> dict[str, float | None]:
+    of = reading.counters
+    together = bool(of[slots.KIND])
+    p95_ns = reading.item_quantile_ns(0.95)
+    return {
+        "batches_count": float(of[slots.BATCHES]),
+        "measured_count": float(of[slots.MEASURED]),
+        "items_count": None if together else float(of[slots.ITEMS]),
+        "item_sum_s": of[slots.ITEM_NS] / 1e9,
+        "item_p95_s": None if p95_ns is None else p95_ns / 1e9,
+        "item_max_s": None if p95_ns is None else of[slots.ITEM_MAX_NS] / 1e9,
+        "collate_sum_s": of[slots.COLLATE_NS] / 1e9,
+        "collate_max_s": of[slots.COLLATE_MAX_NS] / 1e9,
+        "idle_sum_s": of[slots.IDLE_NS] / 1e9,
+        "idle_count": float(of[slots.IDLE_COUNT]),
+        "own_s": of[slots.OWN_NS] / 1e9,
+    }

@@ -1,0 +1,307 @@
+"""The one place that touches private parts of torch's DataLoader: worker loop, fetchers, iterators, the pinning loop.
+
+Read and tested with torch 2.13. Used are: ``torch.utils.data._utils.worker._worker_loop``, looked up by
+``_MultiProcessingDataLoaderIter`` when it starts workers, with arguments named ``dataset``, ``data_queue``,
+``base_seed`` and ``worker_id``, which takes its fetcher from ``torch.utils.data._utils.fetch`` and gives each batch to
+``data_queue.put``; ``_MapDatasetFetcher`` and ``_IterableDatasetFetcher`` with ``fetch``, ``dataset``,
+``dataset_iter``, ``collate_fn``, ``auto_collation``; ``DataLoader._get_iterator``; of iterators ``_workers``,
+``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``.
+
+Moments are noted when torch *looks up* an attribute (``fetcher.fetch``, ``fetcher.dataset``, ``fetcher.collate_fn``,
+``data_queue.put``) and never by a function around a call: no frame of ours is in the traceback that a worker sends.
+
+Imports torch in functions only: spawned workers import this before anything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from lightning_gpuprof.capture.input.probe import Probe
+
+_WANTED = ("dataset", "data_queue", "base_seed", "worker_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopArguments:
+    """At which places the worker loop takes what we look at."""
+
+    dataset: int
+    data_queue: int
+    base_seed: int
+    worker_id: int
+
+
+def worker_module() -> Any:
+    """Where the worker loop is looked up."""
+    from torch.utils.data._utils import worker
+
+    return worker
+
+
+def loop_arguments(loop: object) -> LoopArguments | None:
+    """Places of the worker loop's arguments; None if this is not the loop that is known."""
+    if not isinstance(loop, FunctionType) or loop.__module__ != "torch.utils.data._utils.worker":
+        return None
+    names = list(inspect.signature(loop).parameters)
+    if loop.__qualname__ != "_worker_loop" or not set(_WANTED) <= set(names):
+        return None
+    return LoopArguments(**{name: names.index(name) for name in _WANTED})
+
+
+def missing_parts() -> str:
+    """Which of the private parts this version of torch does not have as they are known; empty if all are there."""
+    from torch.utils.data import DataLoader
+    from torch.utils.data._utils import fetch
+
+    missing = []
+    if loop_arguments(getattr(worker_module(), "_worker_loop", None)) is None:
+        missing.append("the worker loop")
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        if not callable(getattr(getattr(fetch, name, None), "fetch", None)):
+            missing.append(name)
+    if not callable(getattr(DataLoader, "_get_iterator", None)):
+        missing.append("DataLoader._get_iterator")
+    return ", ".join(missing)
+
+
+def end_of(iterator: Any) -> Callable[[], bool]:
+    """How to ask whether an iterator is gone, or has let its workers go, without keeping it."""
+    found = weakref.ref(iterator)
+
+    def ended() -> bool:
+        iterator = found()
+        return iterator is None or getattr(iterator, "_shutdown", False) is True
+
+    return ended
+
+
+class FetcherClasses:
+    """Classes that stand in for a fetcher's own: they note moments into one probe.
+
+    Args:
+        probe: Where moments go.
+        base: The fetcher's own class.
+    """
+
+    def __init__(self, probe: Probe, base: type) -> None:
+        self.base = base
+        self._probe = probe
+        self._leading: int | None = None
+        self._grouped = False
+        self._item_name = "dataset_iter" if "Iterable" in base.__name__ else "dataset"
+        self.measuring = self._noting_class(base)
+        """Notes when a fetch, its items and their collation begin."""
+
+    def end(self, fetcher: Any) -> None:
+        """A batch is there."""
+        if self._leading is None:
+            self._look_at(fetcher)
+        self._probe.end(self._leading or 0, self._grouped)
+
+    def _look_at(self, fetcher: Any) -> None:
+        """How many moments come before the first item: ``dataset`` is asked for ``__getitems__`` first."""
+        try:
+            batched = self._item_name == "dataset" and bool(fetcher.auto_collation)
+            self._grouped = batched and bool(getattr(vars(fetcher)["dataset"], "__getitems__", None))
+            self._leading = 1 if batched else 0
+        except Exception as error:
+            self._probe.fail(error)
+
+    def _noting_class(self, base: Any) -> type:
+        begin, collate, moment, now, fail = (
+            self._probe.begin,
+            self._probe.collate,
+            self._probe.moment,
+            self._probe.now,
+            self._probe.fail,
+        )
+        item_name = self._item_name
+        bound = base.fetch.__get__
+
+        def fetch(self: Any) -> Any:
+            begin()
+            return bound(self)
+
+        def item(self: Any) -> Any:
+            try:
+                moment(now())
+            except Exception as error:
+                fail(error)
+            return vars(self)[item_name]
+
+        def collate_fn(self: Any) -> Any:
+            collate()
+            return vars(self)["collate_fn"]
+
+        return type(
+            base.__name__,
+            (base,),
+            {
+                "__module__": base.__module__,
+                "__doc__": base.__doc__,
+                "fetch": property(fetch),
+                item_name: property(item, _setter(item_name)),
+                "collate_fn": property(collate_fn, _setter("collate_fn")),
+            },
+        )
+
+
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    def store(self: Any, value: Any) -> None:
+        vars(self)[name] = value
+
+    return store
+
+
+class WorkerFetchers:
+    """In a worker: lets its fetchers be made of noting classes, and of ones that count while nothing is measured."""
+
+    def __init__(self, probe: Probe, on_arm: Callable[[bool], object]) -> None:
+        from torch.utils.data._utils import fetch
+
+        self._probe = probe
+        self._on_arm = on_arm
+        self._current: tuple[Any, FetcherClasses, type] | None = None
+        """The fetcher that has been at work since the last batch was handed over, its classes and the counting one."""
+        self._noting = True
+        for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+            classes = FetcherClasses(probe, getattr(fetch, name))
+            setattr(fetch, name, self._born(classes, self._counting_class(classes)))
+
+    def _born(self, classes: FetcherClasses, counting: type) -> type:
+        """The noting class, of which each fetch says which fetcher is in use."""
+        found, noting = self, classes.measuring
+        looked_up = vars(noting)["fetch"].fget
+
+        def fetch(self: Any) -> Any:
+            if vars(self).get("dataset") is not found._probe.dataset:  # of a DataLoader inside the dataset
+                self.__class__ = classes.base
+                return self.fetch
+            if not found._noting:  # torch makes another one for each epoch
+                self.__class__ = counting
+                return self.fetch
+            found._current = (self, classes, counting)
+            return looked_up(self)
+
+        noting.fetch = property(fetch)  # type: ignore[attr-defined]
+        return noting
+
+    def _counting_class(self, classes: FetcherClasses) -> type:
+        """Of a fetcher while nothing is measured: only tells that the items of a batch are there."""
+        found, base = self, classes.base
+
+        def collate_fn(self: Any) -> Any:
+            found._current = (self, classes, type(self))
+            return vars(self)["collate_fn"]
+
+        shown = {"__module__": base.__module__, "__doc__": base.__doc__}
+        return type(base.__name__, (base,), {**shown, "collate_fn": property(collate_fn, _setter("collate_fn"))})
+
+    def end_of_batch(self) -> None:
+        """The worker hands over a batch, or something else."""
+        try:
+            current, self._current = self._current, None
+            if current is None:
+                self._probe.nothing_made()
+                return
+            fetcher, classes, counting = current
+            classes.end(fetcher)
+            armed = self._probe.armed
+            wanted = classes.measuring if armed else counting
+            if type(fetcher) is not wanted:
+                fetcher.__class__ = wanted
+            if armed is not self._noting:
+                self._noting = armed
+                self._on_arm(armed)
+        except Exception as error:
+            self._probe.fail(error)
+
+
+class QueueOfWorker:
+    """The queue that a worker puts its batches into; tells when ``put`` is asked for."""
+
+    __slots__ = ("_end_of_batch", "_queue")
+
+    def __init__(self, queue: Any, end_of_batch: Callable[[], None]) -> None:
+        self._queue = queue
+        self._end_of_batch = end_of_batch
+
+    @property
+    def put(self) -> Any:
+        """The queue's own method."""
+        self._end_of_batch()
+        return self._queue.put
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class OwnFetcher:
+    """A fetcher that works in the training process; its class is exchanged, and given back. It is not kept alive.
+
+    Args:
+        fetcher: The fetcher of a single-process iterator.
+        probe: Where moments go.
+    """
+
+    def __init__(self, fetcher: Any, probe: Probe) -> None:
+        # Dataset and transforms are let go of with the fetcher; classes are in reference cycles and go much later.
+        self._fetcher = weakref.ref(fetcher, lambda gone: probe.forget())
+        self._probe = probe
+        self._classes = FetcherClasses(probe, type(fetcher))
+        self._measuring, self._counting = self._working_classes()
+        fetcher.__class__ = self._measuring
+
+    def give_back(self) -> None:
+        """The fetcher is its own again."""
+        fetcher = self._fetcher()
+        if type(fetcher) in (self._measuring, self._counting):
+            fetcher.__class__ = self._classes.base
+        self._probe.forget()
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody still has the fetcher."""
+        return self._fetcher() is not None
+
+    def _end(self, fetcher: Any) -> None:
+        try:
+            probe = self._probe
+            if type(fetcher) not in (self._measuring, self._counting):
+                return  # given back while it was at work
+            self._classes.end(fetcher)
+            wanted = self._classes.base if probe.off else self._measuring if probe.armed else self._counting
+            if type(fetcher) is not wanted:
+                fetcher.__class__ = wanted
+        except Exception as error:
+            self._probe.fail(error)
+
+    def _working_classes(self) -> tuple[type, type]:
+        probe, end, base = self._probe, self._end, self._classes.base
+        own_fetch = base.fetch  # type: ignore[attr-defined]
+
+        def measured(self: Any, index: Any) -> Any:
+            probe.begin()
+            try:
+                data = own_fetch(self, index)
+            except BaseException:
+                probe.abort()
+                raise
+            end(self)
+            return data
+
+        def counted(self: Any, index: Any) -> Any:
+            data = own_fetch(self, index)
+            end(self)
+            return data
+
+        shown = {"__module__": base.__module__, "__doc__": base.__doc__}
+        measuring = type(base.__name__, (self._classes.measuring,), {**shown, "fetch": measured})
+        counting = type(base.__name__, (base,), {**shown, "fetch": counted})
+        return measuring, counting

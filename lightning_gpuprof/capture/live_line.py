@@ -1,0 +1,140 @@
+"""What the last steps took flows in, one line about it for whoever looks at the terminal meanwhile flows out."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from lightning_gpuprof.capture.live_scalars import step_scalars
+from lightning_gpuprof.capture.recorder import Reading
+from lightning_gpuprof.capture.step_clock import ClosedStep
+from lightning_gpuprof.model.journal import PROFILED, Slot
+from lightning_gpuprof.model.phases import PHASES, Phase
+
+NAME = "live line"
+EVERY_S = 0.5
+ABOVE_BAR_EVERY_S = 10.0
+"""A line above a progress bar stays and scrolls: it comes more seldom."""
+RECENT_NS = 10_000_000_000
+MAX_RECENT_STEPS = 256
+"""The line is about the steps of the last ten seconds, at most so many."""
+QUIET_NS = 2_000_000_000
+QUIET_PERIODS = 3
+"""A step that has taken so long, and so many periods, is told of while it goes on."""
+
+
+class Line(Protocol):
+    """A line that is written over."""
+
+    def show(self, text: str) -> None:
+        """Write over what is there."""
+
+    def clear(self) -> None:
+        """Leave nothing of it."""
+
+
+class LiveLine:
+    """A sampler that reads nothing and shows what the steps took, in the sampler's own thread.
+
+    Args:
+        line: To be written over, where no progress bar is.
+        above_bar: Prints a line above the progress bar; None where there is none.
+        slots: The clock's.
+        samples_per_step: Samples per step over all ranks, if known.
+        now: The run's clock in ns.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        line: Line,
+        above_bar: Callable[[str], None] | None,
+        slots: Sequence[Slot],
+        samples_per_step: int | None,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.interval_s = EVERY_S
+        self._apart_s = EVERY_S if above_bar is None else ABOVE_BAR_EVERY_S
+        self._line = line
+        self._above_bar = above_bar
+        self._slots = slots
+        self._samples_per_step = samples_per_step
+        self._now = now
+        self._recent: deque[ClosedStep] = deque(maxlen=MAX_RECENT_STEPS)
+        self._shown_ns: int | None = None
+        self._over = False
+
+    def watch(self, steps: Sequence[ClosedStep]) -> None:
+        """Take steps that have ended; on any thread but the training's."""
+        self._recent.extend(steps)
+
+    def end(self) -> None:
+        """The last step is over: the line goes, because others write now."""
+        self._over = True
+
+    def open(self) -> None:
+        """Nothing to get ready."""
+
+    def sample(self, t_ns: int) -> Sequence[Reading]:
+        """Write the line anew, unless that was done just before: a thread that was late looks again soon."""
+        if self._over:
+            self.close()
+        elif self._shown_ns is None or t_ns - self._shown_ns >= self._apart_s * 1e9:
+            text = live_text(tuple(self._recent), self._slots, self._samples_per_step, now_ns=self._now())
+            if text and not self._over:
+                self._shown_ns = t_ns
+                (self._line.show if self._above_bar is None else self._above_bar)(text)
+        return ()
+
+    def close(self) -> Sequence[Reading]:
+        """Leave nothing of the line."""
+        if self._above_bar is None:
+            self._line.clear()
+        return ()
+
+
+def live_text(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None, *, now_ns: int) -> str:
+    """The line: step, period, throughput, the largest phase and the share of waiting for data.
+
+    Args:
+        steps: That ended lately, the newest last.
+        slots: The clock's.
+        samples_per_step: Samples per step over all ranks, if known.
+        now_ns: The run's clock.
+
+    Returns:
+        ASCII; empty without steps.
+    """
+    if not steps:
+        return ""
+    newest = steps[-1]
+    lately = [step for step in steps if step.end_ns > newest.end_ns - RECENT_NS]
+    means = step_scalars(lately, slots, samples_per_step, verbose=True)
+    parts = [f"step {newest.batch}{' (traced)' if newest.flags & PROFILED else ''}"]
+    if means:
+        period_ms = means["gpuprof/step_ms"]
+        parts.append(f"{_three_digits(period_ms)} ms")
+        if "gpuprof/samples_per_s" in means:
+            parts.append(f"{_three_digits(means['gpuprof/samples_per_s'])} samples/s")
+        shares = {phase: means.get(f"gpuprof/{phase}_ms", 0.0) / period_ms for phase in PHASES} if period_ms else {}
+        parts += _phases(shares)
+        silent_ns = now_ns - newest.end_ns
+        if silent_ns > max(QUIET_NS, QUIET_PERIODS * period_ms * 1e6):
+            parts[0] += f", none since {silent_ns / 1e9:.0f} s"
+    return "gpuprof: " + " | ".join(parts)
+
+
+def _phases(shares: Mapping[Phase, float]) -> list[str]:
+    """The largest phase and the wait for data; the next phase where that is the largest itself."""
+    if not shares:
+        return []
+    first, second, *_ = sorted(shares, key=lambda phase: -shares[phase])
+    other: Phase = second if first == "data_wait" else "data_wait"
+    return [f"largest {first} {shares[first]:.0%}", f"{other} {shares[other]:.0%}"]
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,236 @@
+"""Ends of phases in sampled steps flow in, the allocator's counters there flow out; all other steps cost nothing.
+
+One reading costs about 20 us (a hundred Python numbers are made for it), so that a sampled step is read at one phase's
+end, the next one at the next phase's. Only the first steps, which no statistic rests on, are read at each of them: that
+is where the run's peak is usually reached, and two neighbours tell in which phase it rose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from lightning_gpuprof.capture.memory.backend import AllocatorBackend
+from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
+from lightning_gpuprof.model.memory import MEMORY_PHASES, MemoryPhase
+
+WHOLE_STEPS = 3
+"""So many first steps are read at every phase's end: the optimizer's state is made in the first of them."""
+
+MAX_READINGS = 4096
+"""What nobody fetches is dropped, the oldest first."""
+
+
+class EdgeReading(NamedTuple):
+    """The allocator at one phase's end."""
+
+    batch: int
+    phase: MemoryPhase
+    t_ns: int
+    counters: Mapping[str, Any]
+    gradients_live: bool | None
+    """Whether there are gradients at this moment; None if unknown."""
+
+
+class PhaseMark(NamedTuple):
+    """When a phase ended on the calendar's clock, by which the allocator's history counts."""
+
+    unix_ns: int
+    phase: MemoryPhase
+
+
+class ActionWrapper(Protocol):
+    """Puts a wrapper around one action's contexts and returns the way back."""
+
+    def __call__(self, action: str, wrap: Callable[[Context], Context], /) -> Callable[[], None]:
+        """Wrap."""
+        ...
+
+
+def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPhase, str]:
+    """Lightning's action with which each phase of a training step ends (names unchanged in 2.0 to 2.6).
+
+    Args:
+        strategy: Class of the strategy.
+        module: Class of the LightningModule.
+        manual: Manual optimization is in use: only hooks tell of a backward, and nothing of clearing gradients.
+    """
+    found: dict[MemoryPhase, str] = {
+        "h2d": f"[Strategy]{strategy}.batch_to_device",
+        "forward": f"[Strategy]{strategy}.training_step",
+    }
+    if manual:
+        found["backward"] = f"[LightningModule]{module}.on_after_backward"
+        found["optimizer"] = "optimizer_step"
+    else:
+        found["zero_grad"] = f"[LightningModule]{module}.optimizer_zero_grad"
+        found["backward"] = f"[Strategy]{strategy}.backward"
+        found["optimizer"] = f"[LightningModule]{module}.optimizer_step"
+    return found
+
+
+class _Edge:
+    """Tells of an action's end."""
+
+    __slots__ = ("_context", "_edge", "_phase")
+
+    def __init__(self, context: Context, phase: MemoryPhase, edge: Callable[[MemoryPhase, object], None]) -> None:
+        self._context = context
+        self._phase = phase
+        self._edge = edge
+
+    def __enter__(self) -> object:
+        return self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> bool | None:
+        result = self._context.__exit__(*exc)  # type: ignore[arg-type]
+        self._edge(self._phase, exc[0] if exc else None)
+        return result
+
+
+class MemoryEdges:
+    """Reads the allocator in the steps that :meth:`ask` asks for. All else belongs to the training thread.
+
+    No method of the training thread's raises.
+
+    Args:
+        backend: The allocator.
+        endings: The action with which each phase ends.
+        wrap_action: Has one action's end told.
+        on_failure: Told once; nothing is read from then on.
+        now: The run's clock in ns.
+        unix_now: The calendar's in ns.
+    """
+
+    def __init__(
+        self,
+        backend: AllocatorBackend,
+        *,
+        endings: Mapping[MemoryPhase, str],
+        wrap_action: ActionWrapper,
+        on_failure: Callable[[Exception], None],
+        now: Callable[[], int] = time.perf_counter_ns,
+        unix_now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.readings: deque[EdgeReading] = deque(maxlen=MAX_READINGS)
+        """Whoever takes one removes it."""
+        self.marks: list[PhaseMark] = []
+        self.witness: Callable[[], Any] | None = None
+        """A parameter that gets gradients."""
+        self._backend = backend
+        self._endings = endings
+        self._order = [phase for phase in MEMORY_PHASES if phase == "step" or phase in endings]
+        self._wrap_action = wrap_action
+        self._on_failure = on_failure
+        self._now = now
+        self._unix_now = unix_now
+        self._asked = False
+        self._off = False
+        self._steps = 0
+        self._rotation = 0
+        self._batch = 0
+        self._waiting: set[MemoryPhase] = set()
+        self._unwrap: list[Callable[[], None]] = []
+        self._edges: dict[tuple[Context, MemoryPhase], Context] = {}
+        self._marking = False
+
+    def ask(self) -> None:
+        """Have the next step read; from any thread."""
+        self._asked = True
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether the next boundary is to be told in any case."""
+        return not self._off and (self._steps < WHOLE_STEPS or bool(self._unwrap))
+
+    def begin_step(self, batch: int) -> None:
+        """A step begins; it is read if it is one of the first or was asked for."""
+        whole = self._steps < WHOLE_STEPS
+        if self._off or not (whole or self._asked):
+            return
+        self._steps += 1
+        try:
+            self._asked = False
+            self._batch = batch
+            if whole:
+                self._read("step")  # the end of the step before
+                self._watch(self._endings)
+                return
+            phase = self._order[self._rotation % len(self._order)]
+            self._rotation += 1
+            if phase == "step":
+                self._read(phase)
+            else:
+                self._watch({phase: self._endings[phase]})
+        except Exception as error:
+            self._switch_off(error)
+
+    def mark_step(self) -> None:
+        """A step begins in which only the times of the phases' ends are noted."""
+        if self._off:
+            return
+        try:
+            self._marking = True
+            self.marks.append(PhaseMark(self._unix_now(), "step"))
+            self._watch(self._endings)
+        except Exception as error:
+            self._switch_off(error)
+
+    def end_step(self) -> None:
+        """The step is over; before anybody else puts the actions' contexts back. A second call does nothing."""
+        self._waiting.clear()
+        self._marking = False
+        unwrap, self._unwrap = self._unwrap, []
+        for back in reversed(unwrap):
+            try:
+                back()
+            except Exception as error:
+                self._switch_off(error)
+
+    def take_marks(self) -> list[PhaseMark]:
+        """All marks so far; they are forgotten here."""
+        marks, self.marks = self.marks, []
+        return marks
+
+    def _watch(self, endings: Mapping[MemoryPhase, str]) -> None:
+        self._waiting = set(endings)
+        for phase, action in endings.items():
+            self._unwrap.append(self._wrap_action(action, partial(self._edge_of, phase)))
+
+    def _edge_of(self, phase: MemoryPhase, context: Context) -> Context:
+        if context is NULL_CONTEXT:
+            return context
+        key = (context, phase)
+        found = self._edges.get(key)
+        if found is None:
+            found = self._edges[key] = _Edge(context, phase, self._edge)
+        return found
+
+    def _edge(self, phase: MemoryPhase, error: object) -> None:
+        try:
+            if error is not None:
+                return
+            if self._marking:
+                self.marks.append(PhaseMark(self._unix_now(), phase))
+            elif phase in self._waiting:
+                self._waiting.discard(phase)
+                self._read(phase)
+        except Exception as failure:
+            self._switch_off(failure)
+
+    def _read(self, phase: MemoryPhase) -> None:
+        counters = self._backend.read()
+        self.readings.append(EdgeReading(self._batch, phase, self._now(), counters, self._gradients_live()))
+
+    def _gradients_live(self) -> bool | None:
+        parameter = None if self.witness is None else self.witness()
+        return None if parameter is None else parameter.grad is not None
+
+    def _switch_off(self, error: Exception) -> None:
+        self._waiting.clear()
+        if not self._off:
+            self._off = True
+            self._on_failure(error)

@@ -1,0 +1,1 @@
+"""GPUs through NVML: the driver's C library flows in through ``pynvml``, samples and facts in our units flow out."""

@@ -1,0 +1,102 @@
+"""From all GPUs of the machine and CUDA's view of them to the GPUs that this process uses, in CUDA's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lightning_gpuprof.capture.nvml.backend import NvmlDevice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The GPUs of this process in CUDA order with their subjects, and what could not be found."""
+
+    devices: tuple[tuple[str, NvmlDevice], ...]
+    problems: tuple[str, ...] = ()
+
+
+def select_devices(devices: Sequence[NvmlDevice], uuids: Sequence[str] | None, environ: Mapping[str, str]) -> Selection:
+    """Find the GPUs of this process among those of the machine.
+
+    Args:
+        devices: All GPUs in NVML's order.
+        uuids: CUDA's UUIDs of the devices that this process uses, in its order, with or without prefix. None or
+            empty: all that ``CUDA_VISIBLE_DEVICES`` shows.
+        environ: Read for ``CUDA_VISIBLE_DEVICES`` (unset: all; an empty string: none; else indices, ``GPU-`` or
+            ``MIG-`` UUIDs or unique beginnings of such, up to the first that does not exist, as CUDA reads it: CUDA
+            programming guide, "CUDA environment variables") and ``CUDA_DEVICE_ORDER``.
+    """
+    if uuids:
+        return _select_by_uuid(devices, uuids)
+    return _select_by_environ(devices, environ)
+
+
+def _select_by_uuid(devices: Sequence[NvmlDevice], uuids: Sequence[str]) -> Selection:
+    known = {_bare(device.uuid): device for device in _with_mig(devices)}
+    chosen: list[tuple[str, NvmlDevice]] = []
+    problems: list[str] = []
+    for position, uuid in enumerate(uuids):
+        device = known.get(_bare(uuid))
+        if device is None:
+            problems.append(f"gpu{position} is not measured: NVML does not list its UUID {uuid}")
+        else:
+            chosen.append((f"gpu{position}", device))
+    return Selection(devices=tuple(chosen), problems=tuple(problems))
+
+
+def _select_by_environ(devices: Sequence[NvmlDevice], environ: Mapping[str, str]) -> Selection:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    problems: list[str] = []
+    by_index = False
+    chosen: list[NvmlDevice] = []
+    if visible is None:
+        by_index = True
+        chosen = [_as_cuda_sees(device) for device in devices]
+    for token in (visible or "").split(","):
+        token = token.strip()
+        if not token:
+            break
+        matches = _matches(devices, token)
+        by_index = by_index or token.isdecimal()
+        if len(matches) != 1:
+            if token != "-1":  # the customary "none from here on"
+                many = "several GPUs" if matches else "no GPU"
+                problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} is {many} that NVML lists")
+            break
+        chosen.append(matches[0])
+    in_bus_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if by_index and not in_bus_order and len({device.name for device in devices}) > 1:
+        problems.append(
+            "GPUs of different kinds: CUDA numbers the fastest first and NVML by PCI bus, so the names gpu0, gpu1, … "
+            "may be mixed up; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
+    return Selection(
+        devices=tuple((f"gpu{position}", device) for position, device in enumerate(chosen)), problems=tuple(problems)
+    )
+
+
+def _matches(devices: Sequence[NvmlDevice], token: str) -> list[NvmlDevice]:
+    if token.isdecimal():
+        return [_as_cuda_sees(device) for device in devices if device.index == int(token)]
+    if not token.lower().startswith(("gpu-", "mig-")):
+        return []
+    return [device for device in _with_mig(devices) if device.uuid.lower().startswith(token.lower())]
+
+
+def _as_cuda_sees(device: NvmlDevice) -> NvmlDevice:
+    """A partitioned GPU shows only its first MIG device to a process that does not name one by UUID."""
+    return device.mig_devices[0] if device.mig_devices else device
+
+
+def _with_mig(devices: Sequence[NvmlDevice]) -> list[NvmlDevice]:
+    return [each for device in devices for each in (device, *device.mig_devices)]
+
+
+def _bare(uuid: str) -> str:
+    """A UUID without its prefix: torch gives it without, NVML and the environment with one."""
+    lower = uuid.strip().lower()
+    for prefix in ("gpu-", "mig-"):
+        if lower.startswith(prefix):
+            return lower[len(prefix) :]
+    return lower

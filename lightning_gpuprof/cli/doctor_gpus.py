@@ -1,0 +1,121 @@
+"""A look at this machine's GPUs flows in, the doctor's lines about them flow out: what can be measured and what not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from lightning_gpuprof.capture.nvml.look import GpuLook, MachineLook
+from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, WORDS, reasons_of
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.sinks import numbers
+
+NOT_MEASURED = "utilization, memory, power and clocks of GPUs are not measured"
+
+_COUNTERS = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
+
+
+def gpu_checks(look: MachineLook) -> list[Check]:
+    """Lines about NVML and each GPU."""
+    if look.hangs:
+        meaning = f"the driver hangs: {NOT_MEASURED}; look at dmesg for Xid errors, and restart the machine"
+        return [Check(area="nvml", name="NVML", state="problem", value=look.absent, meaning=meaning)]
+    if look.absent:
+        return [Check(area="nvml", name="NVML", state="absent", meaning=f"{look.absent}: {NOT_MEASURED}")]
+    versions = next((gpu.facts for gpu in look.gpus if gpu.facts), {})
+    value = f"driver {versions.get('driver_version', 'not known')}, CUDA {versions.get('cuda_driver_version', '?')}"
+    checks = [Check(area="nvml", name="NVML", state="ok", value=value)]
+    if not look.gpus:
+        meaning = f"the driver lists no GPU that this user may open: {NOT_MEASURED}"
+        checks.append(Check(area="nvml", name="GPUs", state="absent", meaning=meaning))
+    checks += [Check(area="nvml", name="visible GPUs", state="problem", meaning=problem) for problem in look.problems]
+    for gpu in look.gpus:
+        checks += _of_gpu(gpu)
+    return checks
+
+
+def _of_gpu(gpu: GpuLook) -> list[Check]:
+    name = f"GPU {gpu.index}" + (" MIG" if gpu.uuid.startswith("MIG-") else "")
+    seen = gpu.subject or ("used by its MIG devices" if gpu.partitioned else "not visible to processes here")
+    head = f"{gpu.name} ({gpu.uuid[:12]}), {seen}"
+    if gpu.lost:
+        return [Check(area="nvml", name=name, state="problem", value=head, meaning=f"{gpu.lost}: it is not measured")]
+    checks = [Check(area="nvml", name=name, state="ok", value=head)]
+
+    def add(what: str, value: str, meaning: str = "", *, bad: bool = False) -> None:
+        state: State = "problem" if bad else "ok"
+        if value:
+            checks.append(Check(area="nvml", name=f"{name} {what}", state=state, value=value, meaning=meaning))
+
+    add("memory", _of(gpu, "memory_used_bytes", "memory_total_bytes"))
+    add("power", _of(gpu, "power_w", "power_limit_default_w"))
+    reasons = [r for r in reasons_of(gpu.values.get(MASK) or 0) if r not in NO_LIMIT]
+    held = f"held down: {', '.join(WORDS[r] for r in reasons)}" if reasons else ""
+    hot = any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake") for reason in reasons)
+    add("SM clock", _of(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
+    add("PCIe link", *_pcie(gpu))
+    add("settings", _settings(gpu.facts))
+    add("processes", _processes(gpu), "numbers of the run contain their work" if gpu.processes else "")
+    if any(gpu.values.get(counter) is not None for counter in _COUNTERS):
+        add("GPM counters", "SM, tensor and DRAM activity can be measured")
+    return checks + _absent(name, gpu)
+
+
+def _absent(name: str, gpu: GpuLook) -> list[Check]:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for label, reason in gpu.absent.items():
+        by_reason[reason].append(label)
+    return [
+        Check(area="nvml", name=f"{name} not measured", state="absent", meaning=f"{', '.join(labels)} ({reason})")
+        for reason, labels in by_reason.items()
+    ]
+
+
+def _of(gpu: GpuLook, now: str, most: str) -> str:
+    """``412 W of 700 W``."""
+    value, limit = gpu.values.get(now), _number(gpu.facts, most)
+    if value is None:
+        return ""
+    shown = numbers.quantity(now, value)
+    return shown if limit is None else f"{shown} of {numbers.quantity(most, limit)}"
+
+
+def _pcie(gpu: GpuLook) -> tuple[str, str]:
+    generation, width = gpu.values.get("pcie_generation"), gpu.values.get("pcie_width")
+    most, widest = _number(gpu.facts, "pcie_generation_max"), _number(gpu.facts, "pcie_width_max")
+    if generation is None or width is None:
+        return "", ""
+    shown = f"generation {numbers.significant(generation)} x{numbers.significant(width)}"
+    if most is None or widest is None:
+        return shown, ""
+    shown += f" of {numbers.significant(most)} x{numbers.significant(widest)}"
+    if width < widest:
+        return shown, "fewer lanes than the GPU has: copies between host and GPU are slower"
+    return shown, "an idle link is slow to save power" if generation < most else ""
+
+
+def _settings(facts: Mapping[str, Value]) -> str:
+    shown = [
+        f"{word} {'on' if facts[name] else 'off'}"
+        for name, word in (("ecc", "ECC"), ("mig", "MIG"), ("persistence_mode", "persistence"))
+        if name in facts
+    ]
+    if facts.get("nvlink_active_count"):
+        shown.append(f"{facts['nvlink_active_count']} NVLinks of version {facts.get('nvlink_version', '?')}")
+    if "compute_mode" in facts:
+        shown.append(f"compute mode {facts['compute_mode']}")
+    return ", ".join(shown)
+
+
+def _processes(gpu: GpuLook) -> str:
+    return ", ".join(
+        f"{process.name or 'process'} {process.pid}"
+        + ("" if process.memory_bytes is None else f" with {numbers.size(process.memory_bytes)}")
+        for process in gpu.processes
+    )
+
+
+def _number(facts: Mapping[str, Value], name: str) -> float | None:
+    value = facts.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -1,0 +1,97 @@
+"""This machine's files flow in, what can be measured of the host and what limits it flows out as checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
+from lightning_gpuprof.capture.host.sources import HostSources, Roots, examine
+from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.sinks import numbers
+
+_SMALL_SHM_BYTES = 1 << 30
+"""Docker's default of 64 MiB is what DataLoader workers fail with; a GiB holds a few batches of images."""
+
+
+def host_checks(
+    roots: Roots | None = None,
+    environ: Mapping[str, str] = os.environ,
+    cpus: Callable[[], frozenset[int] | None] = affinity,
+    machine_cpus: Callable[[], int | None] = os.cpu_count,
+) -> list[Check]:
+    """Look at the host.
+
+    Args:
+        roots: Where the kernel's files are mounted.
+        environ: The environment.
+        cpus: Numbers of the CPUs that this process may use.
+        machine_cpus: CPUs of the machine.
+    """
+    roots = roots or Roots()
+    sources = examine(roots, environ)
+    return [*_cpus(roots, sources, cpus(), machine_cpus()), *_limits(sources), *_sources(sources)]
+
+
+def _check(name: str, state: State, value: str = "", meaning: str = "") -> Check:
+    return Check(area="host", name=name, state=state, value=value, meaning=meaning)
+
+
+def _cpus(roots: Roots, sources: HostSources, own: frozenset[int] | None, machine: int | None) -> list[Check]:
+    allowed = len(own) if own else machine or 1
+    usable = usable_cpus(affinity=allowed, cgroup_root=roots.cgroup, proc_root=roots.proc)
+    quota = "" if usable == allowed else "the control group's quota is below the affinity: count on this many"
+    nodes = sources.numa_nodes
+    return [
+        _check("CPUs of the machine", "ok", str(machine or "not known")),
+        _check("CPUs of the affinity", "ok", str(allowed)),
+        _check("usable CPUs", "ok", numbers.significant(usable), quota),
+        _check("NUMA nodes", "ok", str(nodes)) if nodes else _check("NUMA nodes", "absent", "", "not known here"),
+    ]
+
+
+def _limits(sources: HostSources) -> list[Check]:
+    checks = [
+        _check("control groups", "ok", sources.cgroup_version)
+        if sources.cgroup_version
+        else _check("control groups", "absent", "", "limits of a container cannot be seen"),
+        _check("CPU quota", "ok", _or_none(sources.quota_cpus, lambda quota: f"{numbers.significant(quota)} CPUs")),
+        _check("memory limit", "ok", _or_none(sources.memory_limit_bytes, numbers.size)),
+        _check("container", "ok", sources.container or "none recognised"),
+    ]
+    size = sources.shm_size_bytes
+    if size is None:
+        meaning = "DataLoader workers cannot hand over batches by shared memory: mount a tmpfs there"
+        checks.append(_check("/dev/shm", "problem", "", meaning))
+    elif size < _SMALL_SHM_BYTES:
+        meaning = "DataLoader workers may run out of it: give the container more, e.g. docker run --shm-size=8g"
+        checks.append(_check("/dev/shm", "problem", numbers.size(size), meaning))
+    else:
+        checks.append(_check("/dev/shm", "ok", numbers.size(size)))
+    return checks
+
+
+def _or_none(value: float | None, shown: Callable[[float], str]) -> str:
+    return "none" if value is None else shown(value)
+
+
+def _sources(sources: HostSources) -> list[Check]:
+    wanted = (
+        ("pressure (PSI)", sources.pressure, "whether tasks wait for CPU, memory or disks is not measured: psi=1"),
+        ("waiting for a CPU (schedstat)", sources.run_delay, "whether threads wait for a CPU is not measured"),
+        ("bytes read and written (io)", sources.io_bytes, "disk and page cache cannot be told apart"),
+        (
+            "waiting for disks (delay accounting)",
+            sources.io_wait,
+            "off by default: sysctl kernel.task_delayacct=1 for exact times, else samples of the state D tell",
+        ),
+        ("children of a process", sources.children, "the whole process table is searched for workers, less often"),
+    )
+    checks = [
+        _check(name, "ok", "readable") if readable else _check(name, "absent", "", meaning)
+        for name, readable, meaning in wanted
+    ]
+    hidden = sources.hidepid
+    meaning = "processes of other users are hidden; their CPU time is known in sum"
+    checks.append(_check("hidepid of /proc", "ok", hidden or "off", meaning if hidden else ""))
+    return checks

@@ -1,0 +1,119 @@
+"""``gpuprof export``: a run's folder flows in; tables for other programs flow out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+
+from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.sinks.data_files import FORMATS, Format, write_tables
+from lightning_gpuprof.sinks.status_line import progress
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.analyze.journal import Journal
+    from lightning_gpuprof.model.data_table import DataTable
+
+DEFAULT_FOLDER = "export"
+"""In the run's folder."""
+
+
+class Written(msgspec.Struct, kw_only=True, frozen=True):
+    """One table and its file."""
+
+    table: str
+    file: str
+    rows: int
+    columns: list[str]
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument("--format", choices=FORMATS, default="csv", help="parquet needs pyarrow")
+    parser.add_argument("--output", metavar="FOLDER", help=f"write there and not into DIR/{DEFAULT_FOLDER}")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def _run(options: Namespace) -> int:
+    output = None if options.output is None else Path(options.output).expanduser()
+    return run(Path(options.dir), form=options.format, output=output, as_json=options.json)
+
+
+def run(directory: Path, *, form: Format = "csv", output: Path | None = None, as_json: bool = False) -> int:
+    """Write a run's tables.
+
+    Args:
+        directory: Folder of the run.
+        form: Of the files.
+        output: Folder of the files; None is ``export`` in the run's folder.
+        as_json: Print JSON for a program.
+
+    Returns:
+        0.
+
+    Raises:
+        GpuProfError: There is no run, it cannot be read, a file cannot be written, or parquet needs pyarrow.
+    """
+    from lightning_gpuprof.analyze.data_tables import report_tables  # numpy: not for --help
+
+    folder = source.run_folder(directory)
+    with progress("reading the journals"):
+        measured, problems = _measured(folder)
+    for problem in problems:
+        print(f"gpuprof: warning: {problem}", file=sys.stderr)
+    tables = [*measured, *report_tables(source.remake(folder))]
+    with progress("writing the tables"):
+        paths = write_tables(tables, output or folder / DEFAULT_FOLDER, form)
+    written = [
+        Written(table=table.name, file=str(path), rows=len(table), columns=list(table.columns))
+        for table, path in zip(tables, paths, strict=True)
+    ]
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(written), indent=1).decode() + "\n")
+        return 0
+    width = max(len(one.table) for one in written)
+    for one in written:
+        rows = f"{one.rows:,} row{'' if one.rows == 1 else 's'}"
+        print(f"{one.table:{width}}  {rows:>14}  {one.file}")
+    return 0
+
+
+def _measured(folder: Path) -> tuple[list[DataTable], list[str]]:
+    """The tables of all journals, and which of them cannot be read; no tables where there is only a report."""
+    from lightning_gpuprof.analyze.data_tables import journal_tables
+    from lightning_gpuprof.analyze.journal import read_journal
+
+    journals: list[Journal] = []
+    problems: list[str] = []
+    for path in sorted(folder.glob(source.JOURNALS), key=lambda path: (len(path.name), path.name)):
+        try:
+            journals.append(read_journal(path))
+        except JournalError as error:
+            problems.append(str(error))
+    if not journals:
+        problems.append(f"{folder} has no readable journal: no tables of steps and samples")
+    return journal_tables(journals) if journals else [], problems
+
+
+COMMAND = Command(
+    name="export",
+    summary="a run's steps, samples and findings as CSV or Parquet tables",
+    description=(
+        "Writes what was measured and concluded, one table per file, with every digit there is: steps, devices, host,\n"
+        "memory, input (all ranks), phases, callbacks, ledger, findings, evidence, windows, conditions.\n"
+        "Names of columns end in their unit. What was not measured is an empty cell (CSV) or null (Parquet).\n"
+        "Needs no GPU and neither torch nor Lightning."
+    ),
+    examples=(
+        "gpuprof export lightning_logs/version_0",
+        "gpuprof export runs/digits/version_3 --format parquet --output /tmp/digits",
+        "python -c \"import pandas; print(pandas.read_csv('export/steps.csv').period_ms.describe())\"",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,366 @@
+"""The facts of a run that its numbers depend on: by name, with group, source, and what a difference means."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+import msgspec
+
+_GPU = re.compile(r"gpu\d+\.")
+
+Group = Literal["hardware", "software", "model", "batch", "data", "trainer", "flags", "run"]
+"""What a fact is about; ``run`` names the run and describes nothing that it did."""
+
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+Role = Literal["fixed", "tested", "label"]
+"""What a difference between two runs means: ``fixed``: they cannot be held against each other, unless that is allowed;
+``tested``: it may be the change under test; ``label``: nothing."""
+
+FixedGroup = Literal["hardware", "model", "batch"]
+"""Groups with facts that must be equal for two runs to be comparable."""
+
+FIXED_GROUPS: tuple[FixedGroup, ...] = get_args(FixedGroup)
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One fact, as ``docs/conditions.md`` lists it."""
+
+    name: str
+    """Key in ``run`` of ``report.json``."""
+    group: Group
+    role: Role
+    hashed: bool
+    """Whether it takes part in ``conditions.hash``."""
+    source: str
+    """Where it is read, and what it says if the name does not."""
+
+
+def _facts(group: Group, role: Role, hashed: bool, sources: dict[str, str]) -> tuple[Fact, ...]:
+    return tuple(Fact(name, group, role, hashed, source) for name, source in sources.items())
+
+
+FACTS: tuple[Fact, ...] = (
+    *_facts(
+        "hardware",
+        "fixed",
+        True,
+        {
+            "device.type": "type of `trainer.strategy.root_device`",
+            "device.name": "`torch.cuda.get_device_properties`, once CUDA is in use",
+            "device.capability": "the same: compute capability, `9.0`",
+            "device.visible_count": "`torch.cuda.device_count()`, once CUDA is in use",
+            "device.memory_bytes": "`torch.cuda.get_device_properties`",
+            "trainer.world_size": "`trainer.world_size`: ranks",
+            "trainer.num_nodes": "`trainer.num_nodes`",
+            "machine.system": "`platform`: system and processor architecture",
+            "machine.cpu": "`/proc/cpuinfo`: model name",
+            "cpu.count": "`os.cpu_count()`: logical CPUs of the machine",
+            "cpu.usable": "min(affinity, quota of the control group) / ranks on this machine",
+        },
+    ),
+    *_facts(
+        "hardware",
+        "tested",
+        True,
+        {
+            "cpu.affinity": "`os.sched_getaffinity`: CPUs that the scheduler may use",
+            "cpu.quota": "control group: CPUs; absent where there is no quota",
+            "machine.numa_nodes": "`/sys/devices/system/node`: online nodes",
+            "machine.affinity_numa_nodes": "nodes with a CPU of the process's affinity",
+            "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer` or `none`, by the marks they leave",
+        },
+    ),
+    *_facts(
+        "hardware",
+        "tested",
+        False,
+        {
+            "machine.memory_bytes": "`/proc/meminfo`; not hashed: it differs by a few bytes between equal machines",
+        },
+    ),
+    *_facts(
+        "software",
+        "tested",
+        True,
+        {
+            "version.python": "the interpreter",
+            "version.torch": "the package",
+            "version.lightning": "the package",
+            "version.pytorch-lightning": "the package",
+            "version.torchmetrics": "the package, if imported",
+            "version.numpy": "the package",
+            "version.triton": "the package, if imported",
+            "version.tensorboard": "the package, if imported",
+            "version.torch-tb-profiler": "installed distribution",
+            "version.nvidia-ml-py": "installed distribution",
+            "version.cuda": "`torch.version.cuda`: what torch was built with",
+            "version.hip": "`torch.version.hip`",
+            "version.cudnn": "`torch.backends.cudnn.version()`, once CUDA is in use",
+            "version.nccl": "`torch.cuda.nccl.version()`, once CUDA is in use",
+            "version.driver": "`/proc/driver/nvidia/version`",
+            "version.kernel": "`platform.release()`",
+            "device.cuda": "as `version.cuda`, for a run on CUDA",
+        },
+    ),
+    *_facts(
+        "model",
+        "fixed",
+        True,
+        {
+            "model.class": "class of the LightningModule",
+            "model.parameters": "sum of `numel()`",
+            "model.trainable_parameters": "those with `requires_grad`",
+            "model.layers": "modules without children; `torch.compile`'s wrappers do not count",
+        },
+    ),
+    *_facts(
+        "model",
+        "tested",
+        True,
+        {
+            "model.parameter_tensors": "number of parameters as tensors: what an optimizer loops over",
+            "model.parameter_bytes": "sum of `numel() * element_size()`",
+            "model.buffer_bytes": "the same of buffers",
+            "model.parameter_dtypes": "bytes by dtype",
+            "model.automatic_optimization": "attribute of the LightningModule",
+            "model.optimizer": "classes of the optimizers",
+            "model.optimizer_param_groups": "parameter groups of all optimizers",
+            "model.optimizer_fused": "`fused` of the first parameter group",
+            "model.optimizer_foreach": "`foreach` of the first parameter group",
+            "model.convolutions": "modules of `torch.nn` with Conv in their class's name",
+            "model.channels_last_convolutions": "2-d convolutions whose weight lies in channels_last",
+            "model.conv_bias_before_norm": "convolutions with a bias right before a BatchNorm in a Sequential",
+            "compile.state": "`none`, `module` or `submodules`: `torch.compile` in use at the first step",
+            "compile.modules": "names of what is compiled",
+            "compile.backend": "backend of `torch.compile`",
+            "compile.mode": "mode or options of `torch.compile`",
+            "compile.dynamic": "`dynamic` of `torch.compile`: yes, no, or `automatic`",
+            "compile.fullgraph": "`fullgraph` of `torch.compile`",
+        },
+    ),
+    *_facts(
+        "batch",
+        "fixed",
+        True,
+        {
+            "loader.batch_size": "the loader's or its batch sampler's; of several loaders the largest",
+        },
+    ),
+    *_facts(
+        "batch",
+        "tested",
+        True,
+        {
+            "batch.tensors": "tensors in the first batch of the run",
+            "batch.dtypes": "their dtypes, in order",
+        },
+    ),
+    *_facts(
+        "batch",
+        "tested",
+        False,
+        {
+            "batch.shapes": "their shapes; not hashed, because lengths that vary depend on the order of the samples",
+            "batch.bytes": "their bytes; not hashed for the same reason",
+            "batch.device": "devices that they are on when the step begins",
+        },
+    ),
+    *_facts(
+        "data",
+        "tested",
+        True,
+        {
+            f"{prefix}.{name}": source
+            for prefix, extra in (("loader", ""), ("val_loader", ", of validation"))
+            for name, source in {
+                "count": f"loaders{extra}",
+                "kind": f"class of the loader{extra}",
+                "num_workers": f"DataLoader argument{extra}",
+                "pin_memory": f"DataLoader argument{extra}",
+                "persistent_workers": f"DataLoader argument{extra}",
+                "prefetch_factor": f"DataLoader argument{extra}",
+                "drop_last": f"DataLoader argument{extra}",
+                "multiprocessing_context": f"start method of the workers, if there are any{extra}",
+                "in_order": f"DataLoader argument{extra}",
+                "worker_init_fn": f"whether there is one{extra}",
+                "collate_fn": f"name of the function{extra}",
+                "sampler": f"class of the sampler{extra}",
+                "batch_sampler": f"class of the batch sampler{extra}",
+                "shuffle": f"whether the sampler is a random one{extra}",
+                "dataset": f"class of the dataset{extra}",
+                "dataset_length": f"its length, where torch's own sampler asks for it{extra}",
+            }.items()
+        },
+    ),
+    *_facts("data", "tested", True, {"val_loader.batch_size": "as loader.batch_size, of validation"}),
+    *_facts(
+        "trainer",
+        "tested",
+        True,
+        {
+            "trainer.strategy": "class of the strategy",
+            "trainer.accelerator": "class of the accelerator",
+            "trainer.precision": "`trainer.precision`",
+            "trainer.precision_plugin": "class of the precision plugin",
+            "trainer.devices": "`trainer.num_devices`: devices of this node",
+            "trainer.backend": "process group backend, of several ranks",
+            "trainer.find_unused_parameters": "argument of DDP",
+            "trainer.static_graph": "argument of DDP",
+            "trainer.bucket_cap_mb": "argument of DDP, MB",
+            "trainer.gradient_as_bucket_view": "argument of DDP",
+            "trainer.comm_hook": "DDP's communication hook",
+            "trainer.sharding": "FSDP's sharding strategy, DeepSpeed's stage",
+            "trainer.sync_batchnorm": "`sync_batchnorm`",
+            "trainer.accumulate_grad_batches": "argument of the trainer",
+            "trainer.gradient_clip_val": "argument of the trainer",
+            "trainer.gradient_clip_algorithm": "argument of the trainer",
+            "trainer.max_epochs": "argument of the trainer",
+            "trainer.max_steps": "argument of the trainer",
+            "trainer.max_time": "argument of the trainer",
+            "trainer.limit_train_batches": "argument of the trainer",
+            "trainer.limit_val_batches": "argument of the trainer",
+            "trainer.num_training_batches": "batches of an epoch, as Lightning counted them",
+            "trainer.num_val_batches": "batches of a validation run, of all loaders",
+            "trainer.check_val_every_n_epoch": "argument of the trainer",
+            "trainer.val_check_interval": "argument of the trainer",
+            "trainer.num_sanity_val_steps": "argument of the trainer",
+            "trainer.reload_dataloaders_every_n_epochs": "argument of the trainer",
+            "trainer.use_distributed_sampler": "argument of the trainer",
+            "trainer.log_every_n_steps": "argument of the trainer",
+            "trainer.loggers": "classes of the loggers",
+            "trainer.callbacks": "classes of the callbacks",
+            "trainer.profiler": "class of the user's profiler",
+            "trainer.progress_bar": "class of the progress bar",
+            "trainer.progress_bar_refresh_rate": "batches between two of its updates",
+            "trainer.checkpoint_every_n_train_steps": "cadence of the checkpoints; with several callbacks the shortest",
+            "trainer.checkpoint_every_n_epochs": "the same in epochs",
+            "trainer.checkpoint_save_top_k": "the most of all checkpoint callbacks, -1 is all",
+            "trainer.checkpoint_save_weights_only": "whether all checkpoints leave the optimizer out",
+            "trainer.checkpoint_io": "class of the checkpoint plugin",
+        },
+    ),
+    *_facts(
+        "flags",
+        "tested",
+        True,
+        {
+            "trainer.detect_anomaly": "argument of the trainer",
+            "flags.detect_anomaly": "`torch.is_anomaly_enabled()`",
+            "flags.float32_matmul_precision": "`torch.get_float32_matmul_precision()`",
+            "flags.matmul_tf32": "TF32 in matmuls",
+            "flags.cudnn_tf32": "TF32 in cuDNN",
+            "flags.cudnn_enabled": "`torch.backends.cudnn.enabled`",
+            "flags.cudnn_benchmark": "`torch.backends.cudnn.benchmark`",
+            "flags.cudnn_deterministic": "`torch.backends.cudnn.deterministic`",
+            "flags.deterministic_algorithms": "`torch.are_deterministic_algorithms_enabled()`",
+            "flags.sdpa_backends": "backends that scaled_dot_product_attention may choose from",
+            "flags.default_dtype": "`torch.get_default_dtype()`",
+            "flags.compile_disabled": "`TORCHDYNAMO_DISABLE` or `torch._dynamo.config.disable`",
+            "flags.python_debugger": "a tracing function is set: a debugger or a coverage tool",
+            "flags.gc_enabled": "`gc.isenabled()`",
+            "flags.sharing_strategy": "`torch.multiprocessing.get_sharing_strategy()`",
+            "torch.num_threads": "`torch.get_num_threads()`",
+            "torch.num_interop_threads": "`torch.get_num_interop_threads()`",
+            "allocator.settings": "`PYTORCH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF`",
+            "allocator.backend": "`torch.cuda.get_allocator_backend()`, once CUDA is in use",
+        },
+    ),
+    *_facts(
+        "run",
+        "label",
+        False,
+        {
+            "script": "name of the program's file",
+            "git.commit": "`.git/HEAD` of the working folder or one above",
+            "slurm.job_id": "`SLURM_JOB_ID`",
+            "slurm.num_nodes": "`SLURM_JOB_NUM_NODES`",
+            "slurm.tasks": "`SLURM_NTASKS`",
+            "slurm.cpus_per_task": "`SLURM_CPUS_PER_TASK`",
+            "slurm.partition": "`SLURM_JOB_PARTITION`",
+        },
+    ),
+)
+"""Every fact that is looked for; which of them a run has depends on the run."""
+
+ENVIRONMENT: tuple[str, ...] = (
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_CPP_LOG_LEVEL",
+    "TORCH_SHOW_CPP_STACKTRACES",
+    "TORCH_NCCL_BLOCKING_WAIT",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "TORCH_NCCL_DESYNC_DEBUG",
+    "NCCL_DEBUG",
+    "NCCL_P2P_DISABLE",
+    "NCCL_IB_DISABLE",
+    "NCCL_SHM_DISABLE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "TORCH_LOGS",
+    "TORCH_COMPILE_DEBUG",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "KMP_AFFINITY",
+    "PYTHONFAULTHANDLER",
+    "PYTHONASYNCIODEBUG",
+    "PYTHONMALLOC",
+    "MALLOC_CONF",
+    "COMPUTE_SANITIZER_PROCESS_TREE",
+)
+"""Environment variables whose value is read, as ``env.<NAME>``, and no other: none of them holds a secret or a path."""
+
+HEADER: tuple[Fact, ...] = (
+    *_facts("hardware", "fixed", False, {"world_size": "ranks, from the journal's header"}),
+    *_facts("software", "tested", False, {"gpuprof": "this package"}),
+    *_facts(
+        "run",
+        "label",
+        False,
+        {
+            "run_id": "drawn at the start",
+            "stage": "`fit`, `validate`, `test` or `predict`",
+            "started": "when the stage was entered, UTC",
+            "status": "`finished`, `unfinished` or `interrupted: …`",
+            "host": "name of the machine",
+            "rank": "whose journal it is",
+            "gpuprof.target": "what the run was to reach, as given",
+            "gpuprof.price_per_gpu_hour": "as given",
+            "gpuprof.baseline": "the run was compared with an earlier one at its end",
+        },
+    ),
+)
+"""What else stands in ``run`` of ``report.json``: from the journal's header and footer."""
+
+BY_NAME: dict[str, Fact] = {
+    **{fact.name: fact for fact in HEADER},
+    **{fact.name: fact for fact in FACTS},
+    **{
+        f"env.{name}": Fact(f"env.{name}", "flags", "tested", True, "environment variable, if it is set")
+        for name in ENVIRONMENT
+    },
+}
+"""All facts, those of the environment with them."""
+
+HASH_NAME = "conditions.hash"
+
+
+def fact_of(name: str) -> Fact:
+    """The fact of a name; one that only another version knows, or NVML's, is sorted by its first word."""
+    known = BY_NAME.get(name)
+    if known is not None:
+        return known
+    return Fact(name, "hardware" if _GPU.match(name) else "run", "label", False, "")

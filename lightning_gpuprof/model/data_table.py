@@ -1,0 +1,24 @@
+"""A table of raw values by column, as exports write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+
+Values: TypeAlias = npt.NDArray[Any] | list[Any]
+"""Numbers as an array, or a list of numbers, texts or truth values with None for what was not measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable:
+    """Columns of one length; names of columns end in their unit."""
+
+    name: str
+    """What its file is called, without the ending."""
+    columns: Mapping[str, Values]
+
+    def __len__(self) -> int:
+        return min((len(values) for values in self.columns.values()), default=0)

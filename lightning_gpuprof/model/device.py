@@ -1,0 +1,108 @@
+"""What a report says of one GPU beside the distributions of its samples: facts, clock limits, energy, errors."""
+
+from __future__ import annotations
+
+import msgspec
+
+ERROR_COUNTERS: tuple[str, ...] = (
+    "ecc_corrected_count",
+    "ecc_uncorrected_count",
+    "remapped_rows_count",
+    "retired_pages_count",
+    "memory_repair_pending_count",
+    "nvlink_replay_count",
+    "nvlink_recovery_count",
+    "nvlink_crc_count",
+)
+"""Values of samples that only count up, from before the run on: ECC since the driver was loaded, the rest for ever."""
+
+
+class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What does not change while a run goes on; None: the driver does not tell."""
+
+    pci_bus_id: str | None = None
+    compute_capability: str | None = None
+    """As ``9.0``."""
+    driver_version: str | None = None
+    cuda_driver_version: str | None = None
+    """Newest CUDA that the driver can do."""
+    memory_total_bytes: float | None = None
+    sm_clock_max_mhz: float | None = None
+    """Highest clock of the multiprocessors."""
+    memory_clock_max_mhz: float | None = None
+    """Highest clock of the memory."""
+    pcie_generation_max: float | None = None
+    """What GPU and slot can do together."""
+    pcie_width_max: float | None = None
+    """Likewise, in lanes."""
+    power_limit_default_w: float | None = None
+    """As the board came."""
+    power_limit_min_w: float | None = None
+    """Lowest that can be set."""
+    power_limit_max_w: float | None = None
+    """Highest that can be set."""
+    ecc: bool | None = None
+    """Whether errors of the memory are corrected."""
+    mig: bool | None = None
+    """A slice of a partitioned GPU, or one that is partitioned."""
+    nvlink_active_count: int | None = None
+    """NVLinks that are up."""
+    nvlink_version: int | None = None
+    persistence_mode: bool | None = None
+    """Whether the driver stays loaded without users."""
+    compute_mode: str | None = None
+    """Who may use the GPU at a time."""
+    gpm: str | None = None
+    """``supported``, or the driver's reason why there are no performance counters."""
+    utilization_refresh_s: float | None = None
+    """How often the driver renews its utilization."""
+
+
+class ThrottleShare(msgspec.Struct, kw_only=True, frozen=True):
+    """How often one reason held the clocks down."""
+
+    reason: str
+    """A name of :data:`lightning_gpuprof.model.clock_events.REASONS`."""
+    ratio: float
+    """Of all samples during training, 0 to 1."""
+    busy_ratio: float | None
+    """Of those in which the GPU was busy; None if it never was."""
+    sm_clock_median_mhz: float | None = None
+    """Of the busy samples in which it held; None if there are none, or the clock was not read."""
+
+
+class DeviceBusy(msgspec.Struct, kw_only=True, frozen=True):
+    """The samples in which the GPU had work: utilization of 10 % at least, or else clocks that were not idle."""
+
+    samples: int
+    """With work."""
+    sm_clock_median_mhz: float | None = None
+    """Of these samples."""
+    power_median_w: float | None = None
+    """Of these samples."""
+    sm_clock_free_median_mhz: float | None = None
+    """Of those in which nothing held the clocks down; None if there are none, or the driver does not tell."""
+
+
+class DeviceEnergy(msgspec.Struct, kw_only=True, frozen=True):
+    """Energy that the board took during training, from its own counter."""
+
+    total_j: float
+    """During training."""
+    per_step_j: float
+    """Over all steps."""
+    mean_w: float
+    """Over the time of training."""
+    covered_ratio: float
+    """Share of the training time between two readings of the counter; the rest is filled in at the mean power."""
+
+
+class ErrorCounter(msgspec.Struct, kw_only=True, frozen=True):
+    """A counter of errors at its first and last reading in the run."""
+
+    name: str
+    """A name of :data:`ERROR_COUNTERS`."""
+    first: float
+    """At the first reading."""
+    last: float
+    """At the last one."""

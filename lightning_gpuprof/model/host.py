@@ -1,0 +1,262 @@
+"""What the machine did during the steps: the ``host`` of a report. ``None`` is "not measured", never 0."""
+
+from __future__ import annotations
+
+import msgspec
+
+LONG_PAUSE_S = 0.005
+"""Pauses of the garbage collector from here on are recorded one by one."""
+
+
+class Level(msgspec.Struct, kw_only=True, frozen=True):
+    """Mean and largest of the samples during the steps."""
+
+    mean: float
+    max: float
+
+
+class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
+    """What a process used, or several together: sums, and of shares means."""
+
+    count: float | None = None
+    """Processes, on average; of a single one None."""
+    cpu_cpus: Level | None = None
+    """CPU time per second; 1.0 is one full CPU."""
+    cpu_user_cpus: float | None = None
+    """Of that, in programs."""
+    cpu_system_cpus: float | None = None
+    """Of that, in the kernel."""
+    run_delay_ratio: Level | None = None
+    """Share of the time in which the main thread was ready to run but had no CPU."""
+    io_wait_ratio: Level | None = None
+    """Share of the time in which it waited for a disk, by the kernel's own account (``kernel.task_delayacct``)."""
+    disk_sleep_ratio: float | None = None
+    """Share of the samples that found it waiting for a disk or the like (state D)."""
+    waiting_ratio: float | None = None
+    """The rest of the time: neither on a CPU nor waiting for one. It waited for work, a lock, a disk or a network. Only
+    of a single process."""
+    voluntary_switches_per_s: float | None = None
+    """How often the main thread gave its CPU away to wait."""
+    involuntary_switches_per_s: float | None = None
+    """How often the main thread had to leave its CPU to another."""
+    minor_faults_per_s: float | None = None
+    """Pages that were mapped without a disk."""
+    major_faults_per_s: float | None = None
+    """Pages that had to be read from disk."""
+    rss_bytes: Level | None = None
+    """Resident memory; pages that processes share count in each."""
+    shared_bytes: Level | None = None
+    """Of the resident memory, what files and shared memory back."""
+    pss_bytes: Level | None = None
+    """Resident memory with shared pages divided among those who share them; read now and then."""
+    uss_bytes: Level | None = None
+    """What is this process's alone; read now and then."""
+    read_bytes_per_s: Level | None = None
+    """From disks."""
+    write_bytes_per_s: Level | None = None
+    """To disks."""
+    read_call_bytes_per_s: Level | None = None
+    """By system calls: from disks, the page cache, pipes and sockets. What is mapped into memory is not in it."""
+    write_call_bytes_per_s: Level | None = None
+    """Likewise, written."""
+    threads_count: float | None = None
+    """Most threads at a time."""
+
+
+class WorkerUse(msgspec.Struct, kw_only=True, frozen=True):
+    """One DataLoader worker. Workers of a later epoch continue the row of the one whose place they take."""
+
+    number: int
+    """As torch counts them, from 0."""
+    samples: int
+    use: ProcessUse
+
+
+class ThreadUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Threads of the training process, of one kind."""
+
+    kind: str
+    """``main``, ``pin_memory``, ``gpuprof``, ``python``, ``autograd``, ``nccl``, ``cuda``, ``native``."""
+    threads_count: float
+    """Most at a time."""
+    cpu_cpus: float | None = None
+    """All of them together."""
+    run_delay_ratio: float | None = None
+    """Mean share of the time in which they were ready to run but had no CPU."""
+
+
+class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
+    """The machine, or the virtual machine, as all of its processes use it."""
+
+    cpu_busy_ratio: Level | None = None
+    """Of the CPUs that this process may use, whoever used them."""
+    cpu_others_cpus: Level | None = None
+    """Work of other processes on those CPUs."""
+    cpu_steal_cpus: Level | None = None
+    """Time that the hypervisor gave to other machines."""
+    cpu_io_wait_ratio: float | None = None
+    """Share of the time in which these CPUs were idle while a task waited for a disk."""
+    load: Level | None = None
+    """1-minute average of tasks that run or wait for a CPU or a disk."""
+    memory_total_bytes: float | None = None
+    memory_available_bytes: Level | None = None
+    """What could be had without swapping."""
+    memory_available_min_bytes: float | None = None
+    """The least of it."""
+    swap_used_bytes: Level | None = None
+    swap_in_bytes_per_s: Level | None = None
+    """Read back from swap."""
+    swap_out_bytes_per_s: Level | None = None
+    """Written to swap."""
+    swapping_samples: int | None = None
+    """Samples with swap traffic."""
+    network_received_bytes_per_s: Level | None = None
+    """Over all interfaces but the loopback."""
+    network_sent_bytes_per_s: Level | None = None
+    """Likewise."""
+    shm_size_bytes: float | None = None
+    """Of ``/dev/shm``, by which workers hand over batches."""
+    shm_used_ratio: Level | None = None
+    """Of its size."""
+    shm_free_min_bytes: float | None = None
+    """The least that was free."""
+
+
+class PressureUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Pressure stall information of one resource."""
+
+    scope: str
+    """``machine``, or ``cgroup`` for the control group of this process."""
+    resource: str
+    """``cpu``, ``memory``, ``io``."""
+    some_ratio: Level | None = None
+    """Share of the time in which at least one task waited for the resource."""
+    full_ratio: Level | None = None
+    """Share of the time in which all tasks did."""
+
+
+class GroupUse(msgspec.Struct, kw_only=True, frozen=True):
+    """The control group of this process: a container's limits."""
+
+    quota_cpus: float | None = None
+    """None: no limit."""
+    memory_limit_bytes: float | None = None
+    """None: no limit."""
+    memory_used_bytes: Level | None = None
+    """With cached files, which give way before the limit hurts."""
+    memory_working_bytes: Level | None = None
+    """Without files that have not been used for a while."""
+    memory_used_ratio: Level | None = None
+    """Of the limit."""
+    memory_high_count: float | None = None
+    """How often the group was slowed down for using more than ``memory.high``."""
+    memory_max_count: float | None = None
+    """How often it met its limit."""
+    oom_kill_count: float | None = None
+    """Processes of it that were killed for lack of memory."""
+    periods_count: float | None = None
+    """Periods of the quota during the steps."""
+    throttled_count: float | None = None
+    """Of them, those in which the quota was used up."""
+    throttled_ratio: float | None = None
+    """Throttled periods over all periods."""
+    throttled_cpus: float | None = None
+    """CPU seconds per second that the group was held back for, all CPUs together."""
+
+
+class GenerationPauses(msgspec.Struct, kw_only=True, frozen=True):
+    """Collections of one generation during the steps."""
+
+    generation: int
+    """0 collects what is young, 2 everything."""
+    count: int
+    """Collections."""
+    total_s: float
+    longest_s: float
+
+
+class LongPause(msgspec.Struct, kw_only=True, frozen=True):
+    """One long pause."""
+
+    batch: int | None
+    """``total_batch_idx`` of the step that it began in; None: between two steps."""
+    generation: int
+    """0 collects what is young, 2 everything."""
+    pause_s: float
+
+
+class GcUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Pauses of Python's garbage collector: no Python code ran meanwhile."""
+
+    pause_ratio: float
+    """Share of the time during the steps."""
+    pause_ms_per_step: float | None
+    """Mean; None without steps."""
+    longest_s: float
+    """Longest single pause."""
+    generations: tuple[GenerationPauses, ...] = ()
+    longest: tuple[LongPause, ...] = ()
+    """Up to 20 of 5 ms or more, longest first."""
+    long_count: int = 0
+    """Pauses of 20 ms or more, of those that were recorded one by one."""
+    lost_count: int = 0
+    """Collections that were too many to be noted."""
+
+
+class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
+    """Whether memory keeps growing: Theil and Sen's slope, and Mann and Kendall's test against "no trend"."""
+
+    of: str
+    """``process``, ``workers``; ``_pss`` after it where shared pages are divided, ``_private`` without those of files
+    and of shared memory."""
+    slope_bytes_per_s: float
+    """Theil and Sen's slope."""
+    slope_bytes_per_step: float | None
+    """The same by steps; None without steps."""
+    first_bytes: float
+    """Median of the first tenth of the samples."""
+    last_bytes: float
+    """Median of the last tenth."""
+    p_value: float
+    """Chance of such a trend without growth (Mann, Kendall)."""
+    samples: int
+    late_slope_bytes_per_s: float | None = None
+    """The same slope over the later half of the samples; None if they are fewer than ten."""
+
+
+class Reading(msgspec.Struct, kw_only=True, frozen=True):
+    """What was read in a part of the run, by this process and its workers together."""
+
+    epochs: int
+    """How many epochs it is about."""
+    seconds: float
+    """How long they took."""
+    disk_bytes: float | None
+    """From disks."""
+    call_bytes: float | None
+    """By read calls: from disks, the page cache, pipes and sockets."""
+
+
+class HostUse(msgspec.Struct, kw_only=True, frozen=True):
+    """Everything that was sampled of the host during the steps."""
+
+    samples: int = 0
+    """Of this process, during the steps."""
+    usable_cpus: float | None = None
+    """CPUs that this rank may use: affinity and quota, divided by the ranks on this host."""
+    process: ProcessUse | None = None
+    """The training process, without its children."""
+    threads: tuple[ThreadUse, ...] = ()
+    workers: ProcessUse | None = None
+    """DataLoader workers together; None: there were none, or they are not known."""
+    worker_rows: tuple[WorkerUse, ...] = ()
+    """Each DataLoader worker by itself."""
+    children: ProcessUse | None = None
+    """Other processes below this one; None: there were none, or they are not known."""
+    machine: MachineUse | None = None
+    pressure: tuple[PressureUse, ...] = ()
+    cgroup: GroupUse | None = None
+    gc: GcUse | None = None
+    growth: tuple[MemoryGrowth, ...] = ()
+    first_epoch: Reading | None = None
+    later_epochs: Reading | None = None

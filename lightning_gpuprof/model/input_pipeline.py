@@ -1,0 +1,131 @@
+"""The input pipeline of a run as it was seen from inside; a value that was not measured is None."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+InputVerdictKind = Literal["processing", "transfer", "compute", "not-enough-data"]
+"""What limits the pace at which batches reach the model."""
+
+INPUT_VERDICT_TERMS: dict[InputVerdictKind, str] = {
+    "processing": "batches take longer to make than steps take to use them",
+    "transfer": "batches are made in time, but reach the model late",
+    "compute": "batches wait for the model: the step itself is the limit",
+    "not-enough-data": "too little was measured to tell",
+}
+
+PartKind = Literal["transform", "region"]
+
+
+class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
+    """One process that makes batches. Times are wall times in that process, over the measured batches."""
+
+    loader: int
+    """Number of the loader, from 0."""
+    process: str
+    """``worker0``, or ``process``: the training process itself."""
+    batches: int
+    """Batches that it made."""
+    measured: int
+    """Batches that the times rest on; of short ones only some are measured."""
+    items: int | None
+    """Items in the measured batches; None if ``__getitems__`` makes them together."""
+    item_mean_ms: float | None
+    """Time of one item."""
+    item_p95_ms: float | None
+    """At most a quarter above the true one."""
+    item_max_ms: float | None
+    """Longest item."""
+    items_ms: float | None
+    """Mean time that the items of one batch take."""
+    collate_mean_ms: float | None
+    """Time to put the items of a batch together."""
+    collate_max_ms: float | None
+    """Longest."""
+    idle_ms: float | None
+    """Mean wait between handing over a batch and beginning the next, with the handing over itself."""
+    idle_ratio: float | None
+    """That wait as a share of the time between two batches."""
+
+
+class InputPart(msgspec.Struct, kw_only=True, frozen=True):
+    """A named part of making items, over all processes."""
+
+    loader: int
+    """Number of the loader, from 0."""
+    kind: PartKind
+    """A transform of a list of such, or a region marked with ``annotate``."""
+    name: str
+    calls: int | None
+    """None, as the two below, for a region in the training process: its time is known by step."""
+    mean_ms: float | None
+    """Of one call."""
+    max_ms: float | None
+    """Longest call."""
+    share: float | None
+    """Of the time that items took, 0 to 1."""
+
+
+class InputQueue(msgspec.Struct, kw_only=True, frozen=True):
+    """Finished batches that wait for the training, looked at from time to time."""
+
+    loader: int
+    """Number of the loader, from 0."""
+    looks: int
+    """How often it was looked at."""
+    workers: int
+    capacity: int | None
+    """Batches that may be under way or finished at one time: workers times ``prefetch_factor``."""
+    depth_mean: float | None
+    """Finished batches that waited."""
+    depth_max: float | None
+    """Most of them."""
+    empty_ratio: float | None
+    """Share of looks at which no batch was ready."""
+    unpinned_mean: float | None
+    """Mean number of those that the thread that pins memory had not taken yet; None without such a thread."""
+
+
+class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
+    """One loader as a producer of batches."""
+
+    loader: int
+    """Its number, from 0."""
+    workers: int
+    """0: the training process makes its batches."""
+    make_ms: float | None
+    """Mean time that one process needs for a batch: items and collation."""
+    items_ms: float | None
+    """Of that, making the items."""
+    collate_ms: float | None
+    """Of that, putting them together."""
+    deliver_ms: float | None
+    """At this interval all its processes together make a batch if none of them waits."""
+    idle_ratio: float | None
+    """Share of their time that they wait for work."""
+
+
+class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
+    """How the steps are fed."""
+
+    verdict: InputVerdictKind
+    """What limits the pace at which batches reach the model."""
+    summary: str
+    """The verdict in a sentence, with the numbers that say so."""
+    step_ms: float | None
+    """Median step without its wait for data."""
+    wait_ms: float | None
+    """Median wait for data."""
+    waited_ratio: float | None
+    """Share of steady steps that found no batch ready."""
+    enough_workers: int | None
+    """Workers with which batches are made as fast as steps use them; None if that is not known."""
+    loaders: tuple[InputLoader, ...] = ()
+    workers: tuple[InputWorker, ...] = ()
+    parts: tuple[InputPart, ...] = ()
+    """Most expensive first."""
+    queues: tuple[InputQueue, ...] = ()
+    slowest: int | None = None
+    """Which loader the verdict is about."""

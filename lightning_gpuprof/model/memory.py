@@ -1,0 +1,243 @@
+"""Memory as data: what holds it, how much in which phase, how it grows, what was there when it ran out.
+
+None is "not measured". Bytes of the allocator are those of torch's caching allocator in this process; what others hold
+on the same device (CUDA's context, NCCL, other processes) is not in them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+MemoryPhase = Literal["h2d", "forward", "zero_grad", "backward", "optimizer", "step"]
+"""Phases at whose end the allocator is read, in the order of a step; ``step`` is a step's very end."""
+
+MEMORY_PHASES: tuple[MemoryPhase, ...] = ("h2d", "forward", "zero_grad", "backward", "optimizer", "step")
+
+HOLDERS = ("parameters", "buffers", "gradients", "optimizer_state")
+"""What the model and its optimizers hold; a storage that several share counts once, for the first of these."""
+
+NO_PYTHON = "(no Python stack)"
+"""Place of allocations that were made where no Python code runs, such as backward threads."""
+
+
+class Held(msgspec.Struct, kw_only=True, frozen=True):
+    """Exact bytes of the storages of one device and dtype. The storage of a view counts whole."""
+
+    device: str
+    dtype: str
+    parameters_bytes: int = 0
+    buffers_bytes: int = 0
+    gradients_bytes: int | None = 0
+    """None: there were none whenever it was looked, or nobody looked."""
+    optimizer_state_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """All four together."""
+        return self.parameters_bytes + self.buffers_bytes + (self.gradients_bytes or 0) + self.optimizer_state_bytes
+
+
+class PhaseMemory(msgspec.Struct, kw_only=True, frozen=True):
+    """The allocator at the end of one phase: medians over the steps in which it was read there, after warm-up."""
+
+    phase: MemoryPhase
+    samples: int
+    """Steps in which it was read."""
+    allocated_bytes: float
+    """Held by tensors."""
+    reserved_bytes: float | None
+    """Taken from the device by torch."""
+    active_bytes: float | None
+    """Held by tensors, or freed but still in use by a stream."""
+    inactive_split_bytes: float | None
+    """Free pieces of blocks that are partly in use."""
+    growth_bytes: float | None
+    """Over the end of the phase before; for the first phase over the end of the step before. None: not read there."""
+    peak_rise_bytes: float | None
+    """By how much the run's peak rose in this phase, in the steps that were read at every phase's end."""
+
+
+class Growth(msgspec.Struct, kw_only=True, frozen=True):
+    """How a quantity went over the run, after warm-up."""
+
+    what: str
+    """``gpu0 allocated``, ``process rss``, ``workers rss``."""
+    samples: int
+    steps: int
+    """From the first sample to the last."""
+    first_bytes: float
+    """On the line of that slope through the median."""
+    last_bytes: float
+    """Likewise."""
+    bytes_per_step: float
+    """Median of the slopes between samples of the same point of the step (Theil, Sen)."""
+    p_value: float
+    """Chance of such a trend without any growth, two-sided (seasonal Kendall test, points of the step as seasons)."""
+    epochs: int | None = None
+    """In which samples were taken; None: not known."""
+    bytes_per_step_across_epochs: float | None = None
+    """Median of the slopes from one epoch to the same position in the next one, which leaves out what is cleared at the
+    end of each epoch. None: not known, as of a single epoch."""
+
+
+class SourceHolder(msgspec.Struct, kw_only=True, frozen=True):
+    """Memory that one source line had allocated and that was still held."""
+
+    place: str
+    """``file:line function`` of the innermost line of the user's code; of torch's where there is none."""
+    held_bytes: int
+    count: int
+    """Pieces."""
+
+
+class MemoryHistory(msgspec.Struct, kw_only=True, frozen=True):
+    """What the allocator's history of a stretch of steps says, replayed event by event."""
+
+    reason: str
+    """``window`` or ``out of memory``."""
+    start_step: int
+    """Optimizer steps completed at its start."""
+    stop_step: int
+    """Optimizer steps completed at its end."""
+    device: int
+    """Number of the CUDA device."""
+    events: int
+    """Allocations and frees that were replayed."""
+    peak_bytes: int
+    """Most bytes that were allocated at one time, as requested (the allocator rounds up)."""
+    at_peak: tuple[SourceHolder, ...] = ()
+    """The largest first; what stands for the rest comes last and is called ``others``."""
+    at_failure: tuple[SourceHolder, ...] = ()
+    """Of an out-of-memory: likewise, at that moment."""
+    before_bytes: int = 0
+    """Of the peak: allocated before the history began, so that no line is known."""
+    peaks_by_phase: dict[str, int] = {}
+    """Most bytes allocated at one time within each phase."""
+    file: str = ""
+    """Pickle for pytorch.org/memory_viz in the run's folder. Unpickling runs code: open only files of your own."""
+    problem: str = ""
+    """Why there is no history, or what is missing in it; empty if all is well."""
+
+
+class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
+    """What is known of the moment when no memory was left."""
+
+    message: str
+    """First line of torch's message."""
+    batch: int
+    """``total_batch_idx`` of the step."""
+    global_step: int
+    """Optimizer steps completed."""
+    phase: str
+    """Phase of the step that it happened in; empty if unknown."""
+    place: str
+    """``file:line function`` of the innermost line of the user's code; empty if unknown."""
+    requested_bytes: int | None = None
+    """What was asked for."""
+    total_bytes: int | None = None
+    """Memory of the device."""
+    device_free_bytes: int | None = None
+    """By the message, to two decimals of its unit."""
+    allocated_bytes: int | None = None
+    """Held by tensors at that moment."""
+    reserved_bytes: int | None = None
+    """Taken from the device by torch."""
+    allocated_peak_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    """Free pieces of blocks that are partly in use."""
+    free_in_reserved_bytes: int | None = None
+    """Reserved by torch and held by no tensor."""
+    largest_free_bytes: int | None = None
+    """Largest single piece of it: what is larger cannot be served without giving memory back to the device."""
+    free_pieces_count: int | None = None
+    """How many pieces these are."""
+    retries_count: int | None = None
+    """Allocations that gave cached memory back and tried again."""
+    held: tuple[Held, ...] = ()
+    """What model and optimizers held."""
+    other_bytes: int | None = None
+    """Allocated on the device and held neither by parameters, buffers, gradients nor optimizer state: activations."""
+    history: MemoryHistory | None = None
+    """The largest holders by source line, where the allocator's history was recorded."""
+    history_absent: str = ""
+    """Why there is none."""
+
+
+class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
+    """torch's allocator on one device over the run."""
+
+    name: str
+    total_bytes: int | None
+    """Memory of the device."""
+    samples: int
+    """Readings of the allocator."""
+    allocated_peak_bytes: float
+    """The user's own peak counter at the last sample; it was never reset by us."""
+    reserved_peak_bytes: float | None
+    """Most that torch had taken from the device."""
+    peak_ratio: float | None
+    """Reserved peak over the device's total."""
+    headroom_bytes: float | None
+    """The device's total less the reserved peak; what others hold there is not taken off."""
+    inactive_split_at_peak_bytes: float | None
+    """Free pieces of blocks that are partly in use, in the sample with the most allocated bytes."""
+    fragmentation_ratio: float | None
+    """These over the bytes reserved in that sample."""
+    unused_ratio: float | None
+    """(reserved peak - allocated peak) / reserved peak."""
+    retries_count: int | None
+    """Allocations that had to give cached memory back to the device first, from the first reading on."""
+    retries_steady_count: int | None
+    """Of these, after warm-up."""
+    ooms_count: int | None
+    """Allocations that failed for good."""
+    device_allocs_steady_count: int | None
+    """Calls of ``cudaMalloc`` (or mappings of expandable segments) after warm-up."""
+    device_frees_steady_count: int | None
+    """Calls of ``cudaFree`` (or unmappings) after warm-up."""
+    steady_steps: int | None
+    """Steps between the first and the last sample after warm-up, over which those two were counted."""
+    activations_bytes: float | None
+    """Allocated at the end of forward and held neither by parameters, buffers, optimizer state nor live gradients."""
+    activations_ratio: float | None
+    """Of the allocated peak."""
+    gradients_live_in_forward: bool | None
+    """Whether the gradients of the step before were still held at the end of forward."""
+    peak_phase: MemoryPhase | None
+    """Phase in which the run's peak was reached; None if it rose in a step that was not read at every phase's end."""
+    phases: tuple[PhaseMemory, ...] = ()
+
+
+class Memory(msgspec.Struct, kw_only=True, frozen=True):
+    """``memory`` of ``report.json``."""
+
+    process_rss_peak_bytes: float | None = None
+    """Most resident memory of the training process."""
+    devices: tuple[DeviceMemory, ...] = ()
+    """Empty: no caching allocator was read, as on a CPU."""
+    held: tuple[Held, ...] = ()
+    growth: tuple[Growth, ...] = ()
+    histories: tuple[MemoryHistory, ...] = ()
+    out_of_memory: OutOfMemory | None = None
+
+    def held_on(self, device: str) -> int | None:
+        """Bytes that model and optimizers hold on a device, or None if they were not counted."""
+        return sum(row.total_bytes for row in self.held if row.device == device) if self.held else None
+
+
+__all__ = [
+    "HOLDERS",
+    "MEMORY_PHASES",
+    "NO_PYTHON",
+    "DeviceMemory",
+    "Growth",
+    "Held",
+    "Memory",
+    "MemoryHistory",
+    "MemoryPhase",
+    "OutOfMemory",
+    "PhaseMemory",
+    "SourceHolder",
+]

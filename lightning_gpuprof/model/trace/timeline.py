@@ -1,0 +1,75 @@
+"""What host and devices did during one step of a window, moment by moment, as plain data of bounded size."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+LaneKind = Literal["phases", "operators", "calls", "stream", "idle"]
+"""What a lane shows: the training thread's phases; the outermost operators of a thread; its calls of the CUDA or HIP
+runtime and driver; the work of a stream; why a device had none."""
+
+PartKind = Literal["phase", "idle", "operator", "launch", "wait", "memory", "call", "compute", "communication", "copy"]
+"""``launch``, ``wait``, ``memory`` and ``call`` are calls: those that launch work, those that wait for a device, those
+that allocate or free, all others. ``compute``, ``communication`` and ``copy`` are work of a device."""
+
+
+class LaneSum(msgspec.Struct, kw_only=True, frozen=True):
+    """All of one name in a lane."""
+
+    name: str
+    """Empty for all that have no row of their own."""
+    kind: PartKind
+    count: int
+    time_us: float
+    """Within the step."""
+
+
+class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
+    """A row of a timeline. The columns are equally long and in order of time, without empty parts.
+
+    What is too short to be seen is joined with what is beside it: such a part has the name of its longest
+    event, lies from the begin of its first to the end of its last one, and tells how much of that they last.
+    """
+
+    kind: LaneKind
+    device: str | None = None
+    stream: int | None = None
+    thread: str | None = None
+    """``process/thread``."""
+    main: bool = False
+    """Whether it is the training thread."""
+    names: tuple[str, ...] = ()
+    """Phases, causes of idle time (:data:`IdleCause`), operators, calls, kernels; an empty name stands for several that
+    have none here."""
+    kinds: tuple[PartKind, ...] = ()
+    """Of each name."""
+    start_us: tuple[float, ...] = ()
+    """From the begin of the step."""
+    length_us: tuple[float, ...] = ()
+    time_us: tuple[float, ...] = ()
+    """How long its events last within the part."""
+    name: tuple[int, ...] = ()
+    """Index into ``names``."""
+    count: tuple[int, ...] = ()
+    """Events that the part stands for."""
+    sums: tuple[LaneSum, ...] = ()
+    """Everything in the lane, longest first, what is not named last; their times sum to ``total_us``."""
+    total_us: float = 0.0
+
+
+class Timeline(msgspec.Struct, kw_only=True, frozen=True):
+    """One step: the one with the median period, of two in the middle the shorter one; microseconds."""
+
+    step: str
+    """``ProfilerStep#7``; the whole window if that has no steps."""
+    steps: int
+    """Steps of the window; 0 if it has none."""
+    duration_us: float
+    """On the host; inflated by profiling."""
+    lanes: tuple[TimelineLane, ...] = ()
+    """From the top: phases, then threads, then for each device its streams and why it was idle. A device's idle time
+    is that between its first and its last work in the window, as everywhere."""
+    left_out: int = 0
+    """Threads, streams and devices that have no lane, as there are too many."""

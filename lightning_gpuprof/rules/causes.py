@@ -1,0 +1,425 @@
+"""Metrics flow in, the slices of the run's time that may bound it flow out, each held against its threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
+from lightning_gpuprof.model.finding import VerdictKind
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.trace.idle import IdleCause
+from lightning_gpuprof.rules.base import (
+    MIN_COST_MS,
+    MissingSignal,
+    condition,
+    is_cpu_only,
+    ordinary_ratio,
+    run_s,
+    usable,
+)
+from lightning_gpuprof.rules.device_split import DeviceSplit, clock_loss, device_limit
+from lightning_gpuprof.rules.loop.callback_slow import class_name
+from lightning_gpuprof.rules.steps.step_outliers import coherent, holding_phases, spread_alike, told_excess_ms
+from lightning_gpuprof.rules.steps.waiting import waiting
+from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
+
+OUTSIDE_RATIO = 0.25
+"""Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""
+
+OUTLIERS_RATIO = 0.25
+"""Excess of outlying steps, of the time of the checked steps. Ours."""
+
+INPUT_RATIO = 0.20
+"""Wait for batches, of the step. The method's decision tree."""
+
+SYNC_RATIO = 0.15
+"""Ranks synchronising, or a device idle after the host waited for it, of the step. The method's decision tree."""
+
+COMMUNICATION_RATIO = 0.20
+"""Communication that no computation covers, of the step. The method's decision tree."""
+
+WAITING_RATIO = 0.20
+"""Share of the collectives' time above the fastest of their size from which it is told. Ours."""
+
+CLOCK_RATIO = 0.85
+"""Clock of the busy device over its maximum, below which the hardware limits. The method's decision tree."""
+
+ALLOCATOR_RATIO = 0.30
+"""Share of the device's idle time from which allocating memory is named as its reason. Ours."""
+
+HOST_RATIO = 0.15
+"""Training thread blocked in the model's phases, or device idle for want of launches. The method's decision tree."""
+
+TRANSFER_RATIO = 0.10
+"""Moving the batch to the device, of the step. The method's decision tree."""
+
+LOOP_RATIO = 0.10
+"""Callbacks, logging and Lightning's loop, of the step. The method's decision tree."""
+
+LOOP_FIXED_MS = 1.0
+"""What logging, progress bar and loop cost in any run, taken off before the threshold. Ours: 0.3 to 0.9 ms with one
+logged value on a slow machine."""
+
+COMPUTE_RATIO = 0.50
+"""The model's own phases, of the step. Ours."""
+
+LEAST_NAMED_RATIO = 0.01
+"""Of the run: what is less is not named. Ours."""
+
+_NOT_LATE: tuple[IdleCause, ...] = ("host_sync", "communication", "queued", "back_to_back", "unexplained")
+"""Causes of idle time that are no late launch."""
+
+_HOST_SLICES: tuple[Phase, ...] = ("data_wait", "sync", "h2d", "callbacks", "logging", "loop")
+"""Phases around the model, in the order in which they claim a device's idle time: the method's precedence."""
+
+_KIND_OF_PHASE: dict[Phase, VerdictKind] = {
+    "data_wait": "input-bound",
+    "h2d": "transfer-bound",
+    "sync": "sync-bound",
+    "callbacks": "loop-bound",
+    "logging": "loop-bound",
+    "loop": "loop-bound",
+}
+"""What a stall in a phase is called; a stall in one of the model's own phases holds the host up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A slice of the run's time that may bound it."""
+
+    kind: VerdictKind
+    ratio: float
+    """Of the run's time without set-up and tear-down: the measure in which causes are compared."""
+    passes: bool
+    """Whether its lower bound passes its threshold."""
+    words: str
+
+
+def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> Iterable[Cause]:
+    """All causes in the order of the decision tree, the model's own work last.
+
+    Args:
+        metrics: The run.
+        period_ms: Median period of its steady steps.
+        split: What a device's time is made of; None on a CPU, and where no device was seen.
+    """
+    outside = _outside_steps(metrics)
+    yield outside
+    in_steps = max(0.0, 1.0 - outside.ratio)
+    outliers = _outlying_steps(metrics, in_steps)
+    if outliers is not None:
+        yield outliers
+        in_steps = max(0.0, in_steps - outliers.ratio)
+    if split is None:
+        around = _around_the_model(metrics, period_ms, dict.fromkeys(_HOST_SLICES, 1.0), in_steps=in_steps)
+        yield from _without_waits(around) if is_cpu_only(metrics) is False else around
+        host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
+        yield from host
+        yield _host_compute(metrics, period_ms, in_steps=in_steps, blocked_ratio=blocked_ratio)
+        return
+    most = _idle_shares(metrics, split)
+    starved = max(0.0, split.idle_ratio - sum(most.values()))
+    yield from _limited_hardware(metrics, split, in_steps=in_steps)
+    yield from _communication(split, starved, in_steps=in_steps)
+    yield from _around_the_model(metrics, period_ms, most, uploads=split.upload_ratio, in_steps=in_steps)
+    yield from _starved_device(split, starved, period_ms, in_steps=in_steps)
+    yield _device_compute(metrics, split, starved, in_steps=in_steps)
+
+
+def _without_waits(causes: Iterable[Cause]) -> Iterable[Cause]:
+    """Where no device was seen, time of the host in transfer, rank synchronisation and loop may be that of its work."""
+    for cause in causes:
+        yield cause if cause.kind == "input-bound" else replace(cause, passes=False)
+
+
+def _idle_shares(metrics: Metrics, split: DeviceSplit) -> dict[Phase, float]:
+    """Of each phase around the model the share of the step in which the device is idle: what it costs.
+
+    A wait while the device works is free. Where the window does not tell, the device is taken to be idle, but never
+    longer in all than it is.
+    """
+    left = split.idle_ratio
+    most: dict[Phase, float] = {}
+    for phase in _HOST_SLICES:
+        share = _share(metrics, phase)
+        wanted = 0.0 if share is None else share.median_ratio * split.idle_in_phase.get(phase, 1.0)
+        most[phase] = min(wanted, left)
+        left -= most[phase]
+    return most
+
+
+def _around_the_model(
+    metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, uploads: float = 0.0, in_steps: float
+) -> Iterable[Cause]:
+    """Wait for batches, synchronising ranks, transfer, and callbacks with logging and loop.
+
+    Args:
+        metrics: The run.
+        period_ms: Of a step.
+        most: What each phase of the host costs at most.
+        uploads: Copies of the batch that nothing covers, as a share of the step; they come on top of the host's time.
+        in_steps: Share of the run in ordinary steps.
+    """
+    yield _phase_cause(
+        metrics,
+        "data_wait",
+        limit=INPUT_RATIO,
+        in_steps=in_steps,
+        words="{share} of the step is spent waiting for the next batch ({time} of {period})"
+        + _of_it_idle(metrics, "data_wait", most),
+        most=most["data_wait"],
+    )
+    yield _phase_cause(
+        metrics,
+        "sync",
+        limit=SYNC_RATIO,
+        in_steps=in_steps,
+        words="{share} of the step is spent synchronising the ranks before the batch ({time} of {period})",
+        most=most["sync"],
+    )
+    yield _transfer(metrics, period_ms, most, uploads=uploads, in_steps=in_steps)
+    yield _loop(metrics, period_ms, most, in_steps=in_steps)
+
+
+def _transfer(
+    metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, uploads: float, in_steps: float
+) -> Cause:
+    """The host's time for moving the batch, as far as it costs, and copies that the device makes alone.
+
+    A copy that does not block takes the host microseconds, however long the device is at it.
+    """
+    host = _phase_cause(
+        metrics,
+        "h2d",
+        limit=TRANSFER_RATIO - uploads,
+        in_steps=in_steps,
+        words="{share} of the step is spent moving the batch to the device ({time} of {period})"
+        + _of_it_idle(metrics, "h2d", most),
+        most=most["h2d"],
+    )
+    if uploads <= 0:
+        return host
+    device = f"in {percent(uploads)} of the step the device copies the batch and computes nothing"
+    return Cause(
+        kind="transfer-bound",
+        ratio=host.ratio + uploads * in_steps,
+        passes=host.passes or (uploads >= TRANSFER_RATIO and uploads * period_ms >= MIN_COST_MS),
+        words=f"{device}; {host.words}" if host.ratio >= LEAST_NAMED_RATIO else device,
+    )
+
+
+def _share(metrics: Metrics, phase: Phase) -> Share | None:
+    share = metrics.share(phase)
+    return share if share is not None and usable(share) else None
+
+
+def _outside_steps(metrics: Metrics) -> Cause:
+    try:
+        total_s = run_s(metrics)
+    except MissingSignal:
+        return Cause(kind="outside-steps", ratio=0.0, passes=False, words="")
+    names = {"validation": "validation", "checkpoint": "checkpoints", "epoch_gap": "gaps between epochs"}
+    parts_s = sorted(((metrics.wall.parts.get(part, 0.0), name) for part, name in names.items()), reverse=True)
+    ratio = min(1.0, max(0.0, sum(part_s for part_s, _ in parts_s) / total_s))
+    shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= LEAST_NAMED_RATIO * total_s]
+    return Cause(
+        kind="outside-steps",
+        ratio=ratio,
+        passes=ratio > OUTSIDE_RATIO,
+        words=f"{percent(ratio)} of the run lies outside the steps: {listed(shown or ['little'])} of "
+        f"{seconds(total_s)}",
+    )
+
+
+def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
+    outliers = metrics.outliers
+    if outliers is None or outliers.count == 0 or not coherent(outliers) or outliers.excess_ms == 0:
+        return None
+    if spread_alike(metrics, outliers):  # work of larger batches
+        return None
+    told_ms = told_excess_ms(metrics, outliers)
+    ratio = min(1.0, sum(told_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
+    phase, part = holding_phases(told_ms, named_ratio=0.0)[0]
+    return Cause(
+        kind=_KIND_OF_PHASE.get(phase, "host-bound"),
+        ratio=ratio * in_steps,
+        passes=ratio >= OUTLIERS_RATIO,
+        words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} hold {percent(ratio)} of the steps' time as "
+        f"stalls of up to {millis(outliers.worst_ms)}, {percent(part)} of it in {phase}",
+    )
+
+
+def _phase_cause(
+    metrics: Metrics, phase: Phase, *, limit: float, in_steps: float, words: str, most: float = 1.0
+) -> Cause:
+    kind = _KIND_OF_PHASE[phase]
+    share = _share(metrics, phase)
+    period_ms = metrics.period_ms
+    if share is None or period_ms is None:
+        return Cause(kind=kind, ratio=0.0, passes=False, words="")
+    return Cause(
+        kind=kind,
+        ratio=min(share.median_ratio, most) * in_steps,
+        passes=min(share.lower_ratio, most) >= limit and share.median_ms >= MIN_COST_MS,
+        words=words.format(share=percent(share.median_ratio), time=millis(share.median_ms), period=millis(period_ms)),
+    )
+
+
+def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> str:
+    """What a wait costs, where it is less than the wait because the device goes on working."""
+    share = _share(metrics, phase)
+    if share is None or most[phase] >= 0.95 * share.median_ratio:
+        return ""
+    return f"; it costs {percent(most[phase])}, as the device works in the rest"
+
+
+def _limited_hardware(metrics: Metrics, split: DeviceSplit, *, in_steps: float) -> Iterable[Cause]:
+    """A GPU whose clock something holds down while it sets the pace."""
+    losses = [(found, device) for device in metrics.devices if (found := clock_loss(device)) is not None]
+    if not losses:
+        return
+    loss, device = max(losses, key=lambda entry: entry[0].ratio)
+    yield Cause(
+        kind="hardware-limited",
+        ratio=loss.ratio * split.computing_ratio * in_steps,
+        passes=1.0 - loss.ratio < CLOCK_RATIO and split.computing_ratio >= COMPUTE_RATIO,
+        words=f"{device.subject or device.name} runs at {loss.clock_mhz:,.0f} of {device.facts.sm_clock_max_mhz:,.0f} "
+        f"MHz in {percent(loss.held_ratio)} of the samples in which it works; the driver's reason: "
+        f"{THROTTLE_WORDS[loss.reason]}",
+    )
+
+
+def _communication(split: DeviceSplit, starved: float, *, in_steps: float) -> Iterable[Cause]:
+    """Kernels of collectives that nothing covers, and a device that is idle while the host prepares them."""
+    calls = starved * split.causes.get("communication", 0.0)
+    ratio = split.exposed_communication_ratio + calls
+    if ratio <= 0:
+        return
+    waiting_ratio = split.above_fastest_ratio or 0.0
+    slow = ""
+    if waiting_ratio >= WAITING_RATIO:
+        slow = f"; {percent(waiting_ratio)} of the collectives' time is above the fastest of their size: a wait, not "
+        slow += "transfer"
+    yield Cause(
+        kind="comm-bound",
+        ratio=ratio * in_steps,
+        passes=ratio >= COMMUNICATION_RATIO,
+        words=f"in {percent(split.exposed_communication_ratio)} of the step the device communicates or waits for other "
+        "ranks while nothing computes"
+        + (f", and in {percent(calls)} the host sets that up" if calls >= 0.01 else "")
+        + slow,
+    )
+
+
+def _starved_device(split: DeviceSplit, starved: float, period_ms: float, *, in_steps: float) -> Iterable[Cause]:
+    """A device that is idle inside the model's phases: after the host waited for it, or for want of launches."""
+    synced = starved * split.causes.get("host_sync", 0.0)
+    late = starved * max(0.0, 1.0 - sum(split.causes.get(cause, 0.0) for cause in _NOT_LATE))
+    yield Cause(
+        kind="sync-bound",
+        ratio=synced * in_steps,
+        passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
+        words=f"the device has no work in {percent(split.idle_ratio)} of the step, and in {percent(synced)} because "
+        f"the host had waited for it before it launched more{_sync_site(split)}",
+    )
+    allocator = split.causes.get("allocator", 0.0)
+    memory = f"; {percent(allocator)} of that is allocating and freeing memory" if allocator >= ALLOCATOR_RATIO else ""
+    yield Cause(
+        kind="host-bound",
+        ratio=late * in_steps,
+        passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
+        words=f"the device has no work in {percent(split.idle_ratio)} of the step by {split.source}, and in "
+        f"{percent(late)} only because the host does not launch it in time{memory}",
+    )
+
+
+def _sync_site(split: DeviceSplit) -> str:
+    found = None if split.window is None or split.window.analysis is None else split.window.analysis.sync_points
+    if found is None or not found.sites:
+        return ""
+    site = found.sites[0]
+    at = f" at {site.line.frame}" if site.line is not None else ""
+    return f", most in {site.operation}{at}"
+
+
+def _device_compute(metrics: Metrics, split: DeviceSplit, starved: float, *, in_steps: float) -> Cause:
+    """The device's own work, with the gaps that are its own, by what limits it."""
+    turns = starved * (split.causes.get("queued", 0.0) + split.causes.get("back_to_back", 0.0))
+    kind, why = device_limit(metrics, split)
+    computing = split.computing_ratio + turns
+    return Cause(
+        kind=kind,
+        ratio=computing * in_steps,
+        passes=computing >= COMPUTE_RATIO,
+        words=f"the device works in {percent(1.0 - split.idle_ratio)} of the step by {split.source} and computes in "
+        f"{percent(split.computing_ratio)}" + (f"; {why}" if why else ""),
+    )
+
+
+def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tuple[list[Cause], float]:
+    """Waiting inside the model's phases; and the blocked share of the step."""
+    try:
+        found = waiting(metrics)
+    except MissingSignal:
+        return [], 0.0
+    if found.crowded:  # the thread may be waiting for a CPU
+        return [], 0.0
+    certain = found.total_certain_ratio
+    blocked_ms = sum(b.blocked.median_ms for b in found.phases)
+    worst = found.worst
+    site = f", mostly at {worst.sites[0][0]}" if worst.sites else ""
+    return [
+        Cause(
+            kind="host-bound",
+            ratio=certain * in_steps,
+            passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
+            words=f"in {percent(min(1.0, blocked_ms / period_ms))} of the step ({millis(blocked_ms)} of "
+            f"{millis(period_ms)}) the training thread waits without computing, most in {worst.phase}{site}",
+        )
+    ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
+
+
+def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in_steps: float) -> Cause:
+    phases: tuple[Phase, ...] = ("callbacks", "logging", "loop")
+    shares = {phase: share for phase in phases if (share := _share(metrics, phase)) is not None}
+    # What happens every few steps is in no median.
+    ordinary = {phase: ordinary_ratio(metrics, share, phase) for phase, share in shares.items()}
+    times_ms = {phase: max(share.median_ms, ordinary[phase] * period_ms) for phase, share in shares.items()}
+    total_ms = sum(times_ms.values())
+    names: dict[Phase, str] = {"callbacks": "callbacks", "logging": "logging", "loop": "Lightning's loop"}
+    costly = next(iter(metrics.callback_shares), None)
+    if costly is not None and max(costly.share.median_ms, costly.share.total_ratio * period_ms) >= 0.5 * total_ms:
+        names["callbacks"] = f"callbacks, most in {class_name(costly)}.{costly.hook}"
+    largest = sorted(times_ms.items(), key=lambda item: -item[1])
+    named = [f"{names[p]} ({millis(ms)})" for p, ms in largest if ms >= 0.1 * total_ms]
+    return Cause(
+        kind="loop-bound",
+        ratio=min(1.0, sum(min(max(s.median_ratio, ordinary[p]), most[p]) for p, s in shares.items())) * in_steps,
+        passes=sum(min(ordinary[p], most[p]) for p in shares) - LOOP_FIXED_MS / period_ms >= LOOP_RATIO,
+        words=f"{percent(min(1.0, total_ms / period_ms))} of the step ({millis(total_ms)} of {millis(period_ms)}) is "
+        f"spent around the model: {listed(named or ['nothing'])}",
+    )
+
+
+def _host_compute(metrics: Metrics, period_ms: float, *, in_steps: float, blocked_ratio: float) -> Cause:
+    """The model's phases as the host sees them."""
+    shares = {phase: share for phase in COMPUTE_PHASES if (share := _share(metrics, phase)) is not None}
+    total_ms = sum(s.median_ms for s in shares.values())
+    largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
+    named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]
+    return Cause(
+        kind="compute-bound",
+        ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio) * in_steps,
+        passes=sum(s.lower_ratio for s in shares.values()) - blocked_ratio >= COMPUTE_RATIO,
+        words=f"{percent(min(1.0, total_ms / period_ms))} of the step is the model's own work "
+        f"({listed(named or ['nothing'])} of {millis(period_ms)}); {_whose_work(metrics)}",
+    )
+
+
+def _whose_work(metrics: Metrics) -> str:
+    if is_cpu_only(metrics):
+        return "on the CPU, compute is the host's work"
+    device = condition(metrics, "device.type") or "device"
+    return f"whether the host or the {device} sets the pace in it was not measured"

@@ -1,0 +1,1 @@
+"""The state of the GPUs: clocks, power, links, errors, other processes."""

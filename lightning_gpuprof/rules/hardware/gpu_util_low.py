@@ -1,0 +1,136 @@
+"""Tells that a GPU is often without work, and what the run does meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
+from lightning_gpuprof.rules.base import MissingSignal, run_s, source_of, steady_period_ms, threshold, usable
+from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.wording import listed, millis, percent
+
+_RULE_OF: Mapping[Phase, str] = {
+    "data_wait": "input-bound",
+    "callbacks": "callback-slow",
+    "logging": "logging-overhead",
+}
+
+_BESIDE: Mapping[str, str] = {
+    "validation": "validation-stall",
+    "checkpoint": "checkpoint-stall",
+    "epoch_gap": "worker-startup",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuUtilLow:
+    """The GPU is without work in a large part of the time. A symptom: the cause is named as far as it is known.
+
+    ## What it means
+
+    The driver's utilization is the share of time in which any kernel ran. Where it is low the GPU waits, mostly for the
+    host: for batches, callbacks, validation, or for launches that come too slowly. It is never a cause by itself.
+
+    ## How it is measured
+
+    The mean utilization (NVML) over 20 distinct samples at least; its 95 % upper bound must be below 70 %. It is
+    information without a gain: the rule that explains the time has it. Named are the idle causes of a trace window if
+    there is one, else the parts of the run and the phases of the step that take a tenth of the time, each with the rule
+    that judges it. What they do not explain is said to be unexplained.
+
+    ## When it is wrong
+
+    - Utilization is no efficiency: a high one proves nothing, see `util-misleading`.
+    - MIG devices and some virtual GPUs have none: not evaluated.
+    - Phases are times of the host. A wait is harmless while the GPU still has work from before.
+
+    ## What to do
+
+    Look at the rules that are named. If nothing is: a trace window shows what the host does before each launch.
+
+    ## Example
+
+    "NVIDIA H200 (gpu0) has work in 31 % of the time (at most 34 %). Meanwhile: data_wait 62 % of the step "
+    "(input-bound)."
+    """
+
+    id: ClassVar[str] = "gpu-util-low"
+
+    low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
+    named_ratio: float = threshold(0.10, source="ours: shares of the time that are named")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the utilization of each GPU."""
+        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
+
+    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        distinct = gpus.require_distinct(device)
+        period_ms = steady_period_ms(metrics)
+        found = gpus.known(device, "utilization_ratio", "the utilization")
+        upper = gpus.upper_mean(found, distinct)
+        if upper >= self.low_ratio:
+            return None
+        causes = _window_causes(metrics, self.named_ratio) or self._phases(metrics)
+        meanwhile = (
+            f"Meanwhile: {listed(causes)}."
+            if causes
+            else f"Nothing measured explains it: {millis((1 - found.mean) * period_ms)} of a step of "
+            f"{millis(period_ms)}."
+        )
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=gpus.title(device),
+            summary=f"{gpus.title(device)} has work in {percent(found.mean)} of the time (at most {percent(upper)}). "
+            f"{meanwhile}",
+            advice="Look at what is named; a higher utilization follows from it, and is no aim by itself."
+            if causes
+            else "Record what the host does before each launch: GpuProfiler(windows=[...]).",
+            evidence=(
+                Evidence(
+                    name="utilization",
+                    value=upper,
+                    unit="ratio",
+                    limit=self.low_ratio,
+                    source=source_of(type(self), "low_ratio"),
+                ),
+                Evidence(name="distinct samples", value=distinct, limit=gpus.MIN_SAMPLES),
+            ),
+            confidence=0.9,
+        )
+
+    def _phases(self, metrics: Metrics) -> list[str]:
+        """Parts of the run and phases of the step in which the host is at something else than the model."""
+        found: list[tuple[float, str]] = []
+        try:
+            total_s = run_s(metrics)
+        except MissingSignal:
+            total_s = 0.0
+        for part, rule in _BESIDE.items():
+            ratio = metrics.wall.parts.get(part, 0.0) / total_s if total_s else 0.0
+            if ratio >= self.named_ratio:
+                found.append((ratio, f"{part.replace('_', ' ')} {percent(min(1.0, ratio))} of the run ({rule})"))
+        for phase, share in metrics.shares.items():
+            if phase not in COMPUTE_PHASES and usable(share) and share.lower_ratio >= self.named_ratio:
+                rule = _RULE_OF.get(phase, "")
+                words = f"{phase} {percent(share.median_ratio)} of the step ({rule or PHASE_TERMS[phase]})"
+                found.append((share.median_ratio, words))
+        return [words for _, words in sorted(found, reverse=True)]
+
+
+def _window_causes(metrics: Metrics, least: float) -> list[str]:
+    """The largest idle causes of the last window that has some, in words."""
+    for window in reversed(metrics.windows):
+        idle = window.analysis.idle if window.analysis is not None else None
+        if idle is None or not idle.devices:
+            continue
+        device = max(idle.devices, key=lambda one: one.busy_us)
+        named = [cause for cause in device.causes if cause.window_ratio >= least][:3]
+        return [f"{percent(one.window_ratio)} of a window, {IDLE_CAUSE_TERMS[one.cause]}" for one in named]
+    return []

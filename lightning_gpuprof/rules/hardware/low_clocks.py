@@ -1,0 +1,137 @@
+"""Finds that somebody has set a GPU's clocks low, or that they stay low for no reason that the driver names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.device import ThrottleShare
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    require_possible,
+    severity,
+    source_of,
+    steady_period_ms,
+    threshold,
+)
+from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.wording import percent
+
+_SET = {
+    "app_clocks": "application clocks (nvidia-smi -ac)",
+    "sync_boost": "a sync boost group, which runs as slowly as its slowest GPU",
+}
+
+_OTHERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
+"""Reasons that other rules report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowClocks:
+    """The GPU is busy, but its clock is set far below what it could be.
+
+    ## What it means
+
+    Clocks can be set by an administrator (application clocks, locked clocks, a sync boost group) and stay so after
+    the reason is forgotten. Kernels that compute then take longer, although nothing is hot and power is left.
+
+    ## How it is measured
+
+    The median SM clock (NVML) of at least 20 busy samples is below 0.8 of the highest, and either the driver names
+    application clocks or a sync boost group in half of them (lower bound), or the clock is below 0.7 of the highest and
+    the driver names nothing at all in 90 % of them while the utilization is above 90 %. Heat, power limit and brake are
+    other rules: where they hold in a fifth of the busy samples, this one is silent. The gain is as in
+    `thermal-throttle`.
+
+    ## When it is wrong
+
+    - The highest clock is a boost that some boards reach for moments only.
+    - Clocks that were set on purpose, for equal times of all GPUs or for benchmarks.
+    - A GPU that is not busy all the time may lower its clock by itself: hence the 90 %.
+
+    ## What to do
+
+    Have the clocks reset by the administrator; this profiler changes no setting of a GPU.
+
+    ## Example
+
+    "The SM clock of NVIDIA H200 (gpu0) is 1,200 MHz of 1,980 MHz while it is busy: application clocks (nvidia-smi "
+    "-ac)."
+    """
+
+    id: ClassVar[str] = "low-clocks"
+
+    low_ratio: float = threshold(0.80, source="ours: SM clock over the highest one")
+    unnamed_low_ratio: float = threshold(0.70, source="ours: healthy boards of workstations stay at 0.8 of their boost")
+    named_ratio: float = threshold(0.50, source="ours: half of the busy samples")
+    unnamed_ratio: float = threshold(0.90, source="ours: share of busy samples without a limit")
+    full_utilization_ratio: float = threshold(0.90, source="ours: below it a GPU may lower its clock by itself")
+    others_ratio: float = threshold(0.20, source="ours: another rule's matter from here on")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the clocks of each GPU."""
+        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
+
+    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        shares = gpus.limits(device)
+        period_ms = steady_period_ms(metrics)
+        count = gpus.require_busy(device)
+        clock_mhz = device.busy.sm_clock_median_mhz if device.busy is not None else None
+        ratio = gpus.clock_ratio(device, clock_mhz)
+        if ratio is None or clock_mhz is None:
+            raise MissingSignal("the SM clock, or the highest that there is, was not measured")
+        require_possible("the SM clock", ratio)
+        if ratio >= self.low_ratio or any(self._holds(shares, reason) for reason in _OTHERS):
+            return None
+        named = gpus.strongest(shares, _SET)
+        named_lower = 0.0 if named is None else gpus.lower_ratio(named.busy_ratio or 0.0, count)
+        if named_lower >= self.named_ratio and named is not None:
+            why = _SET[named.reason]
+        elif ratio < self.unnamed_low_ratio and self._is_free_and_full(shares, device):
+            why = "the driver names no reason: locked clocks (nvidia-smi -lgc), or a fault"
+        else:
+            return None
+        lost = 1.0 - ratio
+        gain = gpus.clock_gain(metrics, device, lost=lost, lower=lost)
+        cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms
+        level: Severity = severity(cost, metrics.steps.steady_count)
+        highest = device.facts.sm_clock_max_mhz or 0.0
+        return Finding(
+            rule=self.id,
+            severity="warning" if level == "critical" else level,
+            subject=gpus.title(device),
+            summary=f"The SM clock of {gpus.title(device)} is {gpus.mhz(clock_mhz)} of {gpus.mhz(highest)} "
+            f"({percent(ratio)}) while it is busy: {why}.",
+            advice=f"Have the administrator give the clocks back: nvidia-smi -i {gpus.place(device)} -rac, then -rgc "
+            "(needs root).",
+            evidence=(
+                Evidence(
+                    name="SM clock over the highest",
+                    value=ratio,
+                    unit="ratio",
+                    limit=self.low_ratio,
+                    source=source_of(type(self), "low_ratio"),
+                ),
+                Evidence(name="median SM clock while busy", value=clock_mhz, unit="MHz"),
+                Evidence(name="busy samples", value=count, limit=gpus.MIN_SAMPLES),
+            ),
+            gain=gain,
+            confidence=0.8 if named is not None else 0.6,
+            explains=gpus.CLOCKS,
+        )
+
+    def _holds(self, shares: dict[str, ThrottleShare], reason: str) -> bool:
+        return reason in shares and (shares[reason].busy_ratio or 0.0) >= self.others_ratio
+
+    def _is_free_and_full(self, shares: dict[str, ThrottleShare], device: Device) -> bool:
+        utilization = gpus.median(device, "utilization_ratio")
+        held = sum(share.busy_ratio or 0.0 for share in shares.values())
+        return (
+            utilization is not None
+            and utilization >= self.full_utilization_ratio
+            and held <= 1 - self.unnamed_ratio + 1e-9
+            and (device.distinct_samples or 0) >= gpus.MIN_SAMPLES
+        )

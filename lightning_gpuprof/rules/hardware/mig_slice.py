@@ -1,0 +1,82 @@
+"""Tells that the run trains on a slice of a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules.base import MissingSignal, source_of, threshold
+from lightning_gpuprof.rules.hardware import gpus
+
+_NOT_TOLD = {
+    "utilization_ratio": "utilization",
+    "sm_clock_mhz": "clocks",
+    "power_w": "power",
+    "temperature_c": "temperature",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigSlice:
+    """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
+
+    ## What it means
+
+    The peaks of the data sheet are those of the whole board. Power, clocks and heat are shared with the other slices,
+    and most drivers do not give them for one of them, so the rules about clocks cannot judge.
+
+    ## How it is measured
+
+    The UUID of the device that the run uses (NVML). A hint, without a gain.
+
+    ## When it is wrong
+
+    - A partitioned board that is used as a whole is no slice.
+    - Drivers that do not tell whether a GPU is partitioned: not evaluated.
+
+    ## What to do
+
+    Hold times against runs on the same kind of slice only; take a larger slice or a whole GPU if this one is full.
+
+    ## Example
+
+    "The run trains on NVIDIA H200 MIG 1g.18gb (gpu0), a slice of 16 GiB."
+    """
+
+    id: ClassVar[str] = "mig-slice"
+
+    least_slices: int = threshold(1, source="the rule catalogue: any")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge each device."""
+        return gpus.judged(metrics, self._judge)
+
+    def _judge(self, device: Device) -> Finding | None:
+        if device.uuid.startswith("MIG-"):
+            total = device.facts.memory_total_bytes
+            size = "" if total is None else f" of {gpus.gib(total)}"
+            absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
+            unknown = f" Not told for a slice: {', '.join(absent)}." if absent else ""
+            return Finding(
+                rule=self.id,
+                severity="info",
+                subject=gpus.title(device),
+                summary=f"The run trains on {gpus.title(device)}, a slice{size}: the board's peak rates are not its "
+                f"own.{unknown}",
+                advice="Compare times with runs on the same kind of slice only; nvidia-smi -L names the slices that "
+                "there are.",
+                evidence=(
+                    Evidence(
+                        name="MIG device",
+                        value=device.uuid,
+                        limit=self.least_slices,
+                        source=source_of(type(self), "least_slices"),
+                    ),
+                ),
+            )
+        if device.facts.mig is None and not device.uuid:
+            raise MissingSignal("whether the GPU is partitioned was not measured")
+        return None

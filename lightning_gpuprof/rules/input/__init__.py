@@ -1,0 +1,1 @@
+"""The input pipeline: loaders, workers, transforms, and the host that feeds them."""

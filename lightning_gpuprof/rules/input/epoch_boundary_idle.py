@@ -1,0 +1,159 @@
+"""Finds that a noticeable part of the run passes between the last step of an epoch and the first of the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    severity,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.wording import counted, percent, seconds
+
+_OWN_NAME = "GpuProfiler"
+_NAMED_RATIO = 0.10
+_LOADERS = ("iter(dataloader)", "setup_data")
+"""Begins of rows with time that is no part of the gap, as measured here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochBoundaryIdle:
+    """Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
+
+    ## What it means
+
+    At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed. All of that is on the
+    training thread, and a GPU has nothing to do meanwhile.
+
+    ## How it is measured
+
+    For every epoch but the first: the time from the end of the last step to the start of the first, without validation
+    and checkpoints (`validation-stall`, `checkpoint-stall`) and without the making of loaders and `iter(dataloader)`,
+    in which workers are started (`worker-startup`). The time of all gaps must pass 2 % of the wall time without set-up
+    and tear-down, and the least worthwhile gain, which is 3 % of it. No single boundary may hold it alone: the bound is
+    the median gap times their number. The ledger names the hooks that it went to. The gain is the whole gap.
+
+    ## When it is wrong
+
+    - What an epoch's end computes may be wanted: the gain is what it costs, not what can be left out.
+    - A GPU that still works on the last step of the epoch is not idle in the first part of the gap.
+    - Fewer than two boundaries: not evaluated.
+
+    ## What to do
+
+    Do it less often (every n epochs), make it cheaper, or hand it to a thread; fewer and longer epochs for small
+    datasets.
+
+    ## Example
+
+    `on_train_epoch_end` of the module takes 0.5 s after epochs of 1.1 s: "7 gaps between epochs took 3.51 s of 13.0 s
+    (27 %), 501 ms each: SlowEnd.on_train_epoch_end 100 %."
+    """
+
+    id: ClassVar[str] = "epoch-boundary-idle"
+
+    least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
+    least_boundaries: int = threshold(2, source="catalogue: one can be an accident")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the gaps between all epochs."""
+        starts = metrics.epoch_starts[1:]
+        if not starts:
+            return None
+        total_s = run_s(metrics)
+        for start in starts:
+            require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
+        gaps_s = [max(0.0, start.gap_s - start.iterator_s) for start in starts]
+        whole_s = min(sum(gaps_s), total_s)
+        lower_s = min(whole_s, median(gaps_s) * len(gaps_s))
+        ratio, lower_ratio = whole_s / total_s, lower_s / total_s
+        if ratio < self.least_ratio:
+            return None
+        if len(starts) < self.least_boundaries:
+            raise MissingSignal(f"{counted(len(starts), 'epoch boundary')}, {self.least_boundaries} are needed")
+        run_step_ms = run_ms_per_step(metrics)
+        per_step_ms = whole_s * 1e3 / metrics.steps.count
+        if lower_ratio < self.least_ratio or not worthwhile(lower_s * 1e3 / metrics.steps.count, run_step_ms):
+            return None
+        rows = _rows(metrics)
+        held_s = sum(row.total_s for row in rows)
+        named = [(row, row.total_s / held_s) for row in rows if held_s > 0 and row.total_s >= _NAMED_RATIO * held_s]
+        where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in named)
+        return Finding(
+            rule=self.id,
+            severity=severity(lower_ratio, metrics.steps.steady_count),
+            subject=_name(named[0][0]) if named else "epoch end",
+            summary=(
+                f"{counted(len(gaps_s), 'gap')} between epochs took {seconds(whole_s)} of {seconds(total_s)} "
+                f"({percent(ratio)}), {seconds(median(gaps_s))} each{': ' if where else ''}{where}."
+            ),
+            advice=_advice(
+                named,
+                module=str(condition(metrics, "model.class") or ""),
+                each_s=median(gaps_s),
+                epoch_s=median(start.steps_s for start in starts),
+            ),
+            evidence=(
+                share_evidence(
+                    "gaps between epochs, share of the wall time",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="median gap", value=median(gaps_s), unit="s"),
+                Evidence(name="gaps", value=len(gaps_s), limit=self.least_boundaries),
+                *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in named),
+            ),
+            gain=gain(per_step_ms, lower_s * 1e3 / metrics.steps.count, run_step_ms),
+            confidence=0.9,
+            explains="epoch_gap",
+        )
+
+
+def _rows(metrics: Metrics) -> list[LedgerRow]:
+    """Where the gaps went, largest first, without the making of loaders, the start of workers and this profiler."""
+    return sorted(
+        (
+            row
+            for row in metrics.ledger
+            if row.part == "epoch_gap" and not row.name.startswith(_LOADERS) and row.name != _OWN_NAME
+        ),
+        key=lambda row: -row.total_s,
+    )
+
+
+def _name(row: LedgerRow) -> str:
+    return f"{row.name}.{row.hook}" if row.hook else row.name
+
+
+def _advice(named: list[tuple[LedgerRow, float]], *, module: str, each_s: float, epoch_s: float) -> str:
+    also = (
+        f"an epoch's steps take {seconds(epoch_s)}: fewer and longer epochs have fewer ends "
+        "(a sampler with replacement and more samples)"
+    )
+    if not named:
+        return f"Look at what happens at the end of an epoch ({seconds(each_s)} each time); {also}."
+    row = named[0][0]
+    if row.hook:
+        # A hook of a callback is handed the trainer; a module has it.
+        epoch = "self.current_epoch" if row.name == module else "trainer.current_epoch"
+        return (
+            f"Make {_name(row)} cheaper, hand its work to a thread, or do it every n-th epoch only: "
+            f"begin it with `if {epoch} % n: return`. It takes {seconds(row.total_s / max(1, row.count or 1))} each "
+            f"time; {also}."
+        )
+    return f"Look at {row.name} between the epochs ({seconds(each_s)} each time); {also}."

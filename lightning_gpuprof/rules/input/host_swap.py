@@ -1,0 +1,188 @@
+"""Finds that memory of this run is swapped, or that the shared memory by which workers hand over batches runs out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.host import PressureUse
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, gain, possible, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.wording import counted, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSwap:
+    """The host runs out of memory: pages are read back from swap, or `/dev/shm` is almost full.
+
+    ## What it means
+
+    Memory that was swapped out comes back from disk, page by page, while the process stands still: steps become many
+    times as long, and irregular. Workers hand over batches through `/dev/shm`; if that is full, they are killed with a
+    bus error.
+
+    ## How it is measured
+
+    Swap: pages were read back from swap in at least three samples (one a second) and a tenth of them, *and* it concerns
+    this run: its processes had at least ten major faults a second, or all tasks of its control group stood still for
+    memory for at least 5 % of the time (pressure, `full`). Pages of others that leave memory are no fault. The gain is
+    that pressure's share of the step where it was measured; else none is given.
+
+    Shared memory: with workers, `/dev/shm` was filled to 90 % or more.
+
+    ## When it is wrong
+
+    - Swap traffic is the machine's: another job may be the one that needs the memory. What shows is that this run
+      suffers from it.
+    - Memory-mapped datasets have major faults without any swap: they alone say nothing here.
+    - `/dev/shm` may be filled by files of others.
+    - No `/proc/vmstat`, fewer than three samples: not evaluated.
+
+    ## What to do
+
+    Fewer workers, a smaller `prefetch_factor`, smaller batches; datasets as arrays rather than lists of objects, which
+    each worker copies as it touches them; for `/dev/shm` a larger one (`docker run --shm-size`), or
+    `torch.multiprocessing.set_sharing_strategy("file_system")`.
+
+    ## Example
+
+    "Pages came back from swap in 24 of 60 samples, and this run's processes had 310 major faults a second."
+    """
+
+    id: ClassVar[str] = "host-swap"
+
+    least_samples: int = threshold(3, source="catalogue: three samples")
+    least_samples_ratio: float = threshold(0.10, source="ours: now and then is no matter")
+    least_faults_per_s: float = threshold(10.0, source="ours: a fault costs 0.1 ms (SSD) to 10 ms")
+    least_full_ratio: float = threshold(0.05, source="catalogue: memory pressure, full, above 5 %")
+    most_shm_ratio: float = threshold(0.90, source="catalogue")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge swap traffic and shared memory during the steps."""
+        period_ms = steady_period_ms(metrics)
+        machine = metrics.host.machine
+        if machine is None or metrics.host.samples < self.least_samples:
+            raise MissingSignal(
+                f"{counted(metrics.host.samples, 'sample')} of the host, {self.least_samples} are needed"
+            )
+        workers = metrics.loader.num_workers if metrics.loader is not None else None
+        swap = self._swap(metrics, period_ms)
+        if swap is not None:
+            return swap
+        shm = machine.shm_used_ratio
+        if shm is not None and workers and shm.max >= self.most_shm_ratio:
+            return self._shm(metrics, used_ratio=shm.max, workers=workers, size_bytes=machine.shm_size_bytes)
+        if machine.swapping_samples is None and shm is None:
+            raise MissingSignal("neither swap traffic nor /dev/shm was readable")
+        return None
+
+    def _swap(self, metrics: Metrics, period_ms: float) -> Finding | None:
+        machine, samples = metrics.host.machine, metrics.host.samples
+        if machine is None or machine.swapping_samples is None or machine.swap_in_bytes_per_s is None:
+            return None
+        swapping, read = machine.swapping_samples, machine.swap_in_bytes_per_s.mean
+        if swapping < max(self.least_samples, self.least_samples_ratio * samples) or not read > 0:
+            return None
+        faults, full = _faults_per_s(metrics), _full_ratio(metrics.host.pressure)
+        stalled = full is not None and full >= self.least_full_ratio
+        if faults < self.least_faults_per_s and not stalled:
+            return None
+        source = source_of(type(self), "least_samples")
+        evidence = [
+            Evidence(name="samples with swap traffic", value=swapping, limit=self.least_samples, source=source),
+            Evidence(name="read back from swap", value=read, unit="bytes/s"),
+            Evidence(
+                name="major faults of this run",
+                value=faults,
+                unit="1/s",
+                limit=self.least_faults_per_s,
+                source=source_of(type(self), "least_faults_per_s"),
+            ),
+        ]
+        if full is not None:
+            source = source_of(type(self), "least_full_ratio")
+            evidence.append(
+                Evidence(
+                    name="all tasks of the group wait for memory",
+                    value=full,
+                    unit="ratio",
+                    limit=self.least_full_ratio,
+                    source=source,
+                )
+            )
+        return Finding(
+            rule=self.id,
+            severity="warning",
+            subject="swap",
+            summary=(
+                f"Pages came back from swap in {swapping} of {samples} samples ({read / 1e6:.3g} MB/s on average), and "
+                f"this run's processes had {faults:,.0f} major faults a second"
+                + (f"; all tasks stood still for memory in {percent(full)} of the time." if full is not None else ".")
+            ),
+            advice=f"{_less_memory(metrics)} Free memory was {_free_words(metrics)}.",
+            evidence=tuple(evidence),
+            gain=gain(full * period_ms, full * period_ms, period_ms) if stalled and full is not None else None,
+            confidence=0.7,
+            explains="swap",
+        )
+
+    def _shm(self, metrics: Metrics, *, used_ratio: float, workers: int, size_bytes: float | None) -> Finding:
+        size = "" if size_bytes is None else f" of {size_bytes / 1e6:,.0f} MB"
+        return Finding(
+            rule=self.id,
+            severity="warning",
+            subject="/dev/shm",
+            summary=f"/dev/shm{size} was filled to {percent(used_ratio)}: {counted(workers, 'worker')} use it.",
+            advice=(
+                f"Make it larger (docker run --shm-size; Kubernetes: an emptyDir of medium Memory), or call "
+                f'torch.multiprocessing.set_sharing_strategy("file_system") before the loaders are made. '
+                f"{_less_memory(metrics)}"
+            ),
+            evidence=(
+                Evidence(
+                    name="/dev/shm used, at most",
+                    value=used_ratio,
+                    unit="ratio",
+                    limit=self.most_shm_ratio,
+                    source=source_of(type(self), "most_shm_ratio"),
+                ),
+                Evidence(name="num_workers", value=workers),
+            ),
+            confidence=0.7,
+            explains="shm",
+        )
+
+
+def _faults_per_s(metrics: Metrics) -> float:
+    uses = (metrics.host.process, metrics.host.workers)
+    found = [u.major_faults_per_s for u in uses if u is not None and u.major_faults_per_s is not None]
+    return sum(value for value in found if possible(value))
+
+
+def _full_ratio(pressure: tuple[PressureUse, ...]) -> float | None:
+    """Of this process's own group: the machine's pressure is everybody's."""
+    own = [row.full_ratio for row in pressure if row.scope == "cgroup" and row.resource == "memory"]
+    return next((one.mean for one in own if one is not None and possible(one.mean)), None)
+
+
+def _less_memory(metrics: Metrics) -> str:
+    loader = metrics.loader
+    if loader is None or not loader.num_workers:
+        return "Let the run hold less: smaller batches, a dataset that is mapped into memory or read in pieces."
+    prefetch = loader.prefetch_factor or 2
+    fewer = max(1, loader.num_workers // 2)
+    workers = metrics.host.workers
+    held = workers.uss_bytes if workers is not None else None
+    own = "" if held is None else f"; the workers hold {held.mean / 1e6:,.0f} MB for themselves"
+    return (
+        f"Hold fewer batches and processes in memory: num_workers is {loader.num_workers} and prefetch_factor "
+        f"{prefetch}, {loader.num_workers * prefetch} batches: DataLoader(..., num_workers={fewer}, "
+        f"prefetch_factor={max(1, prefetch // 2)}){own}."
+    )
+
+
+def _free_words(metrics: Metrics) -> str:
+    machine = metrics.host.machine
+    least = machine.memory_available_min_bytes if machine is not None else None
+    return "not measured" if least is None else f"{least / 1e9:.3g} GB at the least"

@@ -1,0 +1,194 @@
+"""Finds that batches are made fast enough on average, but single slow samples hold steps up now and then."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    possible,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.input.loading import LEAST_IDLE_RATIO, Loading, loading, step_idle_ratio, wait_severity
+from lightning_gpuprof.rules.input.worker_time import worker_time
+from lightning_gpuprof.rules.wording import counted, millis, percent
+
+_DEFAULT_PREFETCH = 2
+"""torch's, where there are workers."""
+
+_MAX_PREFETCH = 64
+
+_CROWDED_RATIO = 0.25
+"""Share of the usable CPUs that others use, from which a sample may be slow because of them. Ours."""
+
+_QUEUED_RATIO = 0.30
+"""Share of making batches in which workers have no CPU, from which that may be why samples are slow. Ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputJitter:
+    """Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
+
+    ## What it means
+
+    A batch is as slow as its slowest sample, and batches come in order: while one worker is held up, the others fill
+    the queue as far as `prefetch_factor` allows, then they wait as well. Ordinary steps find their batch ready; a few
+    wait for long.
+
+    ## How it is measured
+
+    What the wait adds up to over all steps, less what the median step waits, must be at least 5 % of the time with its
+    lower bound (5 % of a block bootstrap: a single stall does not pass). The workers must be fast enough on average:
+    the verdict of the input pipeline is not `processing` (else `too-few-workers` or `loader-cpu-bound` speak). The
+    slowest sample, as measured in the workers, must have taken at least five times the mean, and batches must have been
+    slow enough on the whole to make for such waits: no stall is longer than the making of its batch.
+
+    The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of
+    its batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps;
+    on a GPU it is held below the idle time of the mean step (silent below 5 %), without a trace window it is at most a
+    warning.
+
+    ## When it is wrong
+
+    - Workers that wait for a CPU are slow now and then, too: where that is 30 % of their time, the rule is silent.
+      Where others use a quarter of the CPUs, the slowest sample must have taken 100 ms, and it is information only.
+    - Without workers each slow sample stops the training itself: `step-outliers` and `single-process-loading` speak.
+    - More batches in the queue cost memory in `/dev/shm`: the number is held to 64 per worker.
+    - Fewer than 50 comparable steps, or no measurement in the workers: not evaluated.
+
+    ## What to do
+
+    Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does
+    not matter; find the slow samples (large files, long sequences) and make them alike.
+
+    ## Example
+
+    Two workers, every 64th sample takes 200 ms instead of 1 ms: "One sample took 200 ms where the mean is 4.11 ms."
+    """
+
+    id: ClassVar[str] = "input-jitter"
+    specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
+
+    least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
+    least_factor: float = threshold(5.0, source="catalogue: five times the usual")
+    least_crowded_ms: float = threshold(100.0, source="ours: others held samples up for 45 ms")
+    least_steps: int = threshold(50, source="catalogue: fewer are an accident")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge loaders with workers."""
+        state = loading(metrics)
+        if not state.num_workers:
+            return None
+        wait = state.wait
+        if wait.total_lower_ratio is None or not possible(wait.total_lower_ratio):
+            raise MissingSignal("the bound of the wait of all steps was not computed")
+        lower_ratio = min(wait.total_lower_ratio, wait.total_ratio) - wait.median_ratio
+        if lower_ratio < self.least_ratio:
+            return None
+        if metrics.steps.steady_count < self.least_steps:
+            raise MissingSignal(f"{metrics.steps.steady_count} steady steps, {self.least_steps} are needed")
+        found, slowest = _slowest(metrics)
+        if found.verdict == "processing" or state.made is None:
+            return None
+        mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
+        # Exact for steps that are alike but for their wait.
+        period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))
+        excess_ratio = wait.total_ratio - wait.median_ratio
+        idle_ratio = step_idle_ratio(metrics, period_ms)
+        if idle_ratio is not None and idle_ratio < LEAST_IDLE_RATIO:
+            return None
+        excess_ms = excess_ratio * period_ms
+        recoverable_ms = excess_ms if idle_ratio is None else min(excess_ms, idle_ratio * period_ms)
+        slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
+        if (
+            not slow
+            or state.batch_ms < excess_ms
+            or not worthwhile(recoverable_ms, period_ms)
+            or _queued(metrics, state)
+        ):
+            return None
+        crowded = (state.others_cpus or 0.0) >= _CROWDED_RATIO * state.usable_cpus
+        if crowded and max_ms < self.least_crowded_ms:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
+            subject=state.dataset or "DataLoader",
+            summary=(
+                f"One sample took {millis(max_ms)} where the mean is {millis(mean_ms)}; waiting for such samples is "
+                f"{percent(excess_ratio)} (at least {percent(lower_ratio)}) of the time, {millis(excess_ms)} a step on "
+                f"average, although {counted(state.num_workers, 'worker')} would be fast enough: a batch every "
+                f"{millis(state.batch_ms / state.num_workers)} for steps of {millis(state.compute_ms)}."
+            ),
+            advice=_advice(metrics, state, slowest_ms=max_ms + state.batch_ms),
+            evidence=(
+                share_evidence(
+                    "wait beyond the median step's, share of all steps",
+                    excess_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(
+                    name="slowest sample",
+                    value=max_ms,
+                    unit="ms",
+                    limit=self.least_factor * mean_ms,
+                    source=source_of(type(self), "least_factor"),
+                ),
+                Evidence(name="mean sample", value=mean_ms, unit="ms"),
+                Evidence(name="median wait", value=wait.median_ms, unit="ms"),
+                Evidence(name="num_workers", value=state.num_workers),
+            ),
+            gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
+            confidence=0.5 if crowded else 0.8,
+            explains="outliers",
+        )
+
+
+def _slowest(metrics: Metrics) -> tuple[InputPipeline, InputWorker]:
+    found = metrics.input
+    if found is None or found.verdict == "not-enough-data":
+        raise MissingSignal("the making of batches was not measured from inside" if found is None else found.summary)
+    known = [w for w in found.workers if w.loader == found.slowest and w.item_max_ms and w.item_mean_ms]
+    if not known:
+        raise MissingSignal("the time of single samples was not measured: the dataset makes them together")
+    return found, max(known, key=lambda w: w.item_max_ms or 0.0)
+
+
+def _queued(metrics: Metrics, state: Loading) -> bool:
+    """Whether samples may be slow because the workers had no CPU."""
+    if state.made is None:
+        return False
+    try:
+        return worker_time(metrics, state.made).queued_ratio >= _QUEUED_RATIO
+    except MissingSignal:
+        return False
+
+
+def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> str:
+    now = metrics.loader.prefetch_factor if metrics.loader is not None else None
+    now = now if now is not None else _DEFAULT_PREFETCH
+    wanted = min(_MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
+    alike = "make the slow samples alike (large files, long sequences)"
+    order = (
+        "; if the order of batches does not matter: DataLoader(..., in_order=False)"
+        if condition(metrics, "loader.in_order") is True
+        else ""
+    )
+    if wanted <= now:
+        return f"prefetch_factor is {now}, which should hide a batch of {millis(slowest_ms)}: {alike}{order}."
+    return (
+        f"prefetch_factor is {now}: set prefetch_factor={wanted}, so that {wanted * state.num_workers} batches hide "
+        f"one of {millis(slowest_ms)}: DataLoader(..., num_workers={state.num_workers}, prefetch_factor={wanted})"
+        f"{order}; or {alike}."
+    )

@@ -1,0 +1,216 @@
+"""Metrics flow in, how long steps wait for batches that are made too slowly flows out; rules that say why share it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.finding import Evidence, Gain, Severity
+from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    at_least,
+    gain,
+    possible,
+    share_evidence,
+    usable,
+    worthwhile,
+)
+from lightning_gpuprof.rules.input.loading import (
+    EMPTY_QUEUE_RATIO,
+    LEAST_WAIT_RATIO,
+    RECEIVE_GUARD_MS,
+    Loading,
+    certain_ratio,
+    loading,
+    step_idle_ratio,
+    wait_severity,
+)
+from lightning_gpuprof.rules.wording import counted, millis, percent
+
+STEADY_WAIT_MS = 0.5
+"""Median wait below which the steps do not all wait. Ours: as the verdict of the input pipeline has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starving:
+    """Steps that wait for batches because making these takes longer than using them."""
+
+    state: Loading
+    """Per step; where batches come in bursts, of mean rather than of median steps."""
+    made: InputLoader
+    """How the loader that sets the pace makes its batches, as measured there."""
+    bursts: bool
+    """Few steps wait, but for long: several workers hand over their batches at about the same time."""
+    certain_ratio: float
+    """Lower bound of the wait's share, without what a fetch may cost although nothing is wrong."""
+
+    @property
+    def explains(self) -> str:
+        """The time that the wait is part of: of ordinary steps, or of those that stand out."""
+        return "outliers" if self.bursts else "data_wait"
+
+    @property
+    def make_ms(self) -> float:
+        """Time in which one process makes a batch."""
+        return self.made.make_ms or 0.0
+
+    @property
+    def words(self) -> str:
+        """The wait as part of a sentence."""
+        state = self.state
+        of = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}"
+        if self.bursts:
+            return (
+                f"{percent(state.wait.total_ratio)} (at least {percent(state.wait.lower_ratio)}) of the time of all "
+                f"steps is wait for batches, which come in bursts ({of} on average)"
+            )
+        return f"{at_least(state.wait)} of the step is wait for the batch ({of})"
+
+    def severity(self, steps: int) -> Severity:
+        """By the certain share of the wait and what the device idles; ``steps`` are those that it rests on."""
+        return wait_severity(self.state.idle_ratio, self.certain_ratio, steps)
+
+    def evidence(self, *, limit: float, source: str) -> Evidence:
+        """The share of the wait beside the threshold that it passed."""
+        name = "data_wait share of all steps" if self.bursts else "data_wait share of the step"
+        return share_evidence(name, self.state.wait.median_ratio, limit=limit, source=source)
+
+    def gain_without(self, part: float) -> Gain | None:
+        """Bound of what is gained if a part of the making of batches, 0 to 1, went away.
+
+        With n processes that make batches in P ms each, a batch comes P / n ms after the one before; without the part
+        p ms of it that is p / n less. So R = min(W, p / n), without workers p itself, and no more than the device
+        idles. The lower bound is the part of the wait's own lower bound.
+
+        Returns:
+            None if it is not worthwhile.
+        """
+        state = self.state
+        whole_ms = self.make_ms / max(1, state.num_workers)
+        recoverable_ms = min(state.wait.median_ms, part * whole_ms, state.idle_ms)
+        if not worthwhile(recoverable_ms, state.period_ms):
+            return None
+        return gain(recoverable_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)
+
+
+def starving(metrics: Metrics) -> Starving | None:
+    """Whether steps wait because batches are made too slowly, whatever the reason.
+
+    Returns:
+        None if they do not wait, or not for certain longer than a fetch may take, or for another reason (batches are
+        made in time but come late), or if the device has work meanwhile.
+
+    Raises:
+        MissingSignal: The steps wait, but the making of batches was not measured; or as :func:`loading`.
+    """
+    state = loading(metrics)
+    bursts = in_bursts(metrics, state)
+    if bursts is not None:
+        state = bursts
+    elif certain_ratio(state) < LEAST_WAIT_RATIO:
+        return None
+    found = _measured(metrics)
+    if found.verdict != "processing" or (bursts is None and not _empty(metrics, state)):
+        return None
+    if state.made is None:
+        raise MissingSignal("the loader that sets the pace is not the configured one, or it changed its workers")
+    if state.is_free:
+        return None
+    return Starving(
+        state=state,
+        made=state.made,
+        bursts=bursts is not None,
+        certain_ratio=certain_ratio(state) if bursts is None else burst_ratio(metrics, bursts),
+    )
+
+
+def in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
+    """How the loop is fed on average, if workers that are behind deliver several batches at a time.
+
+    Then few steps wait, but for long, and medians show nothing. It needs the verdict ``processing`` of the input
+    pipeline, which says that the workers deliver less often than steps could use and have no time left.
+
+    Returns:
+        The loading of a mean step, its wait with the bootstrap's bound of the total; None where ordinary steps wait,
+        or none.
+    """
+    found = metrics.input
+    if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
+        return None
+    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
+    if steadily and (metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO):
+        return None
+    total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
+    if lower is None or not possible(lower) or not 0 < total < 1:
+        return None
+    # Exact for steps that are alike but for their wait.
+    period_ms = state.compute_ms / (1 - total)
+    wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
+    mean = dataclasses.replace(state, period_ms=period_ms, wait=wait)
+    if not usable(wait) or burst_ratio(metrics, mean) < LEAST_WAIT_RATIO:
+        return None
+    longer = period_ms / state.period_ms
+    cpu_ms = state.cpu_ms
+    return dataclasses.replace(
+        mean,
+        cpu_ms=None
+        if cpu_ms is None
+        else dataclasses.replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
+        queued_ms=state.queued_ms * longer,
+        idle_ratio=step_idle_ratio(metrics, period_ms),
+    )
+
+
+def burst_ratio(metrics: Metrics, bursts: Loading) -> float:
+    """Lower bound of the wait's share of all steps, without what the fetches of those that waited may cost anyway.
+
+    Args:
+        metrics: The run.
+        bursts: What :func:`in_bursts` has found.
+    """
+    guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)
+    return max(0.0, bursts.wait.lower_ratio - guard_ms / bursts.period_ms)
+
+
+def makers(state: Loading) -> str:
+    """Who makes the batches: ``2 workers``, ``the training process``."""
+    return counted(state.num_workers, "worker") if state.num_workers else "the training process"
+
+
+def pace_words(found: Starving, *, without: float = 0.0) -> str:
+    """How often batches come, without a part of their making, and how often steps could use them.
+
+    Args:
+        found: How the steps wait.
+        without: The part that is thought away, 0 to 1.
+    """
+    state = found.state
+    left_ms = found.make_ms * (1 - without)
+    one = "the training process makes" if not state.num_workers else f"{makers(state)} {_verb(state)}"
+    if not state.num_workers:
+        return f"{one} a batch in {millis(left_ms)} before each step of {millis(state.compute_ms)}"
+    return f"{one} a batch every {millis(left_ms / state.num_workers)}, the step needs {millis(state.compute_ms)}"
+
+
+def _verb(state: Loading) -> str:
+    return "delivers" if state.num_workers == 1 else "deliver"
+
+
+def _measured(metrics: Metrics) -> InputPipeline:
+    found = metrics.input
+    if found is None:
+        raise MissingSignal("the making of batches was not measured from inside")
+    if found.verdict == "not-enough-data":
+        raise MissingSignal(found.summary)
+    return found
+
+
+def _empty(metrics: Metrics, state: Loading) -> bool:
+    """Whether an empty queue shows that the workers are behind; without workers nothing else can be the reason."""
+    if not state.num_workers:
+        return True
+    if metrics.fetch_waited_ratio is None:
+        raise MissingSignal("the share of steps that found no batch ready was not measured")
+    return metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO

@@ -1,0 +1,149 @@
+"""Finds that the DataLoader has workers, that their queue is empty most of the time, and that more would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    at_least,
+    gain,
+    share_evidence,
+    source_of,
+    threshold,
+)
+from lightning_gpuprof.rules.input.loading import (
+    EMPTY_QUEUE_RATIO,
+    LEAST_WAIT_RATIO,
+    batch_words,
+    better_plan,
+    cap_words,
+    certain_ratio,
+    code_line,
+    cpu_words,
+    helpful_plan,
+    loading,
+    making_evidence,
+    wait_severity,
+)
+from lightning_gpuprof.rules.input.starving import burst_ratio, in_bursts
+from lightning_gpuprof.rules.wording import counted, millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooFewWorkers:
+    """The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
+
+    ## What it means
+
+    Workers put finished batches into a queue. If the queue is empty at most fetches, the workers set the pace of the
+    training, not the model.
+
+    ## How it is measured
+
+    There is at least one worker; the share of steady steps whose fetch had to wait passes the threshold; the lower
+    bound of the wait's share of the step passes 5 %, also without the 3 ms that taking a batch from a worker may cost
+    although the queue is full. P, the time that one batch takes a worker, is measured in the workers (items
+    and collation); where it is not, it is n * T at most, with all n workers at work all the time.
+    The proposed number is ceil(P / C) + 1 with the step without its wait C = T - W; where the workers are CPU work (at
+    least half of their time, waiting for a CPU with it), or where that was not measured, not more than the usable CPUs;
+    if that cap binds, the text says so. The gain is R = min(W, T - T') as on the page of `single-process-loading`, and
+    on a GPU the device's idle time bounds it likewise.
+
+    Several workers that are behind often hand over their batches at about the same time: then few steps wait, but for
+    long, and medians show nothing. Where the input pipeline was measured from inside and found such bursts (its verdict
+    is `processing`), W and T are those of a mean step, and the lower bound of the wait's share of the time of all steps
+    has to pass.
+
+    ## When it is wrong
+
+    - It is silent if the proposal is not more than the workers that are there, for example if they already use all
+      CPUs: then batches must become cheaper, which `input-bound` says.
+    - P is an upper bound where it was not measured in the workers. If single samples are slow rather than all, fewer
+      workers and more prefetching do as well.
+    - Very short steps: a wait of less than 3 ms cannot be told from the price of taking a batch from another process.
+
+    ## What to do
+
+    Set the printed number. If the workers mostly wait for storage, more of them than CPUs are right; the warning that
+    DataLoader prints then does not apply.
+
+    ## Example
+
+    One worker, items that take 20 ms of waiting each, 8 per batch, a step of 10 ms: "num_workers is 1: set
+    num_workers=16".
+    """
+
+    id: ClassVar[str] = "too-few-workers"
+    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "step-outliers")
+
+    least_waited_ratio: float = threshold(EMPTY_QUEUE_RATIO, source="MindInsight: queue empty above 30 %")
+    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge a loader with workers."""
+        state = loading(metrics)
+        if state.num_workers == 0:
+            return None
+        bursts = in_bursts(metrics, state)
+        state = bursts or state
+        if state.wait.lower_ratio < self.least_ratio:
+            return None
+        waited = metrics.fetch_waited_ratio
+        if waited is None:
+            raise MissingSignal("the share of steps that found no batch ready was not measured")
+        certain = certain_ratio(state) if bursts is None else burst_ratio(metrics, bursts)
+        if (waited < self.least_waited_ratio and bursts is None) or certain < self.least_ratio:
+            return None
+        plan = helpful_plan(state, waited) if bursts is None else better_plan(state)
+        if plan is None:
+            return None
+        evidence = [
+            share_evidence(
+                "steps that found no batch ready",
+                waited,
+                limit=self.least_waited_ratio,
+                source=source_of(type(self), "least_waited_ratio"),
+            )
+            if bursts is None
+            else Evidence(name="steps that found no batch ready", value=waited, unit="ratio"),
+            share_evidence(
+                "data_wait share of the step" if bursts is None else "data_wait share of all steps",
+                state.wait.median_ratio,
+                limit=self.least_ratio,
+                source=source_of(type(self), "least_ratio"),
+            ),
+            Evidence(name="num_workers", value=state.num_workers),
+            *making_evidence(state),
+            Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
+        ]
+        if metrics.cpu.worker_cpus is not None:
+            evidence.append(Evidence(name="CPUs used by the workers", value=metrics.cpu.worker_cpus, unit="CPUs"))
+        average = "" if bursts is None else " on average"
+        waits = (
+            " The workers mostly wait rather than compute, so more of them than CPUs are right."
+            if state.cpu_bound is False
+            else cap_words(state, plan.num_workers)
+        )
+        return Finding(
+            rule=self.id,
+            severity=wait_severity(state.idle_ratio, certain, metrics.steps.steady_count),
+            subject=state.dataset or "DataLoader",
+            summary=(
+                f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps found no batch "
+                f"ready, and {at_least(state.wait)} of the {'step' if bursts is None else 'time of all steps'} "
+                f"({millis(state.wait.median_ms)} of {millis(state.period_ms)}{average}) "
+                f"is wait.{'' if bursts is None else ' Batches come in bursts: several at a time, then none.'}"
+            ),
+            advice=(
+                f"num_workers is {state.num_workers}: set num_workers={plan.num_workers} ({cpu_words(state)}; "
+                f"{batch_words(state)}): {code_line(state, plan.num_workers)}.{waits}"
+            ),
+            evidence=tuple(evidence),
+            gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
+            confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
+            explains="data_wait" if bursts is None else "outliers",
+        )

@@ -1,0 +1,134 @@
+"""Finds that more workers compute than there are CPUs, so that they and the training thread take turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    WARNING_RATIO,
+    MissingSignal,
+    possible,
+    share_evidence,
+    source_of,
+    threshold,
+)
+from lightning_gpuprof.rules.input.loading import cpu_words, loading
+from lightning_gpuprof.rules.input.worker_time import sampled_rows
+from lightning_gpuprof.rules.wording import counted, cpus, percent
+
+_OTHERS_RATIO = 0.25
+"""Share of the usable CPUs that others use, from which taking turns may be their doing. Ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooManyWorkers:
+    """There are more than twice as many workers as CPUs, and they want these at the same time.
+
+    ## What it means
+
+    Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the
+    training thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
+    well be more than the CPUs.
+
+    ## How it is measured
+
+    The configured number of workers is more than twice the usable CPUs (affinity and cgroup quota over the ranks of the
+    machine); the typical worker is ready to run but without a CPU for at least 30 % of the time; this run's own
+    processes use at least four fifths of the CPUs. It is a warning if the training thread itself is without a CPU for a
+    tenth of the step, else information. What fewer workers gain cannot be bounded: measure it (`gpuprof compare`).
+
+    ## When it is wrong
+
+    - Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
+    - The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
+    - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
+
+    ## What to do
+
+    Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
+
+    ## Example
+
+    16 workers of pure computing on 2 CPUs: "num_workers is 16: set num_workers=2 (2 CPUs are usable, 0.0 free)."
+    """
+
+    id: ClassVar[str] = "too-many-workers"
+
+    most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
+    least_queued_ratio: float = threshold(0.30, source="ours: a third of the time without a CPU")
+    least_used_ratio: float = threshold(0.80, source="MindInsight: CPU active above 80 %; here this run's own")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge loaders with more workers than CPUs."""
+        state = loading(metrics)
+        if state.num_workers <= self.most_workers_ratio * state.usable_cpus:
+            return None
+        rows = sampled_rows(metrics)
+        delays = [row.use.run_delay_ratio.mean for row in rows if row.use.run_delay_ratio is not None]
+        if not delays or not all(possible(delay) for delay in delays):
+            raise MissingSignal("how long the DataLoader workers waited for a CPU was not measured")
+        if median(delays) < self.least_queued_ratio:
+            return None
+        if state.used_cpus is None or state.others_cpus is None:
+            raise MissingSignal("who used the CPUs, this run or others, was not measured")
+        if state.others_cpus >= _OTHERS_RATIO * state.usable_cpus:
+            raise MissingSignal(
+                f"other processes used {cpus(state.others_cpus)} of {cpus(state.usable_cpus)}: the workers may have "
+                "waited for these"
+            )
+        if state.used_cpus < self.least_used_ratio * state.usable_cpus:
+            return None
+        wanted = max(1, int(state.usable_cpus))
+        delay = metrics.cpu.run_delay_ratio
+        held_up = delay is not None and delay >= WARNING_RATIO
+        level: Severity = "warning" if held_up else "info"
+        training = "" if delay is None else f", the training thread in {percent(delay)} of the step"
+        return Finding(
+            rule=self.id,
+            severity=level,
+            subject=state.dataset or "DataLoader",
+            summary=(
+                f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: a worker is ready "
+                f"without a CPU in {percent(median(delays))} of the time{training}."
+            ),
+            advice=(
+                f"num_workers is {state.num_workers}: set num_workers={wanted} ({cpu_words(state)}): "
+                f"DataLoader(..., num_workers={wanted}, persistent_workers=True).{_memory_words(metrics, wanted)} "
+                "Compare the runs: what it gains has no bound beforehand."
+            ),
+            evidence=(
+                Evidence(
+                    name="workers over usable CPUs",
+                    value=state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers),
+                    limit=self.most_workers_ratio,
+                    source=source_of(type(self), "most_workers_ratio"),
+                ),
+                share_evidence(
+                    "a worker without a CPU",
+                    median(delays),
+                    limit=self.least_queued_ratio,
+                    source=source_of(type(self), "least_queued_ratio"),
+                ),
+                Evidence(name="CPUs used by this run", value=state.used_cpus, unit="CPUs"),
+                Evidence(name="CPUs used by others", value=state.others_cpus, unit="CPUs"),
+                *(
+                    ()
+                    if delay is None
+                    else (Evidence(name="training thread without a CPU", value=delay, unit="ratio"),)
+                ),
+            ),
+            confidence=0.7,
+        )
+
+
+def _memory_words(metrics: Metrics, wanted: int) -> str:
+    """What the workers that are too many hold for themselves."""
+    own = [row.use.uss_bytes.mean for row in metrics.host.worker_rows if row.use.uss_bytes is not None]
+    many = metrics.loader.num_workers if metrics.loader is not None else None
+    if not own or many is None:
+        return ""
+    return f" That frees {median(own) * (many - wanted) / 1e6:,.0f} MB that these workers hold for themselves."

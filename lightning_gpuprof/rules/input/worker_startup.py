@@ -1,0 +1,149 @@
+"""Finds that each epoch starts its DataLoader workers anew and waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import EpochStart, Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    step_share,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.wording import counted, percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStartup:
+    """The worker processes are started again at every epoch, and the first batch waits for them.
+
+    ## What it means
+
+    Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes,
+    hands them the dataset, and each of them makes its first batch while the model waits.
+
+    ## How it is measured
+
+    For every epoch but the first: E is the time of `iter(dataloader)` plus the fetch of the first batch, from which the
+    ordinary wait W of a step is taken off. The rule speaks when the median of E - W passes 5 % of the epoch (gap and
+    steps), or 3 % if E is also more than ten times the ordinary wait. Part of the first fetch is the making of one
+    batch, which workers that stay alive must do as well: the lower bound of the cost therefore counts
+    `iter(dataloader)` in full, but of the sum only what is more than n * T (the longest that one of n workers can take
+    for a batch in a steady run); it must pass the threshold. The gain is the sum of E - W over these epochs, spread
+    over all steps.
+
+    ## When it is wrong
+
+    - A dataset with slow batches shows a long first fetch, too; the lower bound is there to keep such runs out.
+    - A first batch that is slow for a reason of its own (a file that is opened in the worker) comes back with
+      persistent workers if the dataset opens it per epoch.
+    - Fewer than two epochs after the first: not evaluated.
+
+    ## What to do
+
+    `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
+    anew. The workers then keep their copy of the dataset: a change to the dataset object in the
+    training process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays
+    instead.
+
+    ## Example
+
+    "Keep the workers alive between epochs: DataLoader(..., num_workers=2, persistent_workers=True). persistent_workers
+    is False, and 9 epoch starts waited 10.8 s in total."
+    """
+
+    id: ClassVar[str] = "worker-startup"
+
+    least_epoch_ratio: float = threshold(0.05, source="ours: 5 % of the epoch")
+    least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")
+    many_waits: float = threshold(10.0, source="ours: ten ordinary waits")
+    least_epochs: int = threshold(2, source="ours: one epoch start can be an accident")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the starts of all epochs but the first."""
+        facts = metrics.loader
+        if facts is None or facts.num_workers is None or facts.persistent_workers is None:
+            raise MissingSignal("the training loader is not a torch DataLoader, its workers are not known")
+        reloaded = condition(metrics, "trainer.reload_dataloaders_every_n_epochs")
+        reloads = isinstance(reloaded, int) and reloaded > 0
+        if facts.num_workers == 0 or (facts.persistent_workers and not reloads):
+            return None
+        starts = metrics.epoch_starts[1:]
+        if len(starts) < self.least_epochs:
+            raise MissingSignal(f"{len(starts)} epoch starts after the first, {self.least_epochs} are needed")
+        for start in starts:
+            require_possible(
+                "the time of an epoch start", start.gap_s, start.iterator_s, start.first_wait_s, start.steps_s
+            )
+        run_step_ms = run_ms_per_step(metrics)
+        period_s = steady_period_ms(metrics) / 1e3
+        wait_s = step_share(metrics, "data_wait").median_ms / 1e3
+        epoch_s = median(start.gap_s + start.steps_s for start in starts)
+        if epoch_s <= 0:
+            raise MissingSignal("the time of the epochs was not measured")
+        costs_s = [max(0.0, _until_first_batch_s(start) - wait_s) for start in starts]
+        cost_s = median(costs_s)
+        batch_s = facts.num_workers * period_s
+        lower_s = median(max(start.iterator_s, _until_first_batch_s(start) - batch_s) for start in starts)
+        lower_s = min(cost_s, lower_s)
+        many = cost_s + wait_s > self.many_waits * wait_s
+        name = "least_epoch_ratio_if_many" if many else "least_epoch_ratio"
+        limit = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
+        per_step_ms = sum(costs_s) * 1e3 / metrics.steps.count
+        if lower_s < limit * epoch_s or not worthwhile(per_step_ms, run_step_ms):
+            return None
+        workers = facts.num_workers
+        lower_run_ratio = lower_s * len(starts) / run_s(metrics)
+        return Finding(
+            rule=self.id,
+            severity=severity(lower_run_ratio, metrics.steps.steady_count),
+            subject=facts.dataset or "DataLoader",
+            summary=(
+                f"Each epoch starts {counted(workers, 'worker')} anew and waits {seconds(cost_s)} for them: "
+                f"{percent(cost_s / epoch_s)} of an epoch of {seconds(epoch_s)}, {counted(len(starts), 'time')}."
+            ),
+            advice=(
+                f"Keep the workers alive between epochs: DataLoader(..., num_workers={workers}, "
+                f"persistent_workers=True){', Trainer(reload_dataloaders_every_n_epochs=0)' if reloads else ''}. "
+                f"{_why(facts.persistent_workers, reloaded if reloads else None)}, and "
+                f"{counted(len(starts), 'epoch start')} waited {seconds(sum(costs_s))} in total."
+            ),
+            evidence=(
+                share_evidence(
+                    "worker start-up share of an epoch",
+                    cost_s / epoch_s,
+                    limit=limit,
+                    source=source_of(type(self), name),
+                ),
+                Evidence(name="until the first batch of an epoch", value=cost_s + wait_s, unit="s"),
+                Evidence(name="of which iter(dataloader)", value=median(s.iterator_s for s in starts), unit="s"),
+                Evidence(name="ordinary wait for a batch", value=wait_s * 1e3, unit="ms"),
+                Evidence(name="epoch starts after the first", value=len(starts), limit=self.least_epochs),
+            ),
+            gain=gain(per_step_ms, per_step_ms * lower_s / cost_s if cost_s > 0 else 0.0, run_step_ms),
+            confidence=0.9,
+            explains="epoch_start",
+        )
+
+
+def _why(persistent: bool, reloaded: object) -> str:
+    told = [] if persistent else ["persistent_workers is False"]
+    told += [] if reloaded is None else [f"reload_dataloaders_every_n_epochs is {reloaded}"]
+    return " and ".join(told)
+
+
+def _until_first_batch_s(start: EpochStart) -> float:
+    return start.iterator_s + start.first_wait_s

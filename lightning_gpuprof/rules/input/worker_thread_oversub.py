@@ -1,0 +1,138 @@
+"""Finds that each DataLoader worker computes on several threads, together on more than there are CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, condition, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.input.loading import Loading, loading
+from lightning_gpuprof.rules.input.starving import starving
+from lightning_gpuprof.rules.input.worker_time import sampled_rows
+from lightning_gpuprof.rules.wording import counted, cpus, percent
+
+_OWN_THREADS = 2
+"""Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Ours: workers that only
+index tensors have three with their main thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerThreadOversub:
+    """The workers compute on pools of threads of their own, which together are more than the usable CPUs.
+
+    ## What it means
+
+    torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of
+    `torch.set_num_threads` in the dataset, start as many threads in each worker as there are CPUs. Workers times
+    threads then compete for the CPUs, with each other and with the training thread.
+
+    ## How it is measured
+
+    The most threads that were seen in the typical worker, less the two that every worker has beside its main one, times
+    the number of workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a main
+    thread cannot use a CPU and wait for one at the same time, so the worker's CPU time and its main thread's time in
+    the run queue add up to at most 1 with one thread. Their sum must pass 1.2. And it must matter: steps wait for
+    batches that are made too slowly, or the training thread is without a CPU for 5 % of the step.
+
+    What fewer threads gain cannot be bounded: measure a run with the change (`gpuprof compare`).
+
+    ## When it is wrong
+
+    - If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
+    - On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
+    - Fewer than five samples of a worker (one a second), no `/proc`: not evaluated.
+
+    ## What to do
+
+    In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
+    `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
+
+    ## Example
+
+    Two workers on two CPUs, each with four torch threads: "2 workers compute on 4 threads each, 8 for 2 CPUs."
+    """
+
+    id: ClassVar[str] = "worker-thread-oversub"
+    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "step-outliers")
+
+    most_threads_ratio: float = threshold(1.5, source="catalogue, ours: threads of all workers over usable CPUs")
+    least_sum_ratio: float = threshold(1.2, source="ours: one thread computes and queues for 1.0 together")
+    least_queued_ratio: float = threshold(0.10, source="ours: below it CPUs are not short")
+    least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the training thread")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge loaders with workers."""
+        state = loading(metrics)
+        if not state.num_workers or not self._matters(metrics):
+            return None
+        rows = sampled_rows(metrics)
+        threads = [row.use.threads_count for row in rows if row.use.threads_count is not None]
+        spent = [
+            (row.use.cpu_cpus.mean, row.use.run_delay_ratio.mean)
+            for row in rows
+            if row.use.cpu_cpus is not None and row.use.run_delay_ratio is not None
+        ]
+        if not threads or not spent:
+            raise MissingSignal("threads, CPU time or run-queue time of the DataLoader workers were not measured")
+        each = max(1.0, median(threads) - _OWN_THREADS)
+        ratio = each * state.num_workers / state.usable_cpus if state.usable_cpus > 0 else 0.0
+        working, queued = median(cpu + delay for cpu, delay in spent), median(delay for _, delay in spent)
+        if ratio <= self.most_threads_ratio or working < self.least_sum_ratio or queued < self.least_queued_ratio:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="warning",
+            subject=state.dataset or "DataLoader",
+            summary=(
+                f"{counted(state.num_workers, 'worker')} compute on {each:.0f} threads each, "
+                f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}; a worker's main thread is without a "
+                f"CPU in {percent(queued)} of the time."
+            ),
+            advice=_advice(metrics, state, each=each),
+            evidence=(
+                Evidence(
+                    name="threads of all workers over usable CPUs",
+                    value=ratio,
+                    limit=self.most_threads_ratio,
+                    source=source_of(type(self), "most_threads_ratio"),
+                ),
+                Evidence(
+                    name="CPU time of a worker with its main thread's time in the run queue",
+                    value=working,
+                    unit="CPUs",
+                    limit=self.least_sum_ratio,
+                    source=source_of(type(self), "least_sum_ratio"),
+                ),
+                share_evidence(
+                    "a worker's main thread without a CPU",
+                    queued,
+                    limit=self.least_queued_ratio,
+                    source=source_of(type(self), "least_queued_ratio"),
+                ),
+                Evidence(name="threads of a worker, at most", value=median(threads)),
+                Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
+            ),
+            confidence=0.8,
+            explains="data_wait",
+        )
+
+    def _matters(self, metrics: Metrics) -> bool:
+        delay = metrics.cpu.run_delay_ratio
+        if delay is not None and delay >= self.least_delay_ratio:
+            return True
+        return starving(metrics) is not None
+
+
+def _advice(metrics: Metrics, state: Loading, *, each: float) -> str:
+    given = condition(metrics, "host.omp_num_threads")
+    now = f"OMP_NUM_THREADS is {given}" if isinstance(given, int) else "OMP_NUM_THREADS is not set"
+    return (
+        f"Let each worker compute on one thread instead of {each:.0f}: DataLoader(..., "
+        f"num_workers={state.num_workers}, worker_init_fn=lambda _: torch.set_num_threads(1)), and take "
+        f"torch.set_num_threads out of the dataset; for OpenCV cv2.setNumThreads(0) in the same place; for OpenMP "
+        f"libraries OMP_NUM_THREADS=1 in the environment ({now}). Compare the runs: what it gains has no bound "
+        "beforehand."
+    )

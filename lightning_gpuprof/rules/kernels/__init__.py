@@ -1,0 +1,1 @@
+"""What kernels do: tensor cores, sizes, layouts, fusion, precision."""

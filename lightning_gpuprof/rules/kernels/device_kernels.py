@@ -1,0 +1,175 @@
+"""Trace windows of a run on a device flow in, device time per untraced step flows out: what rules on kernels share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import (
+    MAX_UNMATCHED_RATIO,
+    MissingSignal,
+    condition,
+    device_idle_ratio,
+    is_cpu_only,
+    is_slow_step_window,
+    possible,
+    steady_period_ms,
+    usable,
+)
+from lightning_gpuprof.rules.input.loading import workers_set_the_pace
+
+STARVED_RATIO = 0.15
+"""Share of the step in which the device has no work because the host is late, from which the host sets the pace and
+not the kernels. The method's decision tree."""
+
+_KERNEL_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceWindow:
+    """A window of training steps in which a device worked."""
+
+    facts: WindowFacts
+    analysis: TraceAnalysis
+    kernels: KernelFacts
+    steps: int
+
+    def per_step_ms(self, device_us: float) -> float:
+        """Durations of kernels as ms of a step: where streams overlap, the sum of all kernels becomes the busy time."""
+        busy_us = sum(device.busy_us for device in self.facts.devices)
+        overlap = min(1.0, busy_us / self.kernels.total_us) if self.kernels.total_us > 0 else 1.0
+        return device_us * overlap / 1e3 / self.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRun:
+    """A run whose windows hold device work."""
+
+    period_ms: float
+    """Of untraced steady steps: tracing slows the host down, hardly the device."""
+    windows: tuple[DeviceWindow, ...]
+    starved_ratio: float
+    """Share of an untraced step in which the device is idle that no phase beside the model's own explains, but for the
+    wait for workers that are behind."""
+
+    @property
+    def host_sets_the_pace(self) -> bool:
+        """Whether shorter kernels would only lengthen the device's wait for the host."""
+        return self.starved_ratio >= STARVED_RATIO
+
+    def measure(self, of_window: Callable[[DeviceWindow], float]) -> Measured:
+        """A time per step over all windows.
+
+        Args:
+            of_window: The time of one window in ms per step.
+        """
+        return Measured.over([of_window(window) for window in self.windows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A time per step: the median over the windows, and the least of them as its lower bound."""
+
+    ms: float
+    lower_ms: float
+
+    @staticmethod
+    def over(values_ms: Sequence[float]) -> Measured:
+        """Of one value per window; none is 0 ms.
+
+        Raises:
+            MissingSignal: A value is no possible time.
+        """
+        if not all(map(possible, values_ms)):
+            raise MissingSignal("a kernel time of a trace window is no possible number")
+        ordered = sorted(values_ms)
+        if not ordered:
+            return Measured(ms=0.0, lower_ms=0.0)
+        return Measured(ms=ordered[(len(ordered) - 1) // 2], lower_ms=ordered[0])
+
+
+def device_run(metrics: Metrics) -> DeviceRun | None:
+    """The windows of a run that rules on kernels can look at.
+
+    Returns:
+        None if the model is known to run on the CPU: then there are no kernels that could be at fault.
+
+    Raises:
+        MissingSignal: Too few steady steps, or no window with the device work of whole steps.
+    """
+    period_ms = steady_period_ms(metrics)
+    if is_cpu_only(metrics):
+        return None
+    windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
+    if not windows:
+        raise MissingSignal("no trace window holds the device work of whole steps")
+    elsewhere = {p: s.median_ratio for p, s in metrics.shares.items() if p not in COMPUTE_PHASES and usable(s)}
+    if workers_set_the_pace(metrics):
+        elsewhere.pop("data_wait", None)
+    idle = device_idle_ratio(metrics, period_ms) or 0.0
+    return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=max(0.0, idle - sum(elsewhere.values())))
+
+
+def _device_window(facts: WindowFacts) -> DeviceWindow | None:
+    analysis = facts.analysis
+    if analysis is None or analysis.kernels is None or not analysis.kernels.count:
+        return None
+    if not facts.devices or not facts.steps_us or not ordinary(facts):
+        return None
+    return DeviceWindow(facts=facts, analysis=analysis, kernels=analysis.kernels, steps=len(facts.steps_us))
+
+
+def ordinary(facts: WindowFacts) -> bool:
+    """Whether a window shows ordinary steps, with hardly any work that was launched before it."""
+    work = facts.launches_matched + facts.launches_unmatched
+    return bool(work) and facts.launches_unmatched <= MAX_UNMATCHED_RATIO * work and not is_slow_step_window(facts)
+
+
+def class_us(window: DeviceWindow, *classes: str) -> float:
+    """Time of all kernels of some classes, in microseconds of the window."""
+    return sum(row.total_us for row in window.kernels.classes if row.kernel_class in classes)
+
+
+def kernel_rows_us(window: DeviceWindow, wanted: Callable[[KernelRow], bool]) -> float:
+    """Time of wanted kernels among the longest that a report keeps: a lower bound, in microseconds of the window."""
+    return sum(row.total_us for row in window.kernels.kernels if wanted(row))
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without its return type, template arguments and parameters."""
+    bare = re.sub(r"^void |\(anonymous namespace\)::", "", name)
+    wrapped = re.match(r"[\w:]*\bKernel\d?<(\w+)", bare)  # CUTLASS: the template argument is the name
+    bare = wrapped[1] if wrapped else re.split(r"[<(]", bare, maxsplit=1)[0]
+    return bare if len(bare) <= _KERNEL_NAME_LENGTH else f"{bare[:_KERNEL_NAME_LENGTH]}…"
+
+
+def capability(metrics: Metrics) -> float | None:
+    """Compute capability of the NVIDIA device, ``8.6``; None if it is not known."""
+    value = condition(metrics, "device.capability")
+    try:
+        return float(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def mixed_precision(metrics: Metrics) -> bool | None:
+    """Whether the trainer computes in half precision; None if its precision is not known."""
+    precision = condition(metrics, "trainer.precision")
+    return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)
+
+
+def sizes(shape: str) -> tuple[int, ...]:
+    """Sizes of a tensor from its text ``32x3x224``; empty for one without dimensions, a list, or what is no shape."""
+    parts = shape.strip().split("x")
+    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else ()
+
+
+def input_sizes(input_shape: str) -> list[tuple[int, ...]]:
+    """Sizes of each tensor of ``32x64, 64x128``; lists of tensors are left out."""
+    return [sizes(one) for one in re.sub(r"\[[^\]]*\]", "", input_shape).split(",") if one.strip()]

@@ -1,0 +1,83 @@
+"""Points out float16 with a gradient scaler on a device that computes bfloat16 at the same speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, condition, source_of, threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision16OnAmpere:
+    """float16 with a gradient scaler runs on a GPU that has bfloat16 at the same speed.
+
+    ## What it means
+
+    float16 needs a gradient scaler: it multiplies the loss, looks through all gradients for overflow, and reads the
+    answer back to the host before each optimizer step, which waits for the device. bfloat16 has the range of float32
+    and needs none.
+
+    ## How it is measured
+
+    From the conditions: `precision="16-mixed"` and a compute capability of 8.0 (Ampere) or more. It is information
+    only, without a gain: what the scaler's wait costs is told by trace windows.
+
+    ## When it is wrong
+
+    - bfloat16 has fewer digits: a few models (some GANs, regression to high precision) need float16 or float32.
+
+    ## What to do
+
+    `Trainer(precision="bf16-mixed")`.
+
+    ## Example
+
+    "Set Trainer(precision="bf16-mixed"): precision is 16-mixed on a device of compute capability 9.0."
+    """
+
+    id: ClassVar[str] = "precision-16-on-ampere"
+
+    least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Look at the precision and the device."""
+        precision, device = condition(metrics, "trainer.precision"), condition(metrics, "device.type")
+        if precision is None or device is None:
+            raise MissingSignal("the precision or the device of the run is not known")
+        if device != "cuda" or str(precision) not in ("16-mixed", "16"):
+            return None
+        capability = _number(condition(metrics, "device.capability"))
+        if capability is None or condition(metrics, "version.hip") is not None:
+            raise MissingSignal("the compute capability of the device is not known")
+        if capability < self.least_capability:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=f"precision={precision}",
+            summary=(
+                f"precision is {precision} on a device of compute capability {capability}: its gradient scaler "
+                "checks all "
+                "gradients and waits for the device before each optimizer step. bfloat16 is as fast and needs none."
+            ),
+            advice='Set Trainer(precision="bf16-mixed"), if the model does not need the digits of float16.',
+            evidence=(
+                Evidence(
+                    name="compute capability",
+                    value=capability,
+                    limit=self.least_capability,
+                    source=source_of(type(self), "least_capability"),
+                ),
+            ),
+            confidence=0.8,
+        )
+
+
+def _number(capability: object) -> float | None:
+    try:
+        return float(str(capability))
+    except ValueError:
+        return None

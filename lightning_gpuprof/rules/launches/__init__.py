@@ -1,0 +1,1 @@
+"""The host that launches too late: launches, Python between them, long gaps."""

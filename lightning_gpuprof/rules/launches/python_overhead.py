@@ -1,0 +1,107 @@
+"""Finds that the device waits while the host runs Python between its operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled
+from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, late_launches
+from lightning_gpuprof.rules.wording import millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonOverhead:
+    """The device waits for launches, and most of that time the host is in Python rather than in torch.
+
+    ## What it means
+
+    Between two operators the host runs the interpreter: loops over layers, time steps or samples, modules within
+    modules, hooks, dictionaries, asserts. If that takes longer than the kernels, the device waits for it.
+
+    ## How it is measured
+
+    As `launch-bound`, and of that idle time the share in which the launching thread was in none of torch's operators
+    and in no call of the runtime. More than 60 % of it has to be such time, and it has to pass 15 % of the period with
+    its lower bound. The gain is all of that idle time, since a compiled model has fewer launches, too; its lower bound
+    is that of the part in Python.
+
+    ## When it is wrong
+
+    - A window that was recorded with stacks makes each call of a Python function slower, so the share is too large.
+    - Native code that is not torch's, such as a tokenizer, counts as Python.
+
+    ## What to do
+
+    Compile, which leaves the interpreter out; otherwise put loops into operators on whole tensors.
+
+    ## Example
+
+    "In 5.20 ms of a step of 9.00 ms the device waits while the host runs Python between operators, most at
+    net.py(20): forward"
+    """
+
+    id: ClassVar[str] = "python-overhead"
+    specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
+
+    least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
+    least_python_ratio: float = threshold(0.6, source="ours: eager models of a library have 0.15 to 0.55")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the host's time between operators."""
+        found = late_launches(metrics)
+        step = found.step
+        if step.device.host.operators_us is None:
+            raise MissingSignal("the trace window holds no operators")
+        idle_ms, lower_ms = found.idle_ms * found.python_ratio, found.lower_ms * found.python_ratio
+        if found.python_ratio < self.least_python_ratio or lower_ms < self.least_ratio * step.period_ms:
+            return None
+        if not worthwhile(idle_ms, step.period_ms):
+            return None
+        place = _place(step)
+        at = f", most at {place}" if place else ""
+        return Finding(
+            rule=self.id,
+            severity=step.severity(lower_ms),
+            subject=place or "Python",
+            summary=(
+                f"In {millis(idle_ms)} of a step of {millis(step.period_ms)} the device waits while the host runs "
+                f"Python between operators{at}: {percent(found.python_ratio)} of the time that launches come late."
+                f"{step.remark}"
+            ),
+            advice=_advice(metrics, place),
+            evidence=(
+                share_evidence(
+                    "idle while the host runs Python, share of the step",
+                    idle_ms / step.period_ms,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                *found.evidence(),
+            ),
+            gain=gain(found.idle_ms, lower_ms, step.period_ms),
+            confidence=step.confidence,
+            explains=EXPLAINS,
+        )
+
+
+def _place(step: DeviceStep) -> str:
+    """The line before whose launches the longest gaps are, else the phase; empty if neither is known."""
+    time_us: dict[str, float] = {}
+    for gap in step.device.longest:
+        place = gap.line.frame if gap.line is not None else gap.phase
+        if place is not None:
+            time_us[place] = time_us.get(place, 0.0) + gap.causes_us.get("launch", 0.0)
+    best = max(time_us, key=lambda place: time_us[place], default="")
+    return best if time_us.get(best) else ""
+
+
+def _advice(metrics: Metrics, place: str) -> str:
+    at = f" at {place}" if place else ""
+    loops = f"put loops over layers, time steps or samples{at} into operators on whole tensors"
+    if compiled(metrics):
+        return f"Take what is left in Python{at} out of the step or into the compiled part: {loops}."
+    return f"Compile the model, which leaves the interpreter out: torch.compile(model). Otherwise {loops}."

@@ -1,0 +1,1 @@
+"""What Lightning's loop runs beside the model: callbacks, loggers, schedulers, validation, checkpoints."""

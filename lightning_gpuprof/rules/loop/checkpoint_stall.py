@@ -1,0 +1,131 @@
+"""Finds that writing checkpoints takes a noticeable part of the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    severity,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.wording import counted, listed, percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointStall:
+    """Checkpoints are written on the training thread, and training waits for the disk.
+
+    ## What it means
+
+    A checkpoint is collected, serialised and written while no step runs. If that is slow or frequent, it is a
+    noticeable part of the run although no single step shows it.
+
+    ## How it is measured
+
+    The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down.
+    At least two checkpoints are needed: the first may pay for directories and caches. The proposed factor k is the
+    smallest that brings the share to 1 %, at most 100; it is applied to the cadence that is set, in epochs or in steps.
+    The gain is (1 - 1/k) of the time, spread over all steps.
+
+    ## When it is wrong
+
+    - Rarer checkpoints lose more work when a run dies: weigh it against the printed share.
+    - With an asynchronous checkpoint plugin only what remains on the training thread is counted, which is right.
+    - One slow checkpoint only: not evaluated.
+
+    ## What to do
+
+    Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
+
+    ## Example
+
+    "Save 14 times less often" for 20 checkpoints of 0.6 s in a run of 100 s.
+    """
+
+    id: ClassVar[str] = "checkpoint-stall"
+
+    least_ratio: float = threshold(0.05, source="ours: 5 % of the wall time")
+    least_count: int = threshold(2, source="ours: the first save pays for caches and folders")
+    wanted_ratio: float = threshold(0.01, source="ours: what checkpoints may cost")
+    most_times_rarer: int = threshold(100, source="ours")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the checkpoints of the whole fit."""
+        total_s = run_s(metrics)
+        checkpoint = metrics.checkpoint
+        require_possible("the time of checkpoints", checkpoint.total_s)
+        ratio = checkpoint.total_s / total_s
+        if checkpoint.count == 0 or not ratio >= self.least_ratio:
+            return None
+        if checkpoint.count < self.least_count:
+            raise MissingSignal(
+                f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
+                f"{self.least_count} are needed to tell a slow write from a first one"
+            )
+        ratio = min(1.0, ratio)
+        rest_s = max(total_s - checkpoint.total_s, 1e-9)
+        wanted = math.ceil(checkpoint.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
+        rarer = max(2, min(wanted, self.most_times_rarer, checkpoint.count))
+        recoverable_ms = min(checkpoint.total_s, total_s) * (1 - 1 / rarer) * 1e3 / metrics.steps.count
+        if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
+            return None
+        each = "" if checkpoint.median_s is None else f", {seconds(checkpoint.median_s)} each"
+        return Finding(
+            rule=self.id,
+            severity=severity(ratio, metrics.steps.steady_count),
+            subject=checkpoint.subject or "ModelCheckpoint",
+            summary=(
+                f"{counted(checkpoint.count, 'checkpoint')} took {seconds(checkpoint.total_s)} of {seconds(total_s)} "
+                f"({percent(ratio)}){each}."
+            ),
+            advice=_advice(metrics, rarer=rarer),
+            evidence=(
+                share_evidence(
+                    "checkpoint share of the wall time",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="checkpoints", value=checkpoint.total_s, unit="s"),
+                Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
+                Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
+            ),
+            gain=gain(recoverable_ms, recoverable_ms, run_ms_per_step(metrics)),
+            confidence=0.9,
+            explains="checkpoint",
+        )
+
+
+def _advice(metrics: Metrics, *, rarer: int) -> str:
+    cadences = [
+        f"ModelCheckpoint({name}={every * rarer}) instead of {every}"
+        for name in ("every_n_epochs", "every_n_train_steps")
+        if isinstance(every := condition(metrics, f"trainer.checkpoint_{name}"), int) and every > 0
+    ]
+    if not cadences:
+        every = math.ceil(metrics.steps.optimizer_steps * rarer / metrics.checkpoint.count)
+        cadences = [f"for instance ModelCheckpoint(every_n_train_steps={every})"]
+    less = (
+        ""
+        if condition(metrics, "trainer.checkpoint_save_weights_only") is True
+        else "; or less: ModelCheckpoint(save_weights_only=True)"
+    )
+    beside = (
+        ""
+        if "Async" in str(condition(metrics, "trainer.checkpoint_io") or "")
+        else "; or beside the training: Trainer(plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io"
+    )
+    return f"Save {rarer} times less often: {listed(cadences)}{less}{beside}."

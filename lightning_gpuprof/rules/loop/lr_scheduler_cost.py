@@ -1,0 +1,110 @@
+"""Finds that stepping the learning rate scheduler takes a noticeable part of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    ordinary_ratio,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    threshold,
+    usable,
+    worthwhile,
+)
+from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.wording import millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LrSchedulerCost:
+    """Stepping the learning rate scheduler takes a noticeable part of the steps.
+
+    ## What it means
+
+    With `"interval": "step"` Lightning steps the scheduler after each optimizer step, through the module's hook
+    `lr_scheduler_step`. A scheduler computes one number per parameter group: it is slow if there are very many groups,
+    or if the hook or a `LambdaLR` does something else.
+
+    ## How it is measured
+
+    The time of the action `lr_scheduler_step`, a part of the phase `optimizer`, as a share of the period of steady
+    steps: the lower bound of its median, or, if it happens every few steps only, its part of the total time without
+    the excess of outlying steps. The gain is all of it.
+
+    ## When it is wrong
+
+    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
+      one.
+    - A scheduler that a module with manual optimization steps itself is part of `forward`.
+
+    ## What to do
+
+    Step it every N steps or once per epoch, merge parameter groups that have the same settings, keep work out of
+    `lr_scheduler_step`.
+
+    ## Example
+
+    "Step the scheduler once per epoch: it takes 2.1 ms of a step of 6.0 ms."
+    """
+
+    id: ClassVar[str] = "lr-scheduler-cost"
+
+    least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the scheduler's part of the steps."""
+        period_ms = steady_period_ms(metrics)
+        share = metrics.lr_scheduler
+        if share is None:
+            return None
+        if not usable(share):
+            raise MissingSignal("the time of the learning rate scheduler is no possible number")
+        found_ratio = ordinary_ratio(metrics, share, "optimizer")
+        if found_ratio < self.least_ratio:
+            return None
+        ratio = counted_ratio(metrics, found_ratio, period_ms)
+        recoverable_ms = counted_ratio(metrics, max(found_ratio, share.median_ratio), period_ms) * period_ms
+        if ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+            return None
+        return Finding(
+            rule=self.id,
+            severity=severity(ratio, metrics.steps.steady_count),
+            subject="lr_scheduler_step",
+            summary=(
+                f"Stepping the learning rate scheduler takes {percent(recoverable_ms / period_ms)} of the step: "
+                f"{millis(recoverable_ms)} of {millis(period_ms)}."
+            ),
+            advice=_advice(metrics),
+            evidence=(
+                share_evidence(
+                    "scheduler share of the step",
+                    recoverable_ms / period_ms,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="scheduler per step", value=recoverable_ms, unit="ms"),
+            ),
+            gain=gain(recoverable_ms, ratio * period_ms, period_ms),
+            confidence=0.85,
+            explains="lr_scheduler_step",
+        )
+
+
+def _advice(metrics: Metrics) -> str:
+    groups = condition(metrics, "model.optimizer_param_groups")
+    many = ""
+    if isinstance(groups, int) and groups > 1:
+        many = f" {groups:,} parameter groups have a rate each: merge those with the same settings."
+    return (
+        'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": N), and '
+        f"keep other work out of lr_scheduler_step.{many}"
+    )

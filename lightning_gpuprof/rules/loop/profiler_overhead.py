@@ -1,0 +1,100 @@
+"""Points out that this profiler itself costs a noticeable part of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, possible, run_s, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.wording import listed, percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilerOverhead:
+    """This profiler itself costs a noticeable part of the run.
+
+    ## What it means
+
+    Timing the phases costs some microseconds per step, sampling some of a CPU beside the training, and trace windows
+    slow down the steps that they record. All of it is measured and listed under `overhead` in the report.
+
+    ## How it is measured
+
+    Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
+    and the journal, of one CPU; what traced steps, and those beside the analysis of their traces, took above steady
+    ones, of the run. It is information only; numbers about steady steps do not hold the windows' part.
+
+    ## When it is wrong
+
+    - On a crowded machine our own code waits for a CPU, too, and costs more.
+    - In a run of a few seconds one window is a large part.
+
+    ## What to do
+
+    Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
+
+    ## Example
+
+    "Record fewer windows: they took 14 s of 160 s."
+    """
+
+    id: ClassVar[str] = "profiler-overhead"
+
+    least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
+    least_background_ratio: float = threshold(0.02, source="ours: of one CPU")
+    least_window_ratio: float = threshold(0.05, source="ours: of the run")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the profiler's own cost."""
+        total_s = run_s(metrics)
+        step, background = metrics.overhead.get("share_of_step_ratio"), metrics.overhead.get("background_cpu_ratio")
+        windows_s = metrics.overhead.get("windows_s")
+        if step is None or not possible(step):
+            raise MissingSignal("the profiler's own cost per step was not measured")
+        window_ratio = min(1.0, windows_s / total_s) if windows_s is not None and possible(windows_s) else 0.0
+        background_ratio = background if background is not None and possible(background) else 0.0
+        told, advice = [], []
+        if step >= self.least_step_ratio:
+            told.append(f"timing takes {percent(step)} of the step")
+            advice.append("leave GpuProfiler(enabled=False) in runs that are not measured, or make longer steps")
+        if background_ratio >= self.least_background_ratio:
+            told.append(f"sampling takes {percent(background_ratio)} of a CPU")
+            advice.append(
+                "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"
+            )
+        if window_ratio >= self.least_window_ratio:
+            told.append(f"trace windows took {seconds(window_ratio * total_s)} of {seconds(total_s)}")
+            advice.append("record fewer or shorter windows: GpuProfiler(windows=[...], trace=TraceConfig(active=2))")
+        if not told:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject="GpuProfiler",
+            summary=f"This profiler's own cost: {listed(told)}.",
+            advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],
+            evidence=(
+                share_evidence(
+                    "timing of the step",
+                    step,
+                    limit=self.least_step_ratio,
+                    source=source_of(type(self), "least_step_ratio"),
+                ),
+                share_evidence(
+                    "sampling of a CPU",
+                    background_ratio,
+                    limit=self.least_background_ratio,
+                    source=source_of(type(self), "least_background_ratio"),
+                ),
+                Evidence(
+                    name="windows of the run",
+                    value=window_ratio,
+                    unit="ratio",
+                    limit=self.least_window_ratio,
+                    source=source_of(type(self), "least_window_ratio"),
+                ),
+            ),
+            confidence=0.8,
+        )

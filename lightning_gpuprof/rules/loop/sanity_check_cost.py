@@ -1,0 +1,91 @@
+"""Points out that the sanity check of the validation takes long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    possible,
+    run_s,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.wording import percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanityCheckCost:
+    """The validation batches that Lightning runs before the training take long.
+
+    ## What it means
+
+    Before the first training step Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an
+    error in the validation shows at once. With slow validation data, or `-1` (all of them), that delays each start.
+
+    ## How it is measured
+
+    The wall time of the sanity check. It is told from 30 s on, or from 1 s on if it is 2 % of the run without set-up
+    and tear-down. It is information only: it happens once.
+
+    ## When it is wrong
+
+    - The first validation batches start the validation workers, which the first real validation would have to do.
+
+    ## What to do
+
+    `Trainer(num_sanity_val_steps=0)` once the validation is known to work.
+
+    ## Example
+
+    "Set Trainer(num_sanity_val_steps=0): 50 validation batches before the training take 12 s, 8 % of the run."
+    """
+
+    id: ClassVar[str] = "sanity-check-cost"
+
+    least_ratio: float = threshold(0.02, source="catalogue: of the run")
+    least_s: float = threshold(1.0, source="ours: a shorter one is no matter")
+    always_s: float = threshold(30.0, source="catalogue")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the sanity check."""
+        if condition(metrics, "stage") not in (None, "fit"):
+            return None
+        total_s = run_s(metrics)
+        sanity_s = metrics.wall.parts.get("sanity")
+        if sanity_s is None or not possible(sanity_s):
+            raise MissingSignal("the time of the sanity check was not measured")
+        ratio = min(1.0, sanity_s / total_s)
+        if not (sanity_s >= self.always_s or (sanity_s >= self.least_s and ratio >= self.least_ratio)):
+            return None
+        batches = condition(metrics, "trainer.num_sanity_val_steps")
+        batches = batches if isinstance(batches, int) else None
+        some = f"{batches:,} validation batches" if batches is not None and batches > 0 else "Validation batches"
+        cost_ms, period_ms = sanity_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
+            summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
+            advice="Set Trainer(num_sanity_val_steps=0) once the validation is known to work"
+            + (f"; num_sanity_val_steps is {batches}." if batches is not None else "."),
+            evidence=(
+                share_evidence(
+                    "sanity check of the run",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="sanity check", value=sanity_s, unit="s", limit=self.least_s),
+            ),
+            gain=gain(cost_ms, cost_ms, period_ms) if worthwhile(cost_ms, period_ms) else None,
+            confidence=0.9,
+            explains="sanity check",
+        )

@@ -1,0 +1,158 @@
+"""Finds that validation mostly waits for its batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    is_cpu_only,
+    possible,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.input.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS, wait_severity
+from lightning_gpuprof.rules.wording import cpus, millis, percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValInputBound:
+    """Validation takes a noticeable part of the run, and most of it is waiting for batches.
+
+    ## What it means
+
+    The loader of validation is often left as it was when the loader of training was tuned: without workers, or with
+    workers that are started again for each run of validation.
+
+    ## How it is measured
+
+    The ledger has the time of the fetches inside of validation. It must pass 5 % of the wall time without set-up and
+    tear-down, and half of validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off for
+    each batch of a run, as Lightning counted them; where it did not, from the dataset's length and the batch size. The
+    gain is what remains, spread over the steps of training; with fewer than two usable CPUs, a loader without workers
+    is left alone. For how much of the wait a device still has work is not measured in validation: there it is at most
+    a warning.
+
+    ## When it is wrong
+
+    - Inside of the loader validation is not measured: which part of a batch is slow is not known.
+    - A number of batches that is not known, several validation loaders: not evaluated.
+
+    ## What to do
+
+    The same as for the training loader: workers, `persistent_workers=True`, cheaper batches.
+
+    ## Example
+
+    Six runs of validation of 20 batches whose items wait 3 ms: "Validation waits for its batches: 3.34 s of the 3.40 s
+    that it takes, 31 % of the run."
+    """
+
+    id: ClassVar[str] = "val-input-bound"
+    specialises: ClassVar[tuple[str, ...]] = ("validation-stall",)
+
+    least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %, here of the run")
+    least_part_ratio: float = threshold(0.50, source="ours: most of validation")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the fetches of all validation runs."""
+        total_s = run_s(metrics)
+        runs, validation_s = metrics.validation.count, metrics.validation.total_s
+        require_possible("the time of validation", validation_s)
+        if runs == 0 or validation_s < self.least_ratio * total_s:
+            return None
+        if not metrics.ledger:
+            raise MissingSignal("where the time of validation went was not measured")
+        wait_s = sum(r.total_s for r in metrics.ledger if r.part == "validation" and r.phase == "data_wait")
+        if wait_s < self.least_ratio * total_s or wait_s < self.least_part_ratio * validation_s:
+            return None
+        workers, batches = _loader(metrics)
+        price_ms = RECEIVE_GUARD_MS if workers else SINGLE_GUARD_MS
+        certain_s = min(wait_s, total_s) - runs * batches * price_ms / 1e3
+        run_step_ms = run_ms_per_step(metrics)
+        per_step_ms = certain_s * 1e3 / metrics.steps.count
+        usable = metrics.cpu.usable_cpus
+        if certain_s < self.least_ratio * total_s or not worthwhile(per_step_ms, run_step_ms):
+            return None
+        if workers == 0 and usable < 2:
+            return None
+        return Finding(
+            rule=self.id,
+            severity=wait_severity(
+                1.0 if is_cpu_only(metrics) else None, certain_s / total_s, metrics.steps.steady_count
+            ),
+            subject=str(condition(metrics, "val_loader.dataset") or "validation loader"),
+            summary=(
+                f"Validation waits for its batches: {seconds(wait_s)} of the {seconds(validation_s)} that it takes, "
+                f"{percent(wait_s / total_s)} of the run; {millis(wait_s * 1e3 / (runs * batches))} a batch."
+            ),
+            advice=_advice(metrics, workers=workers, wait_ms=wait_s * 1e3 / (runs * batches)),
+            evidence=(
+                share_evidence(
+                    "fetches of validation, share of the run",
+                    wait_s / total_s,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                share_evidence(
+                    "fetches of validation, share of it",
+                    min(1.0, wait_s / validation_s),
+                    limit=self.least_part_ratio,
+                    source=source_of(type(self), "least_part_ratio"),
+                ),
+                Evidence(name="validation runs", value=runs),
+                Evidence(name="batches of a run, at most", value=batches),
+                Evidence(name="num_workers of validation", value=workers),
+                Evidence(name="usable CPUs", value=usable, unit="CPUs"),
+            ),
+            gain=gain(min(wait_s, total_s) * 1e3 / metrics.steps.count, per_step_ms, run_step_ms),
+            confidence=0.7 if is_cpu_only(metrics) else 0.5,
+            explains="validation",
+        )
+
+
+def _loader(metrics: Metrics) -> tuple[int, int]:
+    """Workers and batches of the validation loader."""
+    facts = {n: condition(metrics, f"val_loader.{n}") for n in ("count", "num_workers", "batch_size", "dataset_length")}
+    if facts["count"] != 1:
+        raise MissingSignal("the validation loader is not known, or there are several")
+    workers, size, length = facts["num_workers"], facts["batch_size"], facts["dataset_length"]
+    counted = condition(metrics, "trainer.num_val_batches")
+    if isinstance(workers, int) and isinstance(counted, (int, float)) and possible(counted) and counted >= 1:
+        return workers, int(counted)
+    if not isinstance(workers, int) or not isinstance(size, int) or not isinstance(length, int) or size < 1:
+        raise MissingSignal("workers, batch size or length of the validation loader are not known")
+    return workers, max(1, math.ceil(length / size))
+
+
+def _advice(metrics: Metrics, *, workers: int, wait_ms: float) -> str:
+    usable = metrics.cpu.usable_cpus
+    trained = metrics.loader.num_workers if metrics.loader is not None else None
+    if workers == 0:
+        wanted = max(1, min(trained or 2, int(usable)))
+        like = f", as the training loader has num_workers={trained}" if trained else ""
+        return (
+            f"num_workers of the validation loader is 0: set num_workers={wanted} ({cpus(usable)} usable{like}): "
+            f"DataLoader(val_dataset, num_workers={wanted}, persistent_workers=True)."
+        )
+    if condition(metrics, "val_loader.persistent_workers") is False:
+        return (
+            f"Keep the {workers} workers of validation alive between its runs: DataLoader(val_dataset, "
+            f"num_workers={workers}, persistent_workers=True); now each run starts them anew. If it still waits, make "
+            "its batches cheaper."
+        )
+    return (
+        f"A batch of validation is waited for {millis(wait_ms)} with num_workers={workers}: make it cheaper (decode "
+        "and resize once before training, keep samples in memory), or use more workers while none of training works."
+    )

@@ -1,0 +1,163 @@
+"""What rules about a GPU's memory share: whose allocator was read, how full the GPU was, what the allocator cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.finding import Gain
+from lightning_gpuprof.model.memory import DeviceMemory, Held
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import base
+from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, possible
+from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.launches.device_idle import device_step
+
+ALLOCATOR = "allocator"
+"""What findings about calls of the device's allocator explain: they are alternatives for the same time."""
+
+SHORT_RATIO = 0.80
+"""Share of the GPU's memory from which it is short. Ours."""
+
+EXPANDABLE = "expandable_segments:True"
+
+_SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")
+"""In the names of strategies that share out parameters or states."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """How full a GPU was at its fullest."""
+
+    memory: DeviceMemory
+    total_bytes: float
+    needed_bytes: float
+    """The allocator's peak of tensors, with what others hold beside it; what the allocator only keeps is not in it."""
+    outside_bytes: float | None
+    """Held by CUDA's context, NCCL and other processes: in use on the GPU beyond what torch had reserved. None: not
+    known, and not in ``needed_bytes``."""
+
+    @property
+    def ratio(self) -> float:
+        """Needed over total."""
+        return self.needed_bytes / self.total_bytes
+
+    @property
+    def reserved_ratio(self) -> float | None:
+        """Reserved and outside, over total; None: not measured."""
+        reserved = self.memory.reserved_peak_bytes
+        return None if reserved is None else (reserved + (self.outside_bytes or 0.0)) / self.total_bytes
+
+
+def allocator(metrics: Metrics) -> DeviceMemory:
+    """Torch's allocator on the device that the run trains on.
+
+    Raises:
+        NotApplicable: The model runs on the CPU.
+        MissingSignal: No allocator was read.
+    """
+    if base.is_cpu_only(metrics) and not metrics.memory.devices:
+        raise NotApplicable("the model runs on the CPU")
+    if not metrics.memory.devices:
+        raise MissingSignal("torch's caching allocator was not read")
+    return metrics.memory.devices[0]
+
+
+def use(metrics: Metrics) -> Use:
+    """How full the GPU was.
+
+    Raises:
+        MissingSignal: As :func:`allocator`; or the size of the GPU is not known, or a number is impossible.
+    """
+    memory = allocator(metrics)
+    total, reserved = memory.total_bytes, memory.reserved_peak_bytes
+    if total is None or not possible(total) or total <= 0:
+        raise MissingSignal("the size of the GPU's memory is not known")
+    base.require_possible("the allocator's peak", memory.allocated_peak_bytes, reserved or 0.0)
+    device = next((d for d in metrics.devices if d.subject == memory.name), None)
+    used = gpus.largest(device, "memory_used_bytes") if device is not None else None
+    outside = None if used is None or reserved is None else max(0.0, min(used, float(total)) - reserved)
+    return Use(
+        memory=memory,
+        total_bytes=float(total),
+        needed_bytes=memory.allocated_peak_bytes + (outside or 0.0),
+        outside_bytes=outside,
+    )
+
+
+def held_on_gpu(metrics: Metrics) -> tuple[Held, ...]:
+    """What model and optimizers hold on the one GPU that they are on.
+
+    Raises:
+        MissingSignal: It was not counted, or they are on several GPUs.
+    """
+    rows = tuple(row for row in metrics.memory.held if row.device.startswith(("cuda", "xpu", "hip")))
+    if not rows:
+        raise MissingSignal("what model and optimizers hold was not counted")
+    if len({row.device for row in rows}) > 1:
+        raise MissingSignal("the model is on several GPUs, and the allocator of one was read")
+    return rows
+
+
+def settings(metrics: Metrics) -> str:
+    """The allocator's settings as the environment gives them; empty if there are none."""
+    return str(condition(metrics, "allocator.settings") or "")
+
+
+def expandable_advice(metrics: Metrics) -> str:
+    """How segments are made to grow, in the words of this run's settings; empty if they do so already."""
+    now = settings(metrics)
+    if EXPANDABLE in now:
+        return ""
+    return f"PYTORCH_CUDA_ALLOC_CONF={now},{EXPANDABLE}" if now else f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}"
+
+
+def shard_advice(metrics: Metrics) -> str:
+    """How what each rank holds is shared out, in this run's values; empty if the strategy does so already."""
+    strategy = str(condition(metrics, "trainer.strategy") or "")
+    if any(name in strategy for name in _SHARDING):
+        return ""
+    ranks = condition(metrics, "trainer.world_size")
+    if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 1:
+        return f"shard over the {ranks} ranks: Trainer(strategy='fsdp')"
+    return "shard over several GPUs: Trainer(strategy='fsdp', devices=2)"
+
+
+def require_steady_steps(memory: DeviceMemory, least: int) -> int:
+    """Steps over which the calls of the allocator were counted.
+
+    Raises:
+        MissingSignal: There are too few.
+    """
+    steps = memory.steady_steps
+    if steps is None or steps < least:
+        raise MissingSignal(f"the allocator's calls were counted over {steps or 0} steady steps, {least} are needed")
+    return steps
+
+
+def counted(value: int | None, what: str) -> int:
+    """A counter of the allocator.
+
+    Raises:
+        MissingSignal: This torch does not have it, or it went back.
+    """
+    if value is None or value < 0:
+        raise MissingSignal(f"{what} were not counted")
+    return value
+
+
+def allocator_gain(metrics: Metrics) -> Gain | None:
+    """What steps without calls of the device's allocator gain: at most the idle time of untraced steps that is theirs.
+
+    Returns:
+        None if no window of ordinary steps tells, or it is not worthwhile.
+    """
+    try:
+        step = device_step(metrics)
+    except MissingSignal:
+        return None
+    if step.analysis.idle is None or "allocator" in step.analysis.idle.unseen:
+        return None
+    cost_ms = step.cause_ms("allocator")
+    if not possible(cost_ms) or not base.worthwhile(cost_ms, step.period_ms):
+        return None
+    return base.gain(cost_ms, step.lower_ms(cost_ms), step.period_ms)

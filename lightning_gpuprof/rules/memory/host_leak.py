@@ -1,0 +1,178 @@
+"""Finds that the training process's memory keeps growing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.host import MemoryGrowth
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, possible, source_of, threshold
+
+_MIB = 2**20
+_HOUR_S = 3600.0
+_PROCESS = "process_private"
+_WORKERS = "workers_pss"
+_OWNERS = {_PROCESS: "training process", _WORKERS: "DataLoader workers"}
+_EPOCHS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostLeak:
+    """The memory of the training process, or of the workers, keeps growing.
+
+    ## What it means
+
+    Something is kept in every step: losses with their graphs, outputs of all batches, a cache without a bound, lists of
+    metrics. When the memory is full, the run is killed, often hours later and without a message of its own.
+
+    ## How it is measured
+
+    Resident memory without pages of files and of shared memory, once a second after warm-up; of workers with shared
+    pages divided (copy on write is no growth then). Mann and Kendall's test must find a chance below 0.1 %, the growth
+    from the first to the last tenth must be at least 5 % and 64 MiB, and in the later half it must still go on at half
+    the speed or more (Theil and Sen's slopes). The severity goes by when the rest of the memory (of the machine, or of
+    the control group's limit) will be used up: critical within an hour, a warning within a day. There is no gain: it
+    does not cost time.
+
+    ## When it is wrong
+
+    - A dataset that is cached in memory on purpose grows until all of it was read: in fewer than three epochs it is
+      information only, or a warning if the memory will be used up within an hour.
+    - Memory that the allocator keeps for later use (fragmentation) grows slower and slower.
+    - Fewer than 20 samples, or no samples of the process: not evaluated.
+
+    ## What to do
+
+    Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, bound caches. In a
+    Dataset hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
+
+    ## Example
+
+    "Memory of the training process grows by 401 kB per step: 24 GB are left, used up in 0.4 h."
+    """
+
+    id: ClassVar[str] = "host-leak"
+
+    least_ratio: float = threshold(0.05, source="SageMaker Debugger: memory increase of 5 %")
+    least_mib: float = threshold(64.0, source="ours: above what allocators take in a run without a leak")
+    most_chance: float = threshold(0.001, source="ours, stricter than the catalogue's 0.01")
+    least_late_ratio: float = threshold(0.5, source="ours: growth that comes to its end is none")
+    least_samples: int = threshold(20, source="the trend's least number of samples")
+    critical_h: float = threshold(1.0, source="ours")
+    most_times_seen: float = threshold(60.0, source="ours: how many times the run's own length may be foretold")
+    warning_h: float = threshold(24.0, source="ours")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the growth of the process and of the workers."""
+        rows = [row for row in metrics.host.growth if row.of in _OWNERS and row.samples >= self.least_samples]
+        if not any(row.of == _PROCESS for row in rows):
+            raise MissingSignal(
+                f"the memory of the process was read less than {self.least_samples} times after warm-up"
+            )
+        growing = [row for row in rows if self._grows(row)]
+        if not growing:
+            return None
+        worst = max(growing, key=_slope)
+        left_bytes = _left_bytes(metrics)
+        hours = None if left_bytes is None else left_bytes / _slope(worst) / _HOUR_S
+        owner = _OWNERS[worst.of]
+        step = worst.slope_bytes_per_step
+        rate = (
+            f"{_size(step)} per step" if step is not None and possible(step) else f"{_size(_slope(worst))} per second"
+        )
+        full = (
+            "" if left_bytes is None or hours is None else f" {_size(left_bytes)} are left, used up in {hours:.2g} h."
+        )
+        return Finding(
+            rule=self.id,
+            severity=self._severity(metrics, worst, hours),
+            subject=owner,
+            summary=(
+                f"The memory of the {owner} keeps growing by {rate}: from {_size(worst.first_bytes)} to "
+                f"{_size(worst.last_bytes)}.{full}"
+            ),
+            advice=_advice(metrics, worst),
+            evidence=(
+                Evidence(
+                    name="growth",
+                    value=worst.last_bytes / worst.first_bytes - 1,
+                    unit="ratio",
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="slope", value=worst.slope_bytes_per_s / 1e6, unit="MB/s"),
+                Evidence(name="slope of the later half", value=_slope(worst) / 1e6, unit="MB/s"),
+                Evidence(
+                    name="chance without growth",
+                    value=worst.p_value,
+                    limit=self.most_chance,
+                    source=source_of(type(self), "most_chance"),
+                ),
+                Evidence(name="samples", value=worst.samples, limit=self.least_samples),
+            ),
+            confidence=0.8 if len(metrics.epoch_starts) >= _EPOCHS else 0.6,
+        )
+
+    def _grows(self, row: MemoryGrowth) -> bool:
+        late = row.late_slope_bytes_per_s
+        numbers = (row.first_bytes, row.last_bytes, row.p_value, row.slope_bytes_per_s, late)
+        if late is None or row.first_bytes <= 0 or not all(x is not None and possible(x) for x in numbers):
+            return False
+        grown = row.last_bytes - row.first_bytes
+        return (
+            row.p_value < self.most_chance
+            and grown >= max(self.least_ratio * row.first_bytes, self.least_mib * _MIB)
+            and late > 0
+            and late >= self.least_late_ratio * row.slope_bytes_per_s
+        )
+
+    def _severity(self, metrics: Metrics, row: MemoryGrowth, hours: float | None) -> Severity:
+        if hours is None or hours > self.warning_h:
+            return "info"
+        seen_s = (row.last_bytes - row.first_bytes) / row.slope_bytes_per_s
+        if hours * 3600 > self.most_times_seen * seen_s:
+            return "info"
+        soon = hours <= self.critical_h
+        if len(metrics.epoch_starts) < _EPOCHS:  # a cache on purpose grows, too
+            return "warning" if soon else "info"
+        return "critical" if soon else "warning"
+
+
+def _slope(row: MemoryGrowth) -> float:
+    late = row.late_slope_bytes_per_s
+    return row.slope_bytes_per_s if late is None else late
+
+
+def _left_bytes(metrics: Metrics) -> float | None:
+    """What is left of the machine's memory or of the control group's limit, whichever is less."""
+    machine, group = metrics.host.machine, metrics.host.cgroup
+    left = [machine.memory_available_min_bytes] if machine is not None else []
+    if group is not None and group.memory_limit_bytes is not None and group.memory_working_bytes is not None:
+        left.append(group.memory_limit_bytes - group.memory_working_bytes.max)
+    known = [x for x in left if x is not None and possible(x)]
+    return min(known, default=None)
+
+
+def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
+    if row.of == _WORKERS:
+        dataset = metrics.loader.dataset if metrics.loader is not None else ""
+        return (
+            f"Bound what {dataset or 'the Dataset'} keeps per sample (caches, lists); persistent_workers=False frees "
+            "it "
+            "after each epoch."
+        )
+    model = metrics.run.get("model.class")
+    return (
+        f"Look for what {model or 'the module'} or a callback appends to in every step: keep loss.detach() or "
+        "float(loss) "
+        "every N steps, clear lists in on_train_epoch_end, bound caches. python -X tracemalloc names the lines."
+    )
+
+
+def _size(value: float) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"

@@ -1,0 +1,122 @@
+"""Finds that a GPU is underused while most of its memory is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    device_idle_ratio,
+    possible,
+    source_of,
+    steady_period_ms,
+    step_share,
+    threshold,
+)
+from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpus import gib
+from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.gpu_memory import Use
+from lightning_gpuprof.rules.wording import percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHeadroom:
+    """More than half of the GPU's memory is free, while the GPU has too little to do: a larger batch fits.
+
+    ## What it means
+
+    Small kernels leave multiprocessors idle, and launching them costs the host as much as launching large ones. A
+    larger batch gives each launch more work.
+
+    ## How it is measured
+
+    The peak of tensors with what others hold is below half of the GPU, and the GPU is underused: idle in 30 % of the
+    step (trace windows), or less than half of its multiprocessors active (GPM, 95 % upper bound of the mean). Silent
+    where the wait for batches takes a tenth of the step: then a larger batch waits longer. The batch that is named
+    doubles this one, or less if the activations of this run would not fit into 85 % of the GPU. Information without a
+    gain: how much faster it gets must be tried.
+
+    ## When it is wrong
+
+    - A larger batch changes the training: learning rate and number of steps go with it.
+    - Samples that are rare, or a batch of fixed size by design.
+    - Neither windows nor counters, or no batch size: not evaluated.
+
+    ## What to do
+
+    Try the batch that is named, and compare samples per second; `Tuner(trainer).scale_batch_size(model)` looks for the
+    largest.
+
+    ## Example
+
+    "gpu0 needs 22 GiB of 140 GiB (16 %) at most, and has no work in 45 % of the step."
+    """
+
+    id: ClassVar[str] = "memory-headroom"
+
+    needed_ratio: float = threshold(0.50, source="the rule catalogue: half of the GPU's memory")
+    idle_ratio: float = threshold(0.30, source="the rule catalogue: work in less than 70 % of the step")
+    active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")
+    wait_ratio: float = threshold(0.10, source="the method: input-bound from here on")
+    filled_ratio: float = threshold(0.85, source="the rule catalogue: what a larger batch may fill")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the room and the use of the GPU."""
+        use = gpu_memory.use(metrics)
+        period_ms = steady_period_ms(metrics)
+        wait = step_share(metrics, "data_wait")
+        if use.ratio >= self.needed_ratio or wait.median_ratio >= self.wait_ratio:
+            return None
+        why = self._underused(metrics, use, period_ms)
+        size = metrics.loader.batch_size if metrics.loader is not None else None
+        if why and not size:
+            raise MissingSignal("the batch size is not known")
+        larger = self._larger(use, size or 0)
+        if not why or size is None or larger <= size:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=use.memory.name,
+            summary=f"{use.memory.name} needs {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
+            f"at most, and {why}.",
+            advice=f"Try DataLoader(batch_size={larger}) instead of {size} and compare samples per second; learning "
+            "rate and number of steps go with the batch.",
+            evidence=(
+                Evidence(
+                    name="memory that was needed",
+                    value=use.ratio,
+                    unit="ratio",
+                    limit=self.needed_ratio,
+                    source=source_of(type(self), "needed_ratio"),
+                ),
+                Evidence(name="wait for batches", value=wait.median_ratio, unit="ratio", limit=self.wait_ratio),
+            ),
+            confidence=0.5,
+        )
+
+    def _underused(self, metrics: Metrics, use: Use, period_ms: float) -> str:
+        """In what way the GPU is underused; empty if it is not."""
+        idle = device_idle_ratio(metrics, period_ms)
+        device = next((d for d in metrics.devices if d.subject == use.memory.name), None)
+        active = device.values.get("sm_active_ratio") if device is not None else None
+        counted = device is not None and active is not None and device.samples >= gpus.MIN_SAMPLES
+        if idle is not None and idle >= self.idle_ratio:
+            return f"has no work in {percent(idle)} of the step"
+        if device is not None and active is not None and counted and possible(active.mean) and possible(active.std):
+            low = gpus.upper_mean(active, device.samples) < self.active_ratio
+            return f"{percent(active.mean)} of its multiprocessors have work" if low else ""
+        if idle is None:
+            raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")
+        return ""
+
+    def _larger(self, use: Use, size: int) -> int:
+        held = use.memory.activations_bytes
+        if held is None or not possible(held) or held <= 0:
+            return 2 * size
+        room = self.filled_ratio * use.total_bytes - (use.needed_bytes - held)
+        return int(size * min(2.0, max(1.0, room / held)))

@@ -1,0 +1,154 @@
+"""Finds that what is allocated on a GPU grows from step to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.memory import Growth
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, condition, possible, source_of, threshold
+from lightning_gpuprof.rules.hardware.gpus import gib
+from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.wording import counted, percent
+
+_EPOCHS = 2
+"""Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryLeak:
+    """The memory that tensors hold on the GPU grows from step to step, at every point of the step.
+
+    ## What it means
+
+    Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the epoch's
+    end, a metric that stores every prediction. The run slows nothing down until memory is short, and then ends.
+
+    ## How it is measured
+
+    Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median of the slopes
+    between all pairs (Theil, Sen) and the seasonal Kendall test. 20 readings over 50 steps are needed. The test must
+    pass 1 % and the growth over the run both 32 MiB and 1 %. From the second epoch on only what grows from one epoch to
+    the same position in the next counts. From 100 MiB and 5 % it is a warning, within the first epoch only if the GPU
+    would be full before the epoch ends; critical if the run ended with an out-of-memory error.
+
+    ## When it is wrong
+
+    - What is gathered on purpose until the end of an epoch grows in just this way, within the epoch: it is information
+      only before a second epoch tells.
+    - Batches that get larger during the run (a curriculum of lengths) grow at the end of forward, not at all ends; the
+      median of the slopes is then 0.
+    - Fewer readings, or no allocator: not evaluated.
+
+    ## What to do
+
+    Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the epoch's end. A
+    window with `TraceConfig(memory_snapshot=True)` names the lines that hold the most.
+
+    ## Example
+
+    "gpu0 grew by 1 MiB a step, 400 MiB over 400 steps (12 %)."
+    """
+
+    id: ClassVar[str] = "memory-leak"
+
+    largest_p: float = threshold(0.01, source="the rule catalogue: Mann-Kendall at 1 %")
+    least_ratio: float = threshold(0.01, source="the rule catalogue: 1 % growth")
+    least_bytes: int = threshold(32 * 2**20, source="the rule catalogue: 32 MiB")
+    warning_ratio: float = threshold(0.05, source="SageMaker Debugger: 5 % growth")
+    warning_bytes: int = threshold(100 * 2**20, source="TraceML: 100 MB growth")
+    least_steps: int = threshold(50, source="the rule catalogue: 50 steps")
+    least_samples: int = threshold(20, source="ours: as many as for the use of a GPU")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the growth of what is allocated."""
+        memory = gpu_memory.allocator(metrics)
+        growth = next((row for row in metrics.memory.growth if row.what == f"{memory.name} allocated"), None)
+        if growth is None or growth.steps < self.least_steps or growth.samples < self.least_samples:
+            read = 0 if growth is None else growth.samples
+            raise MissingSignal(
+                f"the allocator was read {read} times after warm-up over {0 if growth is None else growth.steps} "
+                f"steps, {self.least_samples} over {self.least_steps} are needed"
+            )
+        if not (possible(growth.first_bytes) and possible(growth.last_bytes) and possible(growth.p_value)):
+            raise MissingSignal("the growth is no possible number")
+        slope, grown = growth.bytes_per_step, growth.last_bytes - growth.first_bytes
+        if growth.bytes_per_step_across_epochs is not None:
+            slope = min(slope, growth.bytes_per_step_across_epochs)
+            grown = min(grown, slope * growth.steps)
+        ratio = grown / max(1.0, growth.first_bytes)
+        if growth.p_value >= self.largest_p or grown < self.least_bytes or ratio < self.least_ratio:
+            return None
+        return Finding(
+            rule=self.id,
+            severity=self._severity(metrics, growth, grown, ratio),
+            subject=memory.name,
+            summary=f"{memory.name} grew by {gib(slope)} a step, {gib(grown)} over "
+            f"{counted(growth.steps, 'step')} ({percent(ratio)}){_until_full(metrics, slope)}.",
+            advice="Keep numbers instead of tensors with their graphs: loss.detach() in lists and dicts, "
+            f"self.log(...), and empty them at the epoch's end.{_holders(metrics)}",
+            evidence=(
+                Evidence(
+                    name="growth",
+                    value=grown,
+                    unit="bytes",
+                    limit=self.least_bytes,
+                    source=source_of(type(self), "least_bytes"),
+                ),
+                Evidence(name="growth over the start", value=ratio, unit="ratio", limit=self.least_ratio),
+                Evidence(
+                    name="chance of it without growth",
+                    value=growth.p_value,
+                    limit=self.largest_p,
+                    source=source_of(type(self), "largest_p"),
+                ),
+                Evidence(name="readings", value=growth.samples, limit=self.least_samples),
+            ),
+            confidence=0.9,
+        )
+
+    def _severity(self, metrics: Metrics, growth: Growth, grown: float, ratio: float) -> Severity:
+        if grown < self.warning_bytes or ratio < self.warning_ratio:
+            return "info"
+        if metrics.memory.out_of_memory is not None:
+            return "critical"
+        return "info" if _may_end_with_the_epoch(metrics, growth) else "warning"
+
+
+def _may_end_with_the_epoch(metrics: Metrics, growth: Growth) -> bool:
+    """Whether it may be gathered on purpose until the epoch's end, as nothing tells before the second epoch."""
+    if growth.epochs is None or growth.epochs > _EPOCHS or growth.bytes_per_step_across_epochs is not None:
+        return False
+    full, batches = (
+        _steps_until_full(metrics, growth.bytes_per_step),
+        condition(metrics, "trainer.num_training_batches"),
+    )
+    # Where the GPU is full before the epoch ends, it makes no difference.
+    return full is None or not isinstance(batches, int) or growth.steps + full >= batches
+
+
+def _steps_until_full(metrics: Metrics, bytes_per_step: float) -> float | None:
+    try:
+        use = gpu_memory.use(metrics)
+    except MissingSignal:
+        return None
+    left = use.total_bytes - use.needed_bytes
+    return None if left <= 0 or bytes_per_step <= 0 else left / bytes_per_step
+
+
+def _until_full(metrics: Metrics, bytes_per_step: float) -> str:
+    steps = _steps_until_full(metrics, bytes_per_step)
+    if steps is None:
+        return ""
+    return f"; at this rate {gpu_memory.allocator(metrics).name} is full after another {steps:,.0f} steps"
+
+
+def _holders(metrics: Metrics) -> str:
+    """What a history of allocations names as the largest holder, else how to get one."""
+    for history in reversed(metrics.memory.histories):
+        if history.at_peak:
+            largest = history.at_peak[0]
+            return f" At the peak of a window the most ({gib(largest.held_bytes)}) was held by {largest.place}."
+    return " GpuProfiler(windows=[...], trace=TraceConfig(memory_snapshot=True)) names the lines that hold the most."

@@ -1,0 +1,477 @@
+"""Metrics and what the rules said flow in; the levels of the method and its checklist flow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lightning_gpuprof.model.finding import Finding, VerdictKind
+from lightning_gpuprof.model.method import Check, CheckState, Cost, Level, LevelName, Method, Outlook
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import condition, is_cpu_only, possible
+from lightning_gpuprof.rules.device_split import MIN_SAMPLES
+from lightning_gpuprof.rules.engine import Diagnosis
+from lightning_gpuprof.rules.wording import amount, counted, factor, listed, millis, percent
+
+MAX_INTERVAL_RATIO = 0.05
+"""Half width of the 95 % interval of the median period, of the median, up to which a baseline is firm. The method."""
+
+MAX_COST_RATIO = 0.01
+"""What the profiler may take of a step. The method."""
+
+MIN_WARM_UP_STEPS = 5
+"""The method's checklist."""
+
+TOP_FINDINGS = 5
+TOP_OPERATIONS = 3
+
+BASELINE = "gpuprof.baseline"
+"""Condition: the run is compared with an earlier one at its end."""
+
+_OF_KERNELS: frozenset[VerdictKind] = frozenset(
+    {
+        "compute-bound",
+        "memory-bound",
+        "latency-bound",
+        "host-bound",
+        "sync-bound",
+        "comm-bound",
+        "transfer-bound",
+        "hardware-limited",
+        "mixed",
+    }
+)
+"""Verdicts that justify a look at single operations and kernels."""
+
+_COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
+
+
+def method(
+    metrics: Metrics, diagnosis: Diagnosis, *, outlook: Outlook | None = None, cost: Cost | None = None
+) -> Method:
+    """Put what is known on the levels of the method.
+
+    A level is unfolded only if the levels above it hold: a component is worth a look only in a valid measurement with a
+    verdict, and single operations only if the verdict is about the model's own work and its launches.
+
+    Args:
+        metrics: The run.
+        diagnosis: What the rules said.
+        outlook: On the target, if one was given.
+        cost: If it is known.
+    """
+    conditions = _conditions(metrics)
+    baseline = _baseline(metrics, outlook, cost)
+    bottleneck = _bottleneck(metrics, diagnosis)
+    component = _component(metrics, diagnosis, _first_fault(conditions, bottleneck))
+    operation = _operation(metrics, diagnosis, _first_fault(conditions, bottleneck) or _not_kernels(metrics, diagnosis))
+    levels = (
+        conditions,
+        baseline,
+        bottleneck,
+        component,
+        operation,
+        _actions(diagnosis),
+        _verification(metrics),
+    )
+    return Method(levels=levels, checklist=tuple(_checklist(metrics, diagnosis, levels)))
+
+
+def _first_fault(*levels: Level) -> str:
+    fault = next((level for level in levels if not level.holds), None)
+    return "" if fault is None else f"the level {fault.name} does not hold: {fault.why}"
+
+
+def _conditions(metrics: Metrics) -> Level:
+    caveats = metrics.validity.caveats
+    lines = [f"{counted(len(metrics.run), 'fact')} about the run, hash {metrics.run.get('conditions.hash', 'unknown')}"]
+    present, absent = _signals(metrics)
+    lines.append(f"measured: {listed(present)}" if present else "nothing was measured")
+    if absent:
+        lines.append(f"not measured: {listed(absent)}")
+    cost_ratio = metrics.overhead.get("share_of_step_ratio")
+    if cost_ratio is not None:
+        beyond = f", above the {percent(MAX_COST_RATIO)} of the method" if cost_ratio > MAX_COST_RATIO else ""
+        lines.append(f"the profiler takes {percent(cost_ratio)} of a step{beyond}")
+    valid = metrics.validity.ok
+    why = "" if valid else (caveats[0] if caveats else "the measurement is not valid")
+    caveat_words = f" with {counted(len(caveats), 'caveat')}" if caveats else ""
+    return Level(
+        name="conditions",
+        answer=f"The measurement is valid{caveat_words}." if valid else "The measurement is not valid.",
+        holds=valid,
+        unfolded=True,
+        why=why,
+        lines=tuple(lines),
+    )
+
+
+def _signals(metrics: Metrics) -> tuple[list[str], list[str]]:
+    found: dict[str, bool | None] = {
+        "phases of the step": bool(metrics.shares),
+        "CPU time": metrics.blocked is not None,
+        "trace windows": any(window.events for window in metrics.windows),
+        "input pipeline": metrics.input is not None,
+        "GPU samples": None if is_cpu_only(metrics) else bool(metrics.devices),
+        "device spans": None if is_cpu_only(metrics) else any(row.device_ms is not None for row in metrics.phases),
+    }
+    return [name for name, there in found.items() if there], [name for name, there in found.items() if there is False]
+
+
+def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> Level:
+    steps, period = metrics.steps, metrics.steps.period_ms
+    if period is None:
+        return Level(
+            name="baseline",
+            answer="There is no steady step to measure.",
+            holds=False,
+            unfolded=True,
+            why="the run never became steady",
+        )
+    half_ratio = _half_width(metrics)
+    sure = "" if half_ratio is None else f" ± {percent(half_ratio)}"
+    speed = f"{amount(steps.samples_per_s)} samples/s, " if steps.samples_per_s is not None else ""
+    lines = [
+        f"period: mean {millis(period.mean)}, standard deviation {millis(period.std)}, p95 {millis(period.p95)}, p99 "
+        f"{millis(period.p99)}, from {millis(period.min)} to {millis(period.max)}",
+        f"{counted(steps.steady_count, 'steady step')} of {counted(steps.count, 'step')}",
+    ]
+    if outlook is not None:
+        lines.append(outlook.summary)
+    lines += _cost_lines(cost)
+    why = ""
+    if half_ratio is None:
+        why = "too few steps for an interval"
+    elif half_ratio >= MAX_INTERVAL_RATIO:
+        why = f"the median is only known to {percent(half_ratio)}"
+    elif len(steps.regimes) > 1:
+        why = f"the speed changes: {len(steps.regimes)} regimes"
+    return Level(
+        name="baseline",
+        answer=f"{speed}{millis(period.median)} a step{sure} (median of steady steps).",
+        holds=not why,
+        unfolded=True,
+        why=why,
+        lines=tuple(lines),
+    )
+
+
+def _half_width(metrics: Metrics) -> float | None:
+    ends, period = metrics.steps.period_median_interval_ms, metrics.steps.period_ms
+    if ends is None or period is None or not period.median > 0:
+        return None
+    half_ratio = (ends[1] - ends[0]) / 2 / period.median
+    return half_ratio if possible(half_ratio) else None
+
+
+def _cost_lines(cost: Cost | None) -> Iterable[str]:
+    if cost is None:
+        return
+    per_million = cost.gpu_hours_per_million_samples
+    if cost.gpu_hours is not None:
+        each = f", {amount(per_million)} per million samples" if per_million is not None else ""
+        yield f"{amount(cost.gpu_hours)} GPU-hours{each}"
+    if cost.price_per_million_samples is not None:
+        yield f"a million samples cost {amount(cost.price_per_million_samples)}, at the price that was given"
+    if cost.joules_per_sample is not None:
+        yield f"{amount(cost.joules_per_sample)} J per sample"
+
+
+def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Level:
+    verdict = diagnosis.verdict
+    lines = [f"next: {verdict.runner_up}"] if verdict.runner_up else []
+    shares = sorted(metrics.shares.items(), key=lambda item: -item[1].median_ratio)
+    if shares:
+        lines.append(
+            "of the step: " + ", ".join(f"{phase} {percent(s.median_ratio)}" for phase, s in shares if s.median_ms > 0)
+        )
+    known = verdict.kind != "not-enough-data"
+    return Level(
+        name="bottleneck",
+        answer=verdict.summary,
+        holds=known,
+        unfolded=True,
+        why="" if known else "too little was measured for a verdict",
+        lines=tuple(lines),
+    )
+
+
+def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
+    if folded:
+        return _folded("component", folded)
+    phase, ratio = _slowest(metrics)
+    subject = next((finding for finding in diagnosis.findings if finding.subject), None)
+    answer = f"The longest phase is {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
+    if subject is not None:
+        answer += f"; the most valuable finding is about {subject.subject}"
+    lines = []
+    costly = next(iter(metrics.callback_shares), None)
+    if costly is not None:
+        lines.append(
+            f"costliest callback: {costly.name}.{costly.hook}, {percent(costly.share.median_ratio)} of the step"
+        )
+    lines += _modules(metrics.windows)
+    return Level(name="component", answer=f"{answer}.", holds=bool(phase), unfolded=True, lines=tuple(lines))
+
+
+def _slowest(metrics: Metrics) -> tuple[Phase | None, float]:
+    shares = {phase: share.median_ratio for phase, share in metrics.shares.items()}
+    slowest = max(shares, key=lambda phase: shares[phase], default=None)
+    return slowest, 0.0 if slowest is None else shares[slowest]
+
+
+def _modules(windows: Sequence[WindowFacts]) -> Iterable[str]:
+    for window in windows:
+        found = None if window.analysis is None else window.analysis.attribution
+        rows = [] if found is None else sorted(found.modules, key=lambda row: -row.own_us)[:TOP_OPERATIONS]
+        named = [f"{'.'.join(row.path)} {millis(row.own_us / 1e3)}" for row in rows if row.own_us > 0]
+        if named:
+            yield f"own device time of modules in the window: {', '.join(named)}"
+            return
+
+
+def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
+    """Why single operations are not worth a look; empty if they are."""
+    kind = diagnosis.verdict.kind
+    if kind in _OF_KERNELS:
+        return ""
+    own = min(0.99, _computing(metrics))
+    return f"the run is {kind}; all work of the model together gains at most {factor(1 / (1 - own))} of the step"
+
+
+def _computing(metrics: Metrics) -> float:
+    """Share of the step in the model's own phases."""
+    ratios = (share.median_ratio for phase, share in metrics.shares.items() if phase in COMPUTE_PHASES)
+    return sum(ratio for ratio in ratios if possible(ratio))
+
+
+def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
+    if folded:
+        return _folded("operation", folded)
+    window = next((w for w in reversed(metrics.windows) if w.top_operators or w.top_kernels), None)
+    if window is None:
+        return Level(
+            name="operation",
+            answer="No operation was traced.",
+            holds=False,
+            unfolded=True,
+            why="there is no trace window: GpuProfiler(windows=100)",
+        )
+    rows = window.top_kernels or window.top_operators
+    what = "kernel" if window.top_kernels else "operator"
+    lines = [f"{row.name}: {counted(row.count, 'call')}, {millis(row.total_us / 1e3)}" for row in rows[:TOP_OPERATIONS]]
+    lines += _syncs(window)
+    return Level(
+        name="operation",
+        answer=f"The {what} with most time in the window is {rows[0].name}, {millis(rows[0].total_us / 1e3)}.",
+        holds=True,
+        unfolded=True,
+        lines=tuple(lines),
+    )
+
+
+def _syncs(window: WindowFacts) -> Iterable[str]:
+    found = None if window.analysis is None else window.analysis.sync_points
+    site = None if found is None or not found.sites else found.sites[0]
+    if site is not None and site.cost_us > 0:
+        at = f" at {site.line.frame}" if site.line is not None else ""
+        yield f"costliest wait for the device: {site.operation}{at}, {millis(site.cost_us / 1e3)} in the window"
+
+
+def _actions(diagnosis: Diagnosis) -> Level:
+    valued = [finding for finding in diagnosis.findings if finding.gain is not None]
+    first = next(iter(diagnosis.findings), None)
+    lines = [
+        f"{finding.rule}: up to {factor(finding.gain.speedup_max)}"
+        for finding in valued[:TOP_FINDINGS]
+        if finding.gain is not None
+    ]
+    combined = diagnosis.combined
+    if combined is not None and len(valued) > 1:
+        lines.append(
+            f"all together: the step up to {factor(combined.step_speedup_max)} "
+            f"({millis(combined.saved_ms_per_step)} of {millis(combined.period_ms)}), the run up to "
+            f"{factor(combined.run_speedup_max)}"
+        )
+    if diagnosis.not_evaluated:
+        lines.append(f"{counted(len(diagnosis.not_evaluated), 'rule')} could not judge")
+    return Level(
+        name="actions",
+        answer="No rule found anything to change." if first is None else first.advice,
+        holds=True,
+        unfolded=True,
+        lines=tuple(lines),
+    )
+
+
+def _verification(metrics: Metrics) -> Level:
+    compared = condition(metrics, BASELINE) is True
+    half_ratio = _half_width(metrics)
+    lines = [f"again after each change: {_COMPARE}"]
+    if half_ratio is not None:
+        lines.append(f"changes of the median period above about {percent(2 * half_ratio)} are seen")
+    return Level(
+        name="verification",
+        answer="The run is held against its baseline at its end."
+        if compared
+        else "This run can serve as the baseline.",
+        holds=half_ratio is not None,
+        unfolded=True,
+        why="" if half_ratio is not None else "too few steps to tell a change from noise",
+        lines=tuple(lines),
+    )
+
+
+def _folded(name: LevelName, why: str) -> Level:
+    return Level(name=name, answer="Not opened.", holds=False, unfolded=False, why=why)
+
+
+def _checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
+    yield from _baseline_checks(metrics)
+    yield from _bottleneck_checks(metrics, diagnosis)
+    yield from _component_checks(metrics, levels)
+    yield from _operation_checks(metrics, diagnosis, levels)
+    yield from _verification_checks(metrics)
+
+
+def _check(group: LevelName, text: str, state: bool | None, evidence: str) -> Check:
+    states: dict[bool | None, CheckState] = {True: "yes", False: "no", None: "not applicable"}
+    return Check(group=group, text=text, state=states[state], evidence=evidence)
+
+
+def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
+    steps, period = metrics.steps, metrics.steps.period_ms
+    speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the period of a step"
+    yield _check("baseline", "a metric is defined", period is not None, speed if period else "no steady step")
+    spans = any(row.device_ms is not None for row in metrics.phases)
+    on_cpu = is_cpu_only(metrics)
+    yield _check(
+        "baseline",
+        "device time is measured with events, not with a host clock",
+        None if on_cpu else spans,
+        "no GPU" if on_cpu else ("device spans of phases" if spans else "no device spans"),
+    )
+    warm_up = steps.labels.get("warm-up", 0)
+    yield _check(
+        "baseline",
+        f"at least {MIN_WARM_UP_STEPS} steps of warm-up are left out",
+        steps.steady_from is not None and warm_up >= MIN_WARM_UP_STEPS,
+        f"{counted(warm_up, 'step')} left out" if steps.steady_from is not None else "the run never became steady",
+    )
+    yield _check(
+        "baseline",
+        "mean, standard deviation and percentiles are told",
+        period is not None,
+        f"over {counted(steps.steady_count, 'steady step')}",
+    )
+    hashed = metrics.run.get("conditions.hash")
+    yield _check(
+        "baseline",
+        "conditions are written down",
+        hashed is not None,
+        f"{counted(len(metrics.run), 'fact')}, hash {hashed}" if hashed is not None else "no conditions in the journal",
+    )
+
+
+def _bottleneck_checks(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Check]:
+    samples = max((device.distinct_samples or 0 for device in metrics.devices), default=0)
+    on_cpu = is_cpu_only(metrics)
+    yield _check(
+        "bottleneck",
+        "GPU utilization is looked at",
+        None if on_cpu else samples >= MIN_SAMPLES,
+        "no GPU" if on_cpu else f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are wanted",
+    )
+    wait = metrics.share("data_wait")
+    computing = _computing(metrics)
+    yield _check(
+        "bottleneck",
+        "loading and computing are measured apart",
+        wait is not None,
+        f"wait for batches {percent(wait.median_ratio)}, the model's phases {percent(computing)} of the step"
+        if wait is not None
+        else "no steady step",
+    )
+    kind = diagnosis.verdict.kind
+    known = kind != "not-enough-data"
+    yield _check("bottleneck", "the bottleneck has a category", known, kind)
+    yield _check(
+        "bottleneck",
+        "the category rests on measurements",
+        known and metrics.validity.ok,
+        diagnosis.verdict.summary if metrics.validity.ok else "the measurement is not valid",
+    )
+
+
+def _component_checks(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Check]:
+    times = [f"{p} {millis(s.median_ms)}" for p in ("forward", "backward", "optimizer") if (s := metrics.share(p))]
+    yield _check("component", "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step")
+    phase, ratio = _slowest(metrics)
+    yield _check(
+        "component", "the slowest phase is known", phase is not None, f"{phase}, {percent(ratio)}" if phase else "none"
+    )
+    opened = [
+        level.name for level in levels if level.name in ("bottleneck", "component", "operation") and level.unfolded
+    ]
+    yield _check(
+        "component", "narrowed down level by level", "component" in opened, f"opened: {', '.join(opened) or 'none'}"
+    )
+    traced = any(window.file for window in metrics.windows)
+    yield _check(
+        "component",
+        "table and trace are both there",
+        traced,
+        f"{counted(len(metrics.windows), 'window')}" if traced else "no trace: GpuProfiler(windows=100)",
+    )
+
+
+def _operation_checks(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
+    level = next(level for level in levels if level.name == "operation")
+    # A folded level was judged: nobody needs to look there.
+    state = level.holds if level.unfolded else None
+    yield _check("operation", "the component is profiled in detail", state, level.answer if level.holds else level.why)
+    named = next((finding for finding in diagnosis.findings if finding.subject), None)
+    yield _check(
+        "operation",
+        "an operation, place or pattern is named",
+        named is not None,
+        _named(named) if named is not None else "no finding names one",
+    )
+    proven = next((finding for finding in diagnosis.findings if finding.evidence), None)
+    yield _check(
+        "operation",
+        "it is known why it is slow",
+        proven is not None,
+        f"{proven.rule}: {proven.evidence[0].name}" if proven is not None else "no finding",
+    )
+    valued = next((finding for finding in diagnosis.findings if finding.gain is not None), None)
+    yield _check(
+        "operation",
+        "there is a target that can be acted on",
+        valued is not None,
+        valued.advice if valued is not None else "no finding with a gain",
+    )
+
+
+def _named(finding: Finding) -> str:
+    return f"{finding.rule}: {finding.subject}"
+
+
+def _verification_checks(metrics: Metrics) -> Iterable[Check]:
+    yield _check("verification", "a baseline is saved", True, "the journal of this run, and its report")
+    yield _check("verification", "how to measure again is known", True, _COMPARE)
+    half_ratio = _half_width(metrics)
+    yield _check(
+        "verification",
+        "a change can be told from noise",
+        half_ratio is not None,
+        f"the median period is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
+    )
+    files = [window.file for window in metrics.windows if window.file]
+    yield _check(
+        "verification",
+        "traces and summaries are kept",
+        bool(files),
+        ", ".join(files) if files else "journal and report, no trace: GpuProfiler(windows=100)",
+    )

@@ -1,0 +1,104 @@
+"""Finds that DDP keeps each gradient twice where that memory, or the copies, matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    is_cpu_only,
+    is_distributed,
+    share_evidence,
+    source_of,
+    threshold,
+)
+from lightning_gpuprof.rules.wording import percent
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketViewOff:
+    """DDP copies gradients into its buckets and back, and holds both.
+
+    ## What it means
+
+    Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a bucket of DDP. With it, gradients
+    are views of the buckets: no copies, and as many bytes less as the gradients have.
+
+    ## How it is measured
+
+    From the run's conditions: DDP with several ranks on devices, the setting is off, and the gradients (as many bytes
+    as the trained parameters) are at least 5 % of the device's memory. As this is a setting, it is information without
+    a gain.
+
+    ## When it is wrong
+
+    A loop that calls `.detach_()` on gradients fails with it; torch says so.
+
+    ## What to do
+
+    `Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
+
+    ## Example
+
+    "gradient_as_bucket_view is False: 5,120 MiB of gradients are held twice, 13 % of the device's memory".
+    """
+
+    id: ClassVar[str] = "bucket-view-off"
+
+    least_ratio: float = threshold(0.05, source="ours: memory that a larger batch could use")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the setting beside the sizes."""
+        if not is_distributed(metrics) or is_cpu_only(metrics):
+            return None
+        strategy = condition(metrics, "trainer.strategy")
+        if strategy is None:
+            raise MissingSignal("the strategy of the trainer is not known")
+        if strategy != "DDPStrategy" or condition(metrics, "trainer.gradient_as_bucket_view") is True:
+            return None
+        memory = condition(metrics, "device.memory_bytes")
+        gradients = _gradient_bytes(metrics)
+        if not isinstance(memory, int) or memory <= 0 or gradients is None:
+            raise MissingSignal("the size of the model or of the device's memory is not known")
+        ratio = gradients / memory
+        if ratio < self.least_ratio:
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject="DDPStrategy",
+            summary=(
+                f"DDP holds {gradients / _MIB:,.0f} MiB of gradients twice, {percent(ratio)} of the device's memory, "
+                "and copies them in every step."
+            ),
+            advice=(
+                "gradient_as_bucket_view is False: set Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True)); it "
+                f"frees {gradients / _MIB:,.0f} MiB."
+            ),
+            evidence=(
+                share_evidence(
+                    "gradients, share of the device's memory",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="gradients", value=gradients / _MIB, unit="MiB"),
+                Evidence(name="memory of the device", value=memory / _MIB, unit="MiB"),
+            ),
+            confidence=0.8,
+        )
+
+
+def _gradient_bytes(metrics: Metrics) -> float | None:
+    total = condition(metrics, "model.parameter_bytes")
+    parameters = condition(metrics, "model.parameters")
+    trained = condition(metrics, "model.trainable_parameters")
+    if not isinstance(total, int) or not isinstance(parameters, int) or not isinstance(trained, int) or not parameters:
+        return None
+    return total * trained / parameters

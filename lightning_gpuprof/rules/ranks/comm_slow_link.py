@@ -1,0 +1,155 @@
+"""Finds large collectives that are no faster than PCIe between devices that have NVLink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    severity,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.kernels.device_kernels import Measured
+from lightning_gpuprof.rules.ranks.collective_times import (
+    COMMUNICATION_TIME,
+    MIB,
+    CollectiveRun,
+    CollectiveWindow,
+    collective_run,
+)
+from lightning_gpuprof.rules.wording import millis, percent
+
+_NVLINK_GB_PER_S: Sequence[tuple[re.Pattern[str], float]] = (
+    (re.compile(r"\bG?B200\b"), 900.0),
+    (re.compile(r"\bH200\b(?! NVL)|\bH100\b.*(?:80GB HBM3|SXM)"), 450.0),
+    (re.compile(r"\bA100[- ]SXM"), 300.0),
+)
+"""One direction of all links of a device: data sheets of NVIDIA B200, H200, H100 SXM and A100 SXM."""
+
+_KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommSlowLink:
+    """Large collectives between devices with NVLink run at the speed of PCIe or less.
+
+    ## What it means
+
+    The A100, H100, H200 and B200 in SXM form are joined by NVLink. If collectives do not go through it (switched off,
+    a link down, a container or virtual machine without peer access), they go through PCIe and host memory.
+
+    ## How it is measured
+
+    In trace windows of a single node: the bus bandwidth, as nccl-tests defines it, of the fastest all-reduce,
+    all-gather or reduce-scatter of at least 16 MiB. A late rank makes the first such collective of a step slow, hardly
+    all of them: there must be at least two in a step. The fastest of all windows is below 32 GB/s, the most that PCIe
+    4.0 x16 carries in one direction, and exposed communication is worth the gain. The gain takes half of NVLink's rate
+    as reachable.
+
+    ## When it is wrong
+
+    - Jobs over several nodes are passed over: networks differ.
+    - Devices without NVLink, and those whose name does not tell, are passed over.
+    - Compression hooks and sharding change what is sent, not its bandwidth.
+
+    ## What to do
+
+    `nvidia-smi topo -m` and `nvidia-smi nvlink --status` show the links; `NCCL_DEBUG=INFO` in one run shows what NCCL
+    uses (`via P2P` or `via SHM`). Unset `NCCL_P2P_DISABLE`.
+
+    ## Example
+
+    "The fastest all_reduce of 25 MiB reaches 11.2 GB/s; NVLink of this device carries 300".
+    """
+
+    id: ClassVar[str] = "comm-slow-link"
+    specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
+
+    least_mib: float = threshold(16.0, source="ours: NVLink is above 100 GB/s from there on")
+    least_gb_per_s: float = threshold(32.0, source="PCIe 4.0 x16, one direction")
+    reachable_ratio: float = threshold(0.5, source="the method: below half of the table's rate")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the fastest large collective."""
+        run = collective_run(metrics)
+        if run is None:
+            return None
+        nodes = condition(metrics, "trainer.num_nodes")
+        if nodes is None:
+            raise MissingSignal("the number of nodes is not known")
+        nvlink = _nvlink_gb_per_s(run)
+        if nodes != 1 or nvlink is None:
+            return None
+        large = [(window, one) for window in run.windows for one in self._large(window)]
+        rates = [(one.best_bus_bandwidth_bytes_per_s, one) for _, one in large if one.best_bus_bandwidth_bytes_per_s]
+        if not rates:
+            raise MissingSignal(f"no collective of {self.least_mib:g} MiB or more with a known size is in the windows")
+        if any(sum(window.per_step(one) for one in self._large(window)) < 2 for window in run.windows):
+            return None  # the only one of a step may always wait
+        best_per_s, fastest = max(rates, key=lambda item: item[0])
+        best = best_per_s / 1e9
+        exposed = Measured.over(
+            [sum(one.exposed_us for one in self._large(w)) / 1e3 / w.steps for w in run.windows]
+        )  # fmt: skip
+        ratio = 1.0 - best / (self.reachable_ratio * nvlink)
+        if best >= self.least_gb_per_s or not worthwhile(exposed.ms * ratio, run.period_ms):
+            return None
+        size = (fastest.message_bytes or 0) / MIB
+        disabled = str(condition(metrics, "env.NCCL_P2P_DISABLE")) == "1"
+        return Finding(
+            rule=self.id,
+            severity=severity(exposed.lower_ms * ratio / run.period_ms, metrics.steps.steady_count),
+            subject=fastest.kind,
+            summary=(
+                f"The fastest {fastest.kind} of {size:.3g} MiB among {run.ranks} ranks reaches {best:.3g} GB/s of bus "
+                f"bandwidth; NVLink of this device carries {nvlink:g} in one direction. Large collectives leave "
+                f"{millis(exposed.ms)} of a step of {millis(run.period_ms)} "
+                f"({percent(min(1.0, exposed.ms / run.period_ms))}) uncovered."
+            ),
+            advice=(
+                "NCCL_P2P_DISABLE is 1: unset it, NCCL cannot use NVLink with it."
+                if disabled
+                else "Check the links with `nvidia-smi topo -m` and `nvidia-smi nvlink --status`, and what NCCL uses "
+                "with NCCL_DEBUG=INFO in one run: `via SHM` instead of `via P2P` means that peers cannot reach each "
+                "other (container, virtual machine, IOMMU)."
+            ),
+            evidence=(
+                Evidence(
+                    name="bus bandwidth of the fastest large collective",
+                    value=best,
+                    unit="GB/s",
+                    limit=self.least_gb_per_s,
+                    source=source_of(type(self), "least_gb_per_s"),
+                ),
+                Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),
+                Evidence(name="exposed large collectives", value=exposed.ms, unit="ms"),
+                Evidence(name="period", value=run.period_ms, unit="ms"),
+            ),
+            gain=gain(exposed.ms * ratio, exposed.lower_ms * ratio, run.period_ms),
+            confidence=0.6,
+            explains=COMMUNICATION_TIME,
+        )
+
+    def _large(self, window: CollectiveWindow) -> list[CollectiveTimes]:
+        return [
+            one
+            for one in window.communication.sizes
+            if one.kind in _KINDS and (one.message_bytes or 0) >= self.least_mib * MIB
+        ]
+
+
+def _nvlink_gb_per_s(run: CollectiveRun) -> float | None:
+    """None if the devices have none or their names do not tell."""
+    names = {name for w in run.windows if w.facts.analysis is not None for name in w.facts.analysis.gpus}
+    rates = {next((rate for pattern, rate in _NVLINK_GB_PER_S if pattern.search(name)), None) for name in names}
+    return rates.pop() if len(rates) == 1 else None

@@ -1,0 +1,138 @@
+"""Finds a bucket size of DDP that makes many small reductions, or one that comes after all of the backward."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    severity,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME, MIB, CollectiveWindow, collective_run
+from lightning_gpuprof.rules.wording import counted, millis, percent
+
+_DEFAULT_MB = 25
+"""``bucket_cap_mb`` of torch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DdpBucketSize:
+    """DDP's gradient buckets are so small that latency rules, or so large that nothing is left to hide them behind.
+
+    ## What it means
+
+    DDP gathers gradients in buckets of `bucket_cap_mb` (25 by default) and reduces each as soon as it is full. Small
+    buckets pay the latency of a collective many times; a bucket with most of the gradients is full only when the
+    backward ends.
+
+    ## How it is measured
+
+    `bucket_cap_mb` differs from the default, and in trace windows either the all-reduces of a step are more than 4
+    times as many as 25 MB buckets would make, or the largest holds more than half of the gradients of a model of at
+    least 100 MB; and exposed communication takes at least 5 % of the untraced step. The gain is bounded by the exposed
+    communication; how much of it another size saves only a run shows, so its lower bound is 0.
+
+    ## When it is wrong
+
+    All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted if they are 64 KiB or larger. On
+    slow networks large buckets can be right: that is why only exposed time counts.
+
+    ## What to do
+
+    `DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
+
+    ## Example
+
+    "bucket_cap_mb is 1: 104 all-reduces in a step … set DDPStrategy(bucket_cap_mb=25), which makes about 5".
+    """
+
+    id: ClassVar[str] = "ddp-bucket-size"
+    specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
+
+    least_ratio: float = threshold(0.05, source="ours")
+    most_times: float = threshold(4.0, source="the method: 4 times the buckets of 25 MB")
+    most_in_one_ratio: float = threshold(0.5, source="ours")
+    least_model_mb: float = threshold(100.0, source="ours: 4 buckets of the default size")
+    least_reduced_kib: float = threshold(64.0, source="ours: smaller ones are metrics, not gradients")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the all-reduces of all windows."""
+        run = collective_run(metrics)
+        if run is None or condition(metrics, "trainer.strategy") not in (None, "DDPStrategy"):
+            return None
+        cap_mb = condition(metrics, "trainer.bucket_cap_mb")
+        model_bytes = condition(metrics, "model.parameter_bytes")
+        if not isinstance(cap_mb, int | float) or not isinstance(model_bytes, int) or model_bytes <= 0:
+            raise MissingSignal("the bucket size of DDP or the size of the model is not known")
+        exposed = run.exposed
+        ratio = exposed.lower_ms / run.period_ms
+        if cap_mb == _DEFAULT_MB or ratio < self.least_ratio or not worthwhile(exposed.ms, run.period_ms):
+            return None
+        buckets = min((self._buckets(window) for window in run.windows), default=0.0)
+        wanted = 1 + math.ceil(model_bytes / MIB / _DEFAULT_MB)
+        largest_bytes = min(self._largest_bytes(window) for window in run.windows)
+        many = cap_mb < _DEFAULT_MB and buckets > self.most_times * wanted
+        late = (
+            cap_mb > _DEFAULT_MB
+            and model_bytes >= self.least_model_mb * MIB
+            and largest_bytes > self.most_in_one_ratio * model_bytes
+        )
+        if not many and not late:
+            return None
+        why = (
+            f"{counted(round(buckets), 'all-reduce')} in a step for {model_bytes / MIB:.3g} MiB of parameters"
+            if many
+            else f"one all-reduce holds {largest_bytes / MIB:.3g} MiB of {model_bytes / MIB:.3g} MiB of parameters and "
+            "starts only when the backward is over"
+        )
+        shown_ratio = min(1.0, exposed.ms / run.period_ms)
+        return Finding(
+            rule=self.id,
+            severity=severity(min(1.0, ratio), metrics.steps.steady_count),
+            subject="DDPStrategy",
+            summary=(
+                f"bucket_cap_mb is {cap_mb:g}: {why}; {millis(exposed.ms)} of a step of {millis(run.period_ms)} "
+                f"({percent(shown_ratio)}) is communication that nothing covers."
+            ),
+            advice=(
+                f"bucket_cap_mb is {cap_mb:g}: set Trainer(strategy=DDPStrategy(bucket_cap_mb={_DEFAULT_MB})), which "
+                f"makes about {wanted} reductions in a step, most of them during the backward."
+            ),
+            evidence=(
+                share_evidence(
+                    "exposed communication, share of the step",
+                    shown_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="all-reduces in a step", value=buckets, limit=self.most_times * wanted if many else None),
+                Evidence(name="bucket_cap_mb", value=cap_mb, unit="MB"),
+                Evidence(name="largest all-reduce", value=largest_bytes / MIB, unit="MiB"),
+                Evidence(name="period", value=run.period_ms, unit="ms"),
+            ),
+            gain=gain(exposed.ms, 0.0, run.period_ms),
+            confidence=0.6,
+            explains=COMMUNICATION_TIME,
+        )
+
+    def _buckets(self, window: CollectiveWindow) -> float:
+        return sum(
+            window.per_step(one)
+            for one in window.communication.sizes
+            if one.kind == "all_reduce" and (one.message_bytes or 0) >= self.least_reduced_kib * 1024
+        )
+
+    def _largest_bytes(self, window: CollectiveWindow) -> int:
+        return max(
+            (one.message_bytes or 0 for one in window.communication.sizes if one.kind == "all_reduce"), default=0
+        )

@@ -1,0 +1,164 @@
+"""Finds communication between ranks that no computation covers, and tells transfer from waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.rules.base import (
+    condition,
+    gain,
+    severity,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.ranks.collective_times import (
+    COMMUNICATION_TIME,
+    CollectiveRun,
+    CollectiveWindow,
+    collective_run,
+    sized,
+)
+from lightning_gpuprof.rules.wording import counted, listed, millis, percent
+
+_MOSTLY_TRANSFER_RATIO = 0.5
+_WIDE = ("float", "double")
+_MANY_IN_A_STEP = 100
+"""All-reduces of one size, or of unknown sizes. Ours: DDP makes one for each 25 MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExposedComm:
+    """Collectives take a part of the step in which no kernel computes.
+
+    ## What it means
+
+    DDP starts to reduce gradients while the backward still computes; what is not done by its end, and every collective
+    that something waits for, adds to the step.
+
+    ## How it is measured
+
+    In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, against the period of
+    untraced steps; the least of all windows is the lower bound. A communication kernel also waits for ranks that come
+    later. Of collectives of one size that are seen at least three times, the fastest stands for the transfer, and the
+    rest of their time is called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower
+    than any link. The gain is the exposed time: its lower bound is the transfer, as far as one rank tells.
+
+    ## When it is wrong
+
+    - A rank that is never last waits in every collective: from its trace alone, transfer and waiting cannot be told
+      apart, and transfer is an upper bound. `gpuprof trace RANK0 RANK1 …` of all ranks' windows tells them, and who is
+      late.
+    - Where the host is late, hiding communication may gain less.
+    - Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
+
+    ## What to do
+
+    If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
+    (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
+
+    ## Example
+
+    "NCCL takes 14.7 ms of a step of 77 ms that nothing covers … DDP reduces fp32: pass
+    DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)".
+    """
+
+    id: ClassVar[str] = "exposed-comm"
+
+    least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the communication of all windows."""
+        run = collective_run(metrics)
+        if run is None:
+            return None
+        exposed = run.exposed
+        ratio = exposed.lower_ms / run.period_ms
+        if ratio < self.least_ratio or not worthwhile(exposed.ms, run.period_ms):
+            return None
+        window = run.largest
+        transfer_ms = exposed.lower_ms * window.transfer_ratio
+        covered_ratio = 1.0 - min(1.0, window.exposed_ms / window.communication_ms) if window.communication_ms else 0.0
+        mostly_transfer = window.transfer_ratio >= _MOSTLY_TRANSFER_RATIO
+        sizes = window.communication.sizes
+        largest = max(sizes, key=lambda one: one.exposed_us, default=None)
+        shown_ratio = min(1.0, exposed.ms / run.period_ms)
+        return Finding(
+            rule=self.id,
+            severity=severity(min(1.0, ratio), metrics.steps.steady_count),
+            subject=sized(largest) if largest is not None else "collectives",
+            summary=(
+                f"Communication takes {millis(exposed.ms)} of a step of {millis(run.period_ms)} "
+                f"({percent(shown_ratio)}) while nothing is computed; computation covers {percent(covered_ratio)} of "
+                f"all communication. {_split(window.transfer_ratio)}{_most(sizes)}"
+            ),
+            advice=_transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else _waiting_advice(run),
+            evidence=(
+                share_evidence(
+                    "exposed communication, share of the step",
+                    shown_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="covered by computation", value=covered_ratio, unit="ratio"),
+                Evidence(name="at most transfer, the rest is waiting", value=window.transfer_ratio, unit="ratio"),
+                Evidence(name="ranks", value=run.ranks),
+                Evidence(name="period", value=run.period_ms, unit="ms"),
+            ),
+            gain=gain(exposed.ms, transfer_ms, run.period_ms),
+            confidence=0.7 if mostly_transfer else 0.6,
+            explains=COMMUNICATION_TIME,
+        )
+
+
+def _most(sizes: tuple[CollectiveTimes, ...]) -> str:
+    longest = sorted(sizes, key=lambda one: -one.exposed_us)[:3]
+    named = [f"{sized(one)} ({counted(one.count, 'time')}, {millis(one.exposed_us / 1e3)})" for one in longest]
+    return f" Longest in the window: {listed(named)}." if named else ""
+
+
+def _split(transfer_ratio: float) -> str:
+    if transfer_ratio >= 1.0:
+        return "How much of it is waiting for other ranks cannot be told from this rank alone."
+    return f"At most {percent(transfer_ratio)} of it is transfer; the rest is waiting for other ranks."
+
+
+def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None) -> str:
+    strategy = str(condition(metrics, "trainer.strategy") or "")
+    batch = condition(metrics, "loader.batch_size")
+    accumulate = condition(metrics, "trainer.accumulate_grad_batches")
+    ways = []
+    if largest is not None and largest.kind == "all_reduce" and window.per_step(largest) > _MANY_IN_A_STEP:
+        ways.append(
+            f"{window.per_step(largest):.0f} all-reduces of {millis(largest.mean_us / 1e3)} each are in a step: join "
+            "them, as the buckets of DDP do"
+        )
+    wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
+    if strategy == "DDPStrategy" and wide and condition(metrics, "trainer.comm_hook") in (None, "none", ""):
+        ways.append(
+            "gradients are reduced in fp32: pass DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook) for half "
+            "of the bytes"
+        )
+    if accumulate == 1:
+        ways.append("accumulate_grad_batches is 1: with 4, DDP reduces in one of four steps")
+    if isinstance(batch, int):
+        ways.append(f"batch_size is {batch} per rank: a larger one gives more computation for the same bytes")
+    if not ways:
+        ways.append("send fewer bytes, or compute more between two reductions: a larger batch per rank does")
+    return (
+        f"Shorten the transfer: {'; '.join(ways)}. `gpuprof trace` with the windows of all ranks "
+        f"(TraceConfig(ranks=list(range({ranks})))) tells transfer from waiting."
+    )
+
+
+def _waiting_advice(run: CollectiveRun) -> str:
+    return (
+        f"Find the rank that comes late: record all ranks, TraceConfig(ranks=list(range({run.ranks}))), and give "
+        "`gpuprof trace` their windows: it names the rank and what it does longer than the others. Faster links or "
+        "smaller gradients would not help while this rank waits."
+    )

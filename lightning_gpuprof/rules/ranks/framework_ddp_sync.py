@@ -1,0 +1,152 @@
+"""Finds that Lightning's own check of all ranks empties the device's queue before each batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    is_cpu_only,
+    is_distributed,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    step_share,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
+from lightning_gpuprof.rules.wording import millis, percent
+
+SUBJECT = "Lightning's check of all ranks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameworkDdpSync:
+    """Before each batch Lightning asks all ranks whether one was told to stop, and waits for the answer.
+
+    ## What it means
+
+    With several ranks, Lightning from 2.5.2 on makes a tensor, broadcasts it from rank 0 and reads it on the host at
+    the begin of every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits twice until the
+    device has done all its work: for the copy to the device and for the value. Then the device has nothing to do until
+    the batch is fetched and the first kernel is launched.
+
+    ## How it is measured
+
+    On a GPU in a trace window, as for `sync-points`: the idle time of the device after waits outside of every hook and
+    phase of the model, and of that no more than the host was blocked, scaled to untraced steps.
+
+    On a CPU from the phase `sync`. It holds the wait for ranks that come later, which would wait elsewhere without the
+    check: so this is information without a gain.
+
+    ## When it is wrong
+
+    - Code of your own between two steps that reads a value outside of every hook looks the same.
+    - In a version of Lightning without the check there is nothing to find.
+    - Another wait in each step (`sync-points`, `progress-bar-sync`) empties the queue as well: then this one alone
+      gains little.
+
+    ## What to do
+
+    Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once
+    for each batch. There is no setting; where no rank is ever stopped by a signal, replace the method.
+
+    ## Example
+
+    "Lightning 2.6.6 asks all ranks once per step whether one was told to stop, and reads the answer on the host: the
+    device then is idle for 0.52 ms of 4.33 ms."
+    """
+
+    id: ClassVar[str] = "framework-ddp-sync"
+
+    least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
+    least_per_step: float = threshold(0.5, source="ours, as for progress-bar-sync")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the check of all ranks."""
+        steady_period_ms(metrics)
+        if not is_distributed(metrics):
+            return None
+        return self._on_cpu(metrics) if is_cpu_only(metrics) else self._on_device(metrics)
+
+    def _on_device(self, metrics: Metrics) -> Finding | None:
+        found = costly_waits(metrics, "rank check", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
+        if found is None:
+            return None
+        step = found.step
+        return Finding(
+            rule=self.id,
+            severity=step.severity(found.lower_ms),
+            subject=SUBJECT,
+            summary=(
+                f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether one was told to "
+                f"stop, and reads the answer on the host: {found.idle_words}.{step.remark}"
+            ),
+            advice=_advice(metrics),
+            evidence=(
+                share_evidence(
+                    "idle after the check, share of the step",
+                    found.cost_ms / step.period_ms,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
+                *step.evidence(),
+            ),
+            gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
+            confidence=0.8 * step.confidence,
+            explains="device idle: check of all ranks",
+        )
+
+    def _on_cpu(self, metrics: Metrics) -> Finding | None:
+        period_ms = steady_period_ms(metrics)
+        try:
+            check = step_share(metrics, "sync")
+        except MissingSignal:
+            return None  # a loop without the check has no such phase
+        if check.lower_ratio < self.least_ratio or not worthwhile(check.median_ms, period_ms):
+            return None
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=SUBJECT,
+            summary=(
+                f"{_lightning(metrics)} asks all ranks before each batch whether one was told to stop: that takes "
+                f"{millis(check.median_ms)} of {millis(period_ms)} ({percent(check.median_ratio)}), the wait for ranks "
+                "that come later included."
+            ),
+            advice=_advice(metrics),
+            evidence=(
+                share_evidence(
+                    "check of all ranks, share of the step",
+                    check.median_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="period", value=period_ms, unit="ms"),
+            ),
+            confidence=0.5,
+            explains="sync",
+        )
+
+
+def _lightning(metrics: Metrics) -> str:
+    version = condition(metrics, "version.lightning")
+    return f"Lightning {version}" if version else "Lightning"
+
+
+def _advice(metrics: Metrics) -> str:
+    size = metrics.loader.batch_size if metrics.loader is not None else None
+    larger = f"batch_size={2 * size} instead of {size}" if size else "a larger batch_size"
+    batches = condition(metrics, "trainer.accumulate_grad_batches")
+    instead = f" in place of accumulate_grad_batches={batches}" if isinstance(batches, int) and batches > 1 else ""
+    return (
+        f"Give a step more work: {larger}{instead} needs the check half as often. No setting leaves it out; where no "
+        "rank is ever stopped by a signal: trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None."
+    )

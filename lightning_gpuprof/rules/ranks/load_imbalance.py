@@ -1,0 +1,118 @@
+"""Finds that ranks take turns in being late, because their batches differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MIN_STEPS,
+    MissingSignal,
+    condition,
+    gain,
+    is_cpu_only,
+    is_distributed,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
+from lightning_gpuprof.rules.ranks.straggler_rank import most_waiting_ratio, waiting_evidence
+from lightning_gpuprof.rules.wording import counted, listed, millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadImbalance:
+    """In each step another rank takes longer than the rest, and all wait for it.
+
+    ## What it means
+
+    If batches differ in work (lengths, sizes, numbers of objects), each step takes as long as the largest batch of any
+    rank, although all ranks have the same work over many steps.
+
+    ## How it is measured
+
+    From the journals of all ranks in the run's folder, for steps of the same number that are steady on all: of each
+    step the longest time that a rank spends on its own (page of `straggler-rank`) minus the mean of all ranks, as a
+    share of the period. The lower bound of the median must pass a tenth of the step, and no rank may be the slowest in
+    60 % of the steps: that would be a straggler. The gain is that time, on a device held as for `straggler-rank`.
+
+    ## When it is wrong
+
+    - On a device only the wait for batches is seen; batches that differ in the work of kernels are not.
+    - Ranks that compete for the CPUs of one host are late in turn, too.
+
+    ## What to do
+
+    Give all ranks batches of about the same work in a step: a distributed sampler that sorts samples into buckets by
+    length, or batches by tokens rather than by samples.
+
+    ## Example
+
+    "The slowest rank takes 10.2 ms longer than the mean in each step, rank 0 in 51 % and rank 1 in 49 % of the steps".
+    """
+
+    id: ClassVar[str] = "load-imbalance"
+
+    least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
+    most_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the differences between ranks."""
+        period_ms = steady_period_ms(metrics)
+        if not is_distributed(metrics):
+            return None
+        times = metrics.ranks
+        if times is None or len(times.ranks) < times.world_size:
+            raise MissingSignal("the journals of all ranks are not in the run's folder")
+        if times.steps < MIN_STEPS:
+            raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
+        late = sorted(times.ranks, key=lambda one: -one.slowest_ratio)
+        wait_ms, waiting_ratio = times.imbalance.median_ms, most_waiting_ratio(metrics, period_ms)
+        lower_ratio, lost_ms = times.imbalance.lower_ratio, wait_ms
+        if waiting_ratio is not None:
+            lower_ratio, lost_ms = min(lower_ratio, waiting_ratio), min(wait_ms, waiting_ratio * period_ms)
+        if lower_ratio < self.least_ratio or late[0].slowest_ratio >= self.most_slowest_ratio:
+            return None
+        if not worthwhile(lost_ms, period_ms):
+            return None
+        turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in late[:4]])
+        sampler, batch = condition(metrics, "loader.sampler"), condition(metrics, "loader.batch_size")
+        now = f"The sampler is {sampler}, {batch} samples a batch: use" if sampler and batch else "Use"
+        return Finding(
+            rule=self.id,
+            severity=severity(lower_ratio, times.steps),
+            subject="batches of the ranks",
+            summary=(
+                f"The slowest rank of a step takes {millis(wait_ms)} longer than the mean of all ranks in a step of "
+                f"{millis(period_ms)}, and it is another one each time: {turns} of {counted(times.steps, 'step')}."
+            ),
+            advice=(
+                f"{now} a distributed sampler that gives all ranks batches of about the same work in a step: buckets "
+                "by length, or a limit on tokens rather than on samples."
+            ),
+            evidence=(
+                share_evidence(
+                    "slowest rank beyond the mean, share of the step",
+                    times.imbalance.median_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                share_evidence(
+                    f"steps in which rank {late[0].rank} is the slowest",
+                    late[0].slowest_ratio,
+                    limit=self.most_slowest_ratio,
+                    source=source_of(type(self), "most_slowest_ratio"),
+                ),
+                Evidence(name="period", value=period_ms, unit="ms"),
+                *waiting_evidence(waiting_ratio),
+            ),
+            gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
+            confidence=0.6 if is_cpu_only(metrics) or waiting_ratio is not None else 0.4,
+            explains=COMMUNICATION_TIME,
+        )

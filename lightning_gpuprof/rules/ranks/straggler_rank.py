@@ -1,0 +1,158 @@
+"""Finds the rank that does more than the others before it meets them, in most of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics, RankShare
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import (
+    MIN_STEPS,
+    MissingSignal,
+    gain,
+    is_cpu_only,
+    is_distributed,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.device_split import device_split
+from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
+from lightning_gpuprof.rules.wording import counted, millis, percent
+
+_LOOK: dict[Phase, str] = {
+    "data_wait": "its loader: storage and CPUs of its host, num_workers there, a shard with larger samples",
+    "h2d": "what it moves to the device, and the link of its slot",
+    "forward": "what training_step does on this rank only, and how its samples differ",
+    "optimizer": "what its optimizer step does, such as work behind `if self.trainer.is_global_zero`",
+    "zero_grad": "what it does when gradients are cleared",
+    "callbacks": "callbacks that work on this rank only",
+    "logging": "what it logs that the others do not: self.log(..., rank_zero_only=True), loggers of rank 0",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StragglerRank:
+    """One rank takes longer than the others before it meets them, and all wait for it in every step.
+
+    ## What it means
+
+    Ranks meet in the reduction of gradients. Their periods are equal, because the quick ones wait there: what differs
+    is the time that each spends on its own before.
+
+    ## How it is measured
+
+    From the journals of all ranks in the run's folder, for steps of the same number that are steady on all: the time in
+    phases in which a rank waits for no other (on a CPU all but the backward and the ranks' own synchronisation; on a
+    device only the wait for batches, because the host may wait for the device in any other), minus the median of the
+    other ranks. The lower bound of its median share must pass a tenth of the step, and the rank must be the slowest
+    in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not agree. The gain is that
+    time. On a device it is held below the time in which this rank's device is idle or only communicates, as far as a
+    trace window has seen it: a wait for a batch costs nothing while the device still has work.
+
+    ## When it is wrong
+
+    - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
+    - On a device without a trace window the wait may be covered by work: the confidence is lower.
+    - A device that is slower than others (clocks, heat) is not seen by the host: `gpuprof trace` with the windows of
+      all ranks tells.
+    - Journals in folders that are not shared between hosts are not found; then it is not evaluated.
+
+    ## What to do
+
+    Look at what the named phase does on the named rank and host.
+
+    ## Example
+
+    "Rank 1 takes 20.1 ms longer than the others in each step of 31 ms, in forward" for a sleep on rank 1.
+    """
+
+    id: ClassVar[str] = "straggler-rank"
+
+    least_ratio: float = threshold(0.10, source="TraceML")
+    least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the rank that takes most time on its own."""
+        period_ms = steady_period_ms(metrics)
+        if not is_distributed(metrics):
+            return None
+        times = metrics.ranks
+        if times is None or len(times.ranks) < times.world_size:
+            raise MissingSignal("the journals of all ranks are not in the run's folder")
+        if times.steps < MIN_STEPS:
+            raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
+        late = max(times.ranks, key=lambda one: one.excess.lower_ratio)
+        excess_ms, waiting_ratio = late.excess.median_ms, most_waiting_ratio(metrics, period_ms)
+        lower_ratio, lost_ms = late.excess.lower_ratio, excess_ms
+        if waiting_ratio is not None:
+            lower_ratio, lost_ms = min(lower_ratio, waiting_ratio), min(excess_ms, waiting_ratio * period_ms)
+        if lower_ratio < self.least_ratio or late.slowest_ratio < self.least_slowest_ratio:
+            return None
+        if not worthwhile(lost_ms, period_ms):
+            return None
+        phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
+        waiting = times.world_size - 1
+        return Finding(
+            rule=self.id,
+            severity=severity(lower_ratio, times.steps),
+            subject=f"rank {late.rank}",
+            summary=(
+                f"Rank {late.rank} on {late.host} takes {millis(excess_ms)} longer than the others in a step of "
+                f"{millis(period_ms)}, {millis(late.excess_by_phase_ms[phase])} of it in {phase}; it is the slowest in "
+                f"{percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and {counted(waiting, 'rank')} "
+                f"{'waits' if waiting == 1 else 'wait'} for it."
+            ),
+            advice=_advice(late, phase),
+            evidence=(
+                share_evidence(
+                    f"what rank {late.rank} takes longer, share of the step",
+                    late.excess.median_ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                share_evidence(
+                    "steps in which it is the slowest",
+                    late.slowest_ratio,
+                    limit=self.least_slowest_ratio,
+                    source=source_of(type(self), "least_slowest_ratio"),
+                ),
+                Evidence(name="period", value=period_ms, unit="ms"),
+                *waiting_evidence(waiting_ratio),
+            ),
+            gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
+            confidence=0.8 if is_cpu_only(metrics) or waiting_ratio is not None else 0.5,
+            explains=COMMUNICATION_TIME,
+        )
+
+
+def most_waiting_ratio(metrics: Metrics, period_ms: float) -> float | None:
+    """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
+
+    Returns:
+        None on a CPU, or if no trace window tells.
+    """
+    split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
+    analysis = None if split is None or split.window is None else split.window.analysis
+    if split is None or analysis is None or analysis.communication is None:
+        return None
+    return min(1.0, split.idle_ratio + split.exposed_communication_ratio)
+
+
+def waiting_evidence(ratio: float | None) -> tuple[Evidence, ...]:
+    """:func:`most_waiting_ratio` as evidence, if it is known."""
+    if ratio is None:
+        return ()
+    return (Evidence(name="device idle or only communicating, share of the step", value=ratio, unit="ratio"),)
+
+
+def _advice(late: RankShare, phase: Phase) -> str:
+    return (
+        f"Look at {phase} of rank {late.rank}: {_LOOK.get(phase, 'what it does there that the others do not')}. "
+        f"Its journal is rank{late.rank}.jsonl in the run's folder."
+    )

@@ -1,0 +1,78 @@
+"""Finds ranks on CUDA devices that communicate through a backend for CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+
+_FOR_CPUS = frozenset({"gloo", "mpi"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrongBackend:
+    """Ranks with a GPU each reduce their gradients through a backend that works in host memory.
+
+    ## What it means
+
+    gloo copies gradients to the host, reduces them there over TCP, and copies them back. NCCL (on AMD: RCCL) reduces on
+    the GPUs over NVLink, PCIe or InfiniBand.
+
+    ## How it is measured
+
+    From the run's conditions: several ranks, devices of type cuda, and a process group of gloo or MPI. As this is a
+    setting, it is information without a gain; the cost is in the backward of every step.
+
+    ## When it is wrong
+
+    Ranks that share one GPU cannot use NCCL. A backend for both (`cpu:gloo,cuda:nccl`) is passed over, and so is
+    Windows, for which there is no NCCL.
+
+    ## What to do
+
+    `Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
+
+    ## Example
+
+    "The process group's backend is gloo: set DDPStrategy(process_group_backend="nccl")" for 4 ranks on 4 GPUs.
+    """
+
+    id: ClassVar[str] = "wrong-backend"
+
+    least_ranks: int = threshold(2, source="one rank exchanges nothing")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the setting."""
+        ranks = condition(metrics, "trainer.world_size")
+        if not isinstance(ranks, int) or ranks < self.least_ranks:
+            return None
+        device, backend = condition(metrics, "device.type"), condition(metrics, "trainer.backend")
+        if device is None or backend is None:
+            raise MissingSignal("the type of the device or the backend of the process group is not known")
+        if device != "cuda" or str(backend).lower() not in _FOR_CPUS:
+            return None
+        if str(condition(metrics, "machine.system") or "").startswith("Windows"):
+            return None
+        strategy = condition(metrics, "trainer.strategy") or "DDPStrategy"
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=str(strategy),
+            summary=(
+                f"{ranks} ranks on CUDA devices communicate through {backend}: gradients go through host memory in "
+                "every step."
+            ),
+            advice=(
+                f"The process group's backend is {backend}: set "
+                f'Trainer(strategy={strategy}(process_group_backend="nccl")), or leave the argument out.'
+            ),
+            evidence=(
+                Evidence(name="backend", value=str(backend)),
+                Evidence(name="device", value=str(device)),
+                Evidence(name="ranks", value=str(ranks)),
+            ),
+            confidence=0.9,
+        )

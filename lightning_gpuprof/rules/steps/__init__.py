@@ -1,0 +1,1 @@
+"""The ordinary step and its course: optimizer, compiler, collector, CPUs, outliers, drifts."""

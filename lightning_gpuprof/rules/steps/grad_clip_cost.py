@@ -1,0 +1,123 @@
+"""Finds that gradient clipping takes a noticeable part of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    condition,
+    gain,
+    ordinary_ratio,
+    possible,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    step_share,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.wording import millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradClipCost:
+    """Clipping the gradients takes a noticeable part of the steps.
+
+    ## What it means
+
+    Clipping by norm reads all gradients, and scales them, before each optimizer step: with many small tensors, or a
+    `configure_gradient_clipping` of one's own that loops over parameters or reads values (`.item()`), that takes as
+    long as a good part of the backward pass.
+
+    ## How it is measured
+
+    The phase `clip` as a share of the period of steady steps: the lower bound of its median, with accumulated
+    gradients its part of the total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are taken off
+    before the share is held against the threshold. The gain is the whole phase.
+
+    ## When it is wrong
+
+    - Clipping may be needed: the gain is that of a run without it.
+    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
+      one.
+    - With `16-mixed` the gradients are unscaled in the same phase.
+
+    ## What to do
+
+    Leave it out if the norm never passes the limit (log it to see), clip fewer and larger tensors, or accumulate:
+    clipping happens once per optimizer step. In a hook of one's own use `torch.nn.utils.clip_grad_norm_`, which
+    handles all tensors together.
+
+    ## Example
+
+    "Clipping 1,006 gradients to a norm of 1.0 takes 9.8 ms of a step of 61 ms (16 %)."
+    """
+
+    id: ClassVar[str] = "grad-clip-cost"
+
+    least_ratio: float = threshold(0.05, source="catalogue")
+    fixed_ms: float = threshold(0.5, source="ours: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the phase in which gradients are clipped."""
+        period_ms = steady_period_ms(metrics)
+        if "clip" not in metrics.shares:
+            return None
+        share = step_share(metrics, "clip")
+        found_ratio = ordinary_ratio(metrics, share, "clip")
+        if found_ratio - self.fixed_ms / period_ms < self.least_ratio:
+            return None
+        ratio = counted_ratio(metrics, found_ratio, period_ms)
+        certain = ratio - self.fixed_ms / period_ms
+        recoverable_ms = counted_ratio(metrics, max(share.median_ratio, found_ratio), period_ms) * period_ms
+        if certain < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+            return None
+        value = condition(metrics, "trainer.gradient_clip_val")
+        limit = value if isinstance(value, (int, float)) and possible(value) else None
+        tensors = condition(metrics, "model.parameter_tensors")
+        what = f"{tensors:,} gradients" if isinstance(tensors, int) else "the gradients"
+        algorithm = condition(metrics, "trainer.gradient_clip_algorithm") or "norm"
+        how = f" by {algorithm} to {limit}" if limit else ""
+        return Finding(
+            rule=self.id,
+            severity=severity(certain, metrics.steps.steady_count),
+            subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
+            summary=(
+                f"Clipping {what}{how} takes {millis(recoverable_ms)} of a step of {millis(period_ms)} "
+                f"({percent(recoverable_ms / period_ms)})."
+            ),
+            advice=_advice(metrics, limit),
+            evidence=(
+                share_evidence(
+                    "clipping share of the step",
+                    recoverable_ms / period_ms,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="clipping per step", value=recoverable_ms, unit="ms"),
+                *((Evidence(name="parameter tensors", value=tensors),) if isinstance(tensors, int) else ()),
+            ),
+            gain=gain(recoverable_ms, ratio * period_ms, period_ms),
+            confidence=0.75,
+            explains="clip",
+        )
+
+
+def _advice(metrics: Metrics, limit: object) -> str:
+    accumulated = condition(metrics, "trainer.accumulate_grad_batches")
+    now = accumulated if isinstance(accumulated, int) and accumulated > 0 else 1
+    rarer = f"Trainer(accumulate_grad_batches={2 * now}) clips half as often"
+    if not limit:
+        return (
+            "Look at configure_gradient_clipping: torch.nn.utils.clip_grad_norm_(self.parameters(), limit) handles all "
+            f"tensors together and reads no value; {rarer}."
+        )
+    return (
+        f"Log the norm that clip_grad_norm_ returns: if it stays below {limit}, leave gradient_clip_val={limit} out. "
+        f"Else fewer and larger tensors help, and {rarer}."
+    )

@@ -1,0 +1,146 @@
+"""Points out where compiled code goes back to Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import condition, source_of, threshold
+from lightning_gpuprof.rules.wording import counted, listed
+
+_MOST_REASON = 120
+_REMEDIES = (
+    (
+        ("item", "scalar_outputs", "tensor.tolist"),
+        "keep the value a tensor (no .item()), or set torch._dynamo.config.capture_scalar_outputs = True",
+    ),
+    (("print",), "take the print out of the compiled code"),
+    (("data-dependent", "data dependent"), "replace the branch on a tensor's value by torch.where or torch.cond"),
+    (("graph_break",), "take the call of torch._dynamo.graph_break() out"),
+    (("disable",), "call what is marked torch.compiler.disable before or after the compiled part"),
+    (("logging", "logger", "warn"), "log outside of the compiled code"),
+)
+"""Words in dynamo's reason, and what helps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphBreaks:
+    """Compiled code goes back to Python in places: it was cut into several graphs.
+
+    ## What it means
+
+    Where dynamo meets something that it cannot put into a graph (`.item()`, `print`, a branch on a tensor's value, a
+    function of another library) it compiles what comes before and after apart, and runs that place in Python. Each
+    graph costs its call and its guards in every step, nothing is fused across the cut, and CUDA graphs end there.
+
+    ## How it is measured
+
+    From dynamo's own counters and notes: the reasons, the user's lines, and how often each was met while compiling.
+    What a break costs per step is not measured, so it is information only, without a gain: compare a run without the
+    break. If there are no breaks, functions that could not be compiled at all are told instead.
+
+    ## When it is wrong
+
+    - A break between large parts of the model costs microseconds in steps of many milliseconds.
+    - If the LightningModule itself is compiled, `self.log` breaks the graph by design.
+    - The line is that of the call from which dynamo went back; a break in a function that it had inlined has two.
+
+    ## What to do
+
+    Take the named lines out of the compiled code, or compile the parts around them instead of the whole;
+    `torch.compile(..., fullgraph=True)` raises at the first break, with its stack.
+
+    ## Example
+
+    "Keep the value a tensor (no .item()): net.py:31 forward breaks the graph (Tensor.item())."
+    """
+
+    id: ClassVar[str] = "graph-breaks"
+
+    least_count: int = threshold(1, source="catalogue: any, if the model is compiled")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Point the breaks out."""
+        facts = metrics.compile
+        if facts is None or (facts.graph_break_count < self.least_count and not facts.failures):
+            return None
+        if facts.graph_break_count < self.least_count:
+            return _not_compiled(metrics, self.id, facts.failures)
+        worst = next((b for b in facts.graph_breaks if b.file), next(iter(facts.graph_breaks), None))
+        places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
+        shown = f" at {listed(places[:3])}" if places else ""
+        more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
+        failed = f" What could not be compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
+        return Finding(
+            rule=self.id,
+            severity="info",
+            subject=_place(worst) if worst is not None and worst.file else "torch.compile",
+            summary=(
+                f"Compiled code goes back to Python{shown}{more}: {counted(facts.graph_break_count, 'graph break')} "
+                f"while compiling, {counted(facts.graphs, 'graph')} in all.{failed}"
+            ),
+            advice=_advice(worst),
+            evidence=(
+                Evidence(
+                    name="graph breaks",
+                    value=facts.graph_break_count,
+                    limit=self.least_count,
+                    source=source_of(type(self), "least_count"),
+                ),
+                *_reasons(facts),
+            ),
+            confidence=0.8,
+        )
+
+
+def _not_compiled(metrics: Metrics, rule: str, failures: tuple[str, ...]) -> Finding:
+    modules = condition(metrics, "compile.modules")
+    subject = modules if isinstance(modules, str) and modules else "torch.compile"
+    advice = _advice(GraphBreak(reason=failures[0], function="", file="", line=None, count=1))
+    return Finding(
+        rule=rule,
+        severity="info",
+        subject=subject,
+        summary=(
+            f"{counted(len(failures), 'function')} of {subject} could not be compiled at all and "
+            f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}."
+        ),
+        advice=f"{advice} A break within a loop costs the whole function.",
+        evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
+        confidence=0.8,
+    )
+
+
+def _reasons(facts: CompileFacts) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(name=_place(one) if one.file else "somewhere", value=f"{_short(one.reason)} ({one.count} times)")
+        for one in facts.graph_breaks[:5]
+    )
+
+
+def _advice(worst: GraphBreak | None) -> str:
+    locate = "torch.compile(..., fullgraph=True) raises at the first break, with its stack"
+    if worst is None:
+        return f"Find the breaks: {locate}."
+    reason = worst.reason.lower()
+    remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
+    at = f" at {_place(worst)}" if worst.file else ""
+    if remedy:
+        return (
+            f"{remedy[0].upper()}{remedy[1:]}{at}: dynamo says {_short(worst.reason)!r}. "
+            f"{locate[0].upper()}{locate[1:]}."
+        )
+    return f"Take out of the compiled code what breaks it{at}: dynamo says {_short(worst.reason)!r}. {locate}."
+
+
+def _place(one: GraphBreak) -> str:
+    line = f":{one.line}" if one.line is not None else ""
+    return f"{one.file}{line} {one.function}".strip()
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_REASON else f"{line[: _MOST_REASON - 3]}..."

@@ -1,0 +1,217 @@
+"""Finds that a run has parts of different speed, where they change, and the phase that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.evenness import Stretch
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.steps.step_drift import drifts
+from lightning_gpuprof.rules.steps.uneven import (
+    LIMIT_S,
+    UNKNOWN,
+    Moved,
+    how_it_moved,
+    moved,
+    usable_stretch,
+    where_to_look,
+    window_at,
+)
+from lightning_gpuprof.rules.wording import counted, listed, millis, percent
+
+_MOST_SHOWN = 4
+_EPOCH_STEPS = 5
+_LEAST_PART = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseChange:
+    """A part of the run is slower than the rest, for good: it has several regimes.
+
+    ## What it means
+
+    At some batch the period changes and stays changed: the data that comes from there on is larger or lies elsewhere, a
+    cache is full (or has filled), a callback or a schedule begins to work, another job started. A mean over the whole
+    run describes neither part.
+
+    ## How it is measured
+
+    Regimes are found by a change-point search over the steady steps: a sharp shift of the median by more than a fifth
+    that lasts at least 20 steps (see `steps.regimes` in the report). Each regime has its own phases; the slow one that
+    costs most is held against the fastest one with at least a tenth of the steps, and the phase that holds most of the
+    difference is named, with whether the training thread computes or waits longer in it. The gain is what all slower
+    regimes took above the fastest; its lower bound is from the near ends of the 95 % intervals of the medians.
+
+    ## When it is wrong
+
+    - Another job on the machine: if others took more CPUs of this run in the slow part, or the training thread waited
+      longer for a CPU, it is silent, unless one phase computes or waits longer by itself. If neither was measured, it
+      is information only.
+    - If all phases changed alike, as with a lower clock or more work per step, it is silent.
+    - Work that changes by design at the start of an epoch (layers are unfrozen, sequences or images grow): if one of
+      the model's phases changed there, and not by waiting, the finding is information only.
+    - A first epoch that waits longer for its data than later ones fills a cache; that is over: information only.
+    - With more than four regimes nothing lasts: information only.
+    - A run that gets slower little by little is `step-drift`.
+
+    ## What to do
+
+    Look at what begins at the printed batch in the named phase. Two trace windows, one on either side, show the
+    difference.
+
+    ## Example
+
+    "From batch 401 on steps take 7.1 ms instead of 2.9 ms, 98 % of it in forward. The training thread waits there."
+    """
+
+    id: ClassVar[str] = "phase-change"
+    specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
+
+    least_cost_s: float = threshold(LIMIT_S, source="ours: shorter ones are accidents of the machine")
+    most_regimes: int = threshold(4, source="ours: more are an unsteady machine")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the regimes."""
+        steady_period_ms(metrics)
+        regimes = metrics.evenness.regimes
+        if not regimes:
+            raise MissingSignal("the run never became steady")
+        if not all(map(usable_stretch, regimes)):
+            raise MissingSignal("the times of the parts of the run are no possible numbers")
+        steps = sum(regime.count for regime in regimes)
+        lasting = [regime for regime in regimes if regime.count >= _LEAST_PART * steps]
+        drift = metrics.evenness.drift
+        if len(regimes) < 2 or not lasting or (drift is not None and drifts(drift, regimes)):
+            return None
+        fast = min(lasting, key=lambda regime: regime.period_ms)
+        slow = max(regimes, key=lambda regime: (regime.period_ms - fast.period_ms) * regime.count)
+        change = moved(slow, fast)
+        if change is None or slow is fast or change.by_machine:
+            return None
+        mean_ms = sum(regime.period_ms * regime.count for regime in regimes) / steps
+        recoverable_ms = sum(max(0.0, r.period_ms - fast.period_ms) * r.count for r in regimes) / steps
+        lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
+        if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
+            return None
+        planned = _by_design(regimes, change)
+        unknown = change.crowded is None
+        cold = _fills_a_cache(metrics, regimes, change)
+        weak = unknown or planned or cold or len(regimes) > self.most_regimes
+        level: Severity = "info" if weak else severity(lower_ms / mean_ms, steps)
+        return Finding(
+            rule=self.id,
+            severity=level,
+            subject=change.phase,
+            summary="".join(
+                (
+                    _told(regimes, change),
+                    how_it_moved(change),
+                    _PLANNED if planned else "",
+                    _COLD if cold else "",
+                    UNKNOWN if unknown else "",
+                )
+            ),
+            advice=_advice(metrics, change),
+            evidence=(
+                share_evidence(
+                    "time of the slow part above the fast one",
+                    recoverable_ms / mean_ms,
+                    limit=0.03,
+                    source="the least worthwhile gain",
+                ),
+                Evidence(
+                    name="the same in all",
+                    value=recoverable_ms * steps / 1e3,
+                    unit="s",
+                    limit=self.least_cost_s,
+                    source=source_of(type(self), "least_cost_s"),
+                ),
+                Evidence(name=f"{change.phase} moved by", value=change.phase_ms, unit="ms"),
+                *(
+                    Evidence(name=f"batches {r.from_batch} to {r.to_batch}", value=r.period_ms, unit="ms")
+                    for r in regimes[:_MOST_SHOWN]
+                ),
+            ),
+            gain=gain(recoverable_ms, 0.0 if weak else lower_ms, mean_ms),
+            confidence=0.5 if weak else 0.85,
+            explains="outliers" if _are_outliers(metrics, slow) else change.phase,
+        )
+
+
+_PLANNED = " It changes at the start of an epoch: layers, data or batches that change there by design look like this."
+
+
+_COLD = " The first epoch reads the data, later ones find them in a cache: what it took is past."
+
+
+def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: Moved) -> bool:
+    """Whether only the first epoch waits for its data, as where it reads them from a disk and later ones do not."""
+    first, following = regimes[:2]
+    if change.phase != "data_wait" or change.slow is not first or first.into_epoch is not None:
+        return False
+    if following.into_epoch is None or following.into_epoch > _EPOCH_STEPS:
+        return False
+    batches = condition(metrics, "trainer.num_training_batches")
+    return not isinstance(batches, int) or following.from_batch - following.into_epoch - first.from_batch <= batches
+
+
+def _by_design(regimes: Sequence[Stretch], change: Moved) -> bool:
+    """Whether the model's own work changes with an epoch."""
+    later = max(change.slow, change.fast, key=lambda stretch: stretch.from_batch)
+    begun = later.into_epoch is not None and later.into_epoch <= _EPOCH_STEPS
+    return begun and change.phase in COMPUTE_PHASES and later is not regimes[0] and not change.waits_longer
+
+
+def _are_outliers(metrics: Metrics, slow: Stretch) -> bool:
+    """Whether the slow part is so small that its steps count as outlying ones."""
+    outliers = metrics.outliers
+    return outliers is not None and slow.period_ms > outliers.limit_ms and 2 * outliers.count >= slow.count
+
+
+def _told(regimes: Sequence[Stretch], change: Moved) -> str:
+    slow, fast = change.slow, change.fast
+    at = regimes.index(slow)
+    where = (
+        f"From batch {slow.from_batch} on"
+        if slow is regimes[-1]
+        else f"Until batch {regimes[at + 1].from_batch}"
+        if slow is regimes[0]
+        else f"From batch {slow.from_batch} until {regimes[at + 1].from_batch}"
+    )
+    others = len(regimes) - 2
+    more = f" {counted(others, 'further regime')} differ{'s' if others == 1 else ''} from both." if others else ""
+    return (
+        f"{where}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} (batches "
+        f"{fast.from_batch} to "
+        f"{fast.to_batch}), {percent(change.phase_ratio)} of the difference in {change.phase}.{more}"
+    )
+
+
+def _advice(metrics: Metrics, change: Moved) -> str:
+    what = where_to_look(metrics, change)
+    slow, fast = change.slow, change.fast
+    later = max(slow, fast, key=lambda stretch: stretch.from_batch)
+    windows = sorted([window_at(metrics, _middle(slow)), window_at(metrics, _middle(fast))])
+    shown = listed([f"({start}, {stop})" for start, stop in windows]).replace(" and ", ", ")
+    look = f"Find what changed at batch {later.from_batch} in {what}"
+    trace = f"two trace windows show the difference: GpuProfiler(windows=[{shown}])."
+    return f"{look}; {trace}"
+
+
+def _middle(stretch: Stretch) -> int:
+    return (stretch.from_batch + stretch.to_batch) // 2

@@ -1,0 +1,186 @@
+"""Finds that torch.compile goes on compiling after warm-up, and which guard fails at which function."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.compilation import CompileFacts, Recompile
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MIN_COST_MS,
+    MissingSignal,
+    condition,
+    gain,
+    possible,
+    run_ms_per_step,
+    severity,
+    share_evidence,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.wording import counted, percent, seconds
+
+_SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
+_VALUE = re.compile(r"(?P<what>[A-Za-z_][\w.\[\]'\"]*(?:\.[\w\[\]'\"]+)*) == ")
+_MOST_REASON = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recompiles:
+    """After warm-up, `torch.compile` goes on compiling the same functions for other arguments.
+
+    ## What it means
+
+    Dynamo compiles a function for the arguments that it meets, with guards on their shapes, types and on values of
+    Python that the code reads. If a guard fails, it compiles once more, which takes seconds with inductor; after 8
+    versions of a function it gives up, and the function runs uncompiled from then on.
+
+    ## How it is measured
+
+    From dynamo's own notes: compilations of a function that had been compiled before, in steps after warm-up, with the
+    time that each took, its backward pass with it. The steps that hold them are not among the steady ones. The gain is
+    that time, spread over all steps; if no more time is lost in these steps than that, it is their excess. Functions
+    that were given up are told also if it took little time: what running uncompiled costs is not known, and no gain is
+    given for it.
+
+    ## When it is wrong
+
+    - In a long run the last new shape may come early: then all the cost is behind. It is held against the whole run.
+    - A handful of shapes that each come once (the last batch of an epoch) cost once.
+    - Dynamo tells no reason before torch 2.6.
+
+    ## What to do
+
+    If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or
+    `drop_last=True` for the last batch. If a value of Python changes: make it a tensor, or keep it out of the compiled
+    code.
+
+    ## Example
+
+    "Set torch.compile(..., dynamic=True): the size of 'x' at dimension 0 changed, and forward (net.py:21) was compiled
+    23 times more after warm-up, 41 s of 212 s."
+    """
+
+    id: ClassVar[str] = "recompiles"
+
+    least_hits: int = threshold(1, source="dynamo gives a function up after 8 versions")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the compilations after warm-up."""
+        facts = metrics.compile
+        if facts is None:
+            return None
+        period_ms = run_ms_per_step(metrics)
+        if not possible(facts.steady_recompile_s) or facts.steady_recompile_count < 0:
+            raise MissingSignal("the time of the compilations is no possible number")
+        lost_s = facts.steady_recompile_s
+        if facts.steps_excess_s is not None and possible(facts.steps_excess_s):
+            lost_s = min(lost_s, facts.steps_excess_s)
+        lost_ms = min(lost_s * 1e3 / metrics.steps.count, period_ms)
+        costly = facts.steady_recompile_count > 0 and worthwhile(lost_ms, period_ms)
+        given_up = facts.limit_hits >= self.least_hits
+        if not costly and not given_up:
+            return None
+        steady = [recompile for recompile in facts.recompiles if recompile.steady] or list(facts.recompiles)
+        function, its = _most_costly(metrics, steady)
+        level: Severity = severity(lost_ms / period_ms, metrics.steps.count) if costly else "info"
+        return Finding(
+            rule=self.id,
+            severity=level,
+            subject=function or "torch.compile",
+            summary=_summary(facts, its, function, lost_ms / period_ms, lost_s),
+            advice=_advice(metrics, its),
+            evidence=(
+                share_evidence(
+                    "compiling after warm-up, of the run",
+                    lost_ms / period_ms,
+                    limit=0.03,
+                    source="the least worthwhile gain",
+                ),
+                Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
+                Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
+                *(Evidence(name="guard", value=reason) for reason in _reasons(its)[:3]),
+            ),
+            gain=gain(lost_ms, lost_ms, period_ms) if costly and lost_ms >= MIN_COST_MS else None,
+            confidence=0.9 if its and its[0].reason else 0.75,
+            explains="recompiles",
+        )
+
+
+def _most_costly(metrics: Metrics, recompiles: Sequence[Recompile]) -> tuple[str, list[Recompile]]:
+    """Name and recompiles of the function that cost most; a module of torch's own has the name it has in the model."""
+    modules = condition(metrics, "compile.modules")
+    by_function: dict[str, list[Recompile]] = defaultdict(list)
+    for recompile in recompiles:
+        name = f"{recompile.function} ({recompile.file}:{recompile.line})"
+        if "_dynamo/" in recompile.file and isinstance(modules, str) and modules:
+            name = modules
+        by_function[name].append(recompile)
+    if not by_function:
+        return "", []
+    return max(by_function.items(), key=lambda item: (sum(r.cost_s for r in item[1]), len(item[1])))
+
+
+def _reasons(recompiles: Sequence[Recompile]) -> list[str]:
+    return list(dict.fromkeys(_short(r.reason) for r in recompiles if r.reason))
+
+
+def _short(reason: str) -> str:
+    first = " ".join(reason.split())
+    return first if len(first) <= _MOST_REASON else f"{first[: _MOST_REASON - 3]}..."
+
+
+def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio: float, lost_s: float) -> str:
+    text = (
+        f"torch.compile compiled {counted(facts.steady_recompile_count, 'function')} once more after warm-up: "
+        f"{seconds(lost_s)}, {percent(ratio)} of the run"
+    )
+    if its:
+        batches = [r.batch for r in its if r.batch is not None]
+        where = f", in batches {batches[0]} to {batches[-1]}" if len(batches) > 1 else ""
+        text += f", {len(its)} times {function}{where}"
+    hits = facts.limit_hits
+    given_up = (
+        f" {counted(hits, 'function')} {'was' if hits == 1 else 'were'} given up and run{'s' if hits == 1 else ''} "
+        "uncompiled."
+    )
+    return f"{text}.{given_up if hits else ''}"
+
+
+def _advice(metrics: Metrics, its: Sequence[Recompile]) -> str:
+    reason = next((_short(r.reason) for r in its if r.reason), "")
+    size = _SIZE.search(reason)
+    if size is not None and _only_last_batches(metrics, its):
+        return (
+            "Set DataLoader(..., drop_last=True): the last batch of an epoch is smaller, and its size makes "
+            f"torch.compile compile anew ({reason})."
+        )
+    if size is not None:
+        dynamic = condition(metrics, "compile.dynamic")
+        now = f" (dynamic is {dynamic} now)" if dynamic is not None else ""
+        return (
+            f"The size of {size['tensor']} changes at dimension {size['index']}: set torch.compile(..., "
+            f"dynamic=True){now}, or torch._dynamo.mark_dynamic(tensor, {size['index']}) before the call, or pad to "
+            f"a few sizes. Guard: {reason}."
+        )
+    value = _VALUE.search(reason)
+    if value is not None:
+        return (
+            f"{value['what']} is a value of Python that changes, and each value is compiled for itself: make it a "
+            f"tensor or keep it out of the compiled code. Guard: {reason}."
+        )
+    told = f" Guard: {reason}." if reason else " TORCH_LOGS=recompiles prints the guard that fails."
+    return f"Keep what the failing guard names the same from step to step.{told}"
+
+
+def _only_last_batches(metrics: Metrics, its: Sequence[Recompile]) -> bool:
+    batches = condition(metrics, "trainer.num_training_batches")
+    known = [r.batch for r in its if r.batch is not None]
+    if not isinstance(batches, int) or batches < 2 or not known or condition(metrics, "loader.drop_last") is True:
+        return False
+    return all((batch + 1) % batches == 0 for batch in known)

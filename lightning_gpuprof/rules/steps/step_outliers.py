@@ -1,0 +1,354 @@
+"""Finds that a few very long steps hold a noticeable part of the time, and in which phase."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    condition,
+    gain,
+    machine_busy_ratio,
+    possible,
+    severity,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    threshold,
+    usable,
+    worthwhile,
+)
+from lightning_gpuprof.rules.loop.callback_slow import class_name
+from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
+from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
+from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
+
+_DEFAULT_PREFETCH = 2
+"""torch's, where there are workers."""
+
+_MAX_PREFETCH = 64
+
+_CROWDED_RATIO = 0.8
+"""Use of the machine's CPUs from which long steps may be those that waited for one. Ours: on a machine with two CPUs
+that others used, healthy runs had outliers in the model's phases from here on."""
+
+_OTHERS_RATIO = 0.25
+"""Share of the usable CPUs that other processes use, from which the same holds. Ours: with 27 % a healthy run had
+outliers in ``forward`` for 12 % of its time."""
+
+_SLOW_SAMPLE_RATIO = 0.5
+"""Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Ours."""
+
+_DOUBT = " The CPUs of the machine were fully used: these steps may have waited for a CPU that others had."
+
+_ALIKE = " It is spread over the phases as the ordinary step is: larger batches, or something that stops all of it."
+
+_SPREAD_RATIO = 0.8
+"""No single phase holds so much of an excess that is spread over several. Ours, as for naming them."""
+
+_GRID_STALLS = 4
+_LEAST_GRID = 5
+"""So many of the longest stalls, at least, must lie on a grid of at least so many steps. Ours: rare by chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutliers:
+    """Most steps are fine, but a few take many times as long, and together they cost a noticeable part of the run.
+
+    ## What it means
+
+    A median does not see stalls: twelve stalls of 0.4 s in a run of 8 s leave the median step untouched and are 60 % of
+    the time. Causes are a file that is read now and then, a callback or logger that works every N steps, garbage
+    collection, recompilation, another process on the machine.
+
+    ## How it is measured
+
+    A step is outlying if its period is above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute
+    deviation, so the stalls do not widen their own limit as they would widen a standard deviation. Where gradients are
+    accumulated, steps with an optimizer step and steps without one have a median and a limit each. Steps that were
+    traced, that hold a validation or a checkpoint, and the first and last of an epoch are not looked at. The excess is
+    what outlying steps take above the median; the rule speaks when it passes 5 % of the time of all checked steps. The
+    phases that hold most of it are named. The gain is the excess, spread over the checked steps.
+
+    ## When it is wrong
+
+    - One or two outlying steps can be an accident of the machine: then it is information only, with half the
+      confidence.
+    - Batches that differ in size by nature (sequences) have long steps that do work. If several phases hold the excess
+      and it is spread as the ordinary step is (total variation below 0.3), it is information only, unless stalls come
+      at a fixed distance.
+    - On a GPU, the phase that waits for the device shows the excess, whichever phase gave the device the work.
+    - On a GPU, a host that is ahead can stop for a while and cost nothing: only as much as the device is idle, by trace
+      windows or NVML, counts. If that is below the threshold or not known, it is information only.
+    - Other processes that take the CPU make steps long, too. If the machine's CPUs were used to four fifths, or a
+      quarter of them by others, only the excess outside the model's own phases counts (and outside the wait for workers
+      that make their batches in time), unless stalls come at a fixed distance; if that leaves too little, it is
+      information only.
+    - Fewer than 50 steps: not evaluated.
+
+    ## What to do
+
+    Look at the named phase in the named batches; a fixed distance between them points to something that runs every N
+    steps.
+
+    ## Example
+
+    "12 of 600 steps (2.0 %) hold 4.79 s of 7.98 s (60 %): the worst took 405 ms where a step takes 5.30 ms. Excess:
+    98 % in forward."
+    """
+
+    id: ClassVar[str] = "step-outliers"
+
+    least_ratio: float = threshold(0.05, source="ours: 5 % of the time of the checked steps")
+    least_count: int = threshold(3, source="ours: fewer can be an accident (SageMaker Debugger asks for 10)")
+    named_ratio: float = threshold(0.80, source="ours: phases are named until they hold so much of the excess")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the steps that are far above the others."""
+        median_ms = steady_period_ms(metrics)
+        outliers = metrics.outliers
+        if outliers is None or outliers.checked <= 0:
+            raise MissingSignal("too few comparable steps to tell outliers from ordinary steps")
+        if not coherent(outliers):
+            raise MissingSignal("the time of the outlying steps is no possible number")
+        if outliers.count == 0 or not outliers.excess_ms >= self.least_ratio * outliers.total_ms:
+            return None
+        told_ms = told_excess_ms(metrics, outliers)
+        doubtful = sum(told_ms.values()) < self.least_ratio * outliers.total_ms
+        shown_ms = outliers.excess_by_phase_ms if doubtful else told_ms
+        excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
+        ratio = excess_ms / outliers.total_ms
+        mean_ms = outliers.total_ms / outliers.checked
+        recoverable_ms = excess_ms / outliers.checked
+        if not worthwhile(recoverable_ms, mean_ms):
+            return None
+        holders = holding_phases(shown_ms, self.named_ratio)
+        alike = spread_alike(metrics, outliers)
+        certain_ratio = stalled_ratio(metrics, ratio, median_ms)
+        hidden = certain_ratio < self.least_ratio
+        weak = doubtful or alike or hidden or outliers.count < self.least_count
+        level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
+        advice = _advice_on_sizes(outliers) if alike else _advice(metrics, outliers, holders[0][0], median_ms=median_ms)
+        return Finding(
+            rule=self.id,
+            severity=level,
+            subject=_subject(metrics, holders[0][0]),
+            summary=_summary(outliers, holders, excess_ms=excess_ms, median_ms=median_ms)
+            + (_DOUBT if doubtful else "")
+            + (_ALIKE if alike else "")
+            + (HIDDEN if hidden else ""),
+            advice=f"Look first for other processes that use the machine's CPUs. If there are none: {advice}"
+            if doubtful
+            else advice,
+            evidence=self._evidence(outliers, holders, ratio=ratio),
+            gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
+            confidence=0.5 if weak else 0.85,
+            explains="outliers",
+        )
+
+    def _evidence(
+        self, outliers: Outliers, holders: list[tuple[Phase, float]], *, ratio: float
+    ) -> tuple[Evidence, ...]:
+        return (
+            share_evidence(
+                "excess of outlying steps",
+                ratio,
+                limit=self.least_ratio,
+                source=source_of(type(self), "least_ratio"),
+            ),
+            Evidence(
+                name="outlying steps",
+                value=outliers.count,
+                limit=self.least_count,
+                source=source_of(type(self), "least_count"),
+            ),
+            Evidence(
+                name="longest step",
+                value=outliers.worst_ms,
+                unit="ms",
+                limit=outliers.limit_ms,
+                source="median + max(5 * 1.4826 * MAD, 0.5 * median)",
+            ),
+            *(Evidence(name=f"{phase} share of the excess", value=part, unit="ratio") for phase, part in holders),
+            Evidence(name="batches", value=_batches(outliers)),
+        )
+
+
+def coherent(outliers: Outliers) -> bool:
+    """Whether the numbers can be true together."""
+    times_ms = (outliers.worst_ms, outliers.limit_ms, *outliers.excess_by_phase_ms.values())
+    return (
+        all(possible(ms) for ms in times_ms)
+        and 0 <= outliers.count <= outliers.checked
+        and 0 <= outliers.excess_ms <= outliers.total_ms
+        and 0 < outliers.total_ms < math.inf
+    )
+
+
+def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether the excess lies in several phases, in the proportions of the ordinary step.
+
+    So it does where batches differ in size, or where something stops the process anywhere; not if stalls come at a
+    fixed distance.
+    """
+    ordinary = {phase: share.median_ms for phase, share in metrics.shares.items() if usable(share)}
+    excess_ms = outliers.excess_by_phase_ms
+    return (
+        len(holding_phases(excess_ms, _SPREAD_RATIO)) > 1
+        and concentration(excess_ms, ordinary) < ALIKE_RATIO
+        and _distance(outliers) is None
+    )
+
+
+def told_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase, float]:
+    """The excess per phase that is told from waiting for a CPU.
+
+    Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
+    own phases, which need it most, show that, as does the wait for workers that have no CPU although they had made
+    their batches in time. There, only the excess of the other phases counts, unless stalls come at a fixed distance,
+    as nothing from outside would, or batches were slow enough to make for such stalls.
+    """
+    if not _crowded(metrics) or _distance(outliers) is not None:
+        return outliers.excess_by_phase_ms
+    left_out = COMPUTE_PHASES if _slow_batches(metrics, outliers) else (*COMPUTE_PHASES, "data_wait")
+    return {phase: ms for phase, ms in outliers.excess_by_phase_ms.items() if phase not in left_out}
+
+
+def _crowded(metrics: Metrics) -> bool:
+    busy = machine_busy_ratio(metrics)
+    machine = metrics.host.machine
+    others = machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else 0.0
+    usable_cpus = metrics.host.usable_cpus or metrics.cpu.usable_cpus
+    return (busy is not None and busy >= _CROWDED_RATIO) or others >= _OTHERS_RATIO * usable_cpus
+
+
+def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether the making of batches can be the reason of stalls in ``data_wait``, as far as that is known.
+
+    A stall is no longer than the making of the batch that it waits for: all stalls together take at most the time of
+    all batches, and one sample of the batch of the longest stall took a good part of that.
+    """
+    found = metrics.input
+    if found is None or found.verdict not in ("compute", "transfer"):
+        return True
+    slowest_ms = max((worker.item_max_ms or 0.0 for worker in found.workers), default=0.0)
+    make_ms = max((loader.make_ms or 0.0 for loader in found.loaders), default=0.0)
+    stalled_ms = outliers.excess_by_phase_ms.get("data_wait", 0.0) / outliers.checked
+    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= stalled_ms
+
+
+def holding_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
+    """The phases that together hold most of the excess, largest first, each with its share of it.
+
+    Args:
+        excess_ms: Excess per phase.
+        named_ratio: Phases are taken until they hold so much.
+    """
+    whole_ms = sum(excess_ms.values())
+    found: list[tuple[Phase, float]] = []
+    held = 0.0
+    for phase, ms in sorted(excess_ms.items(), key=lambda item: item[1], reverse=True):
+        if ms <= 0 or (found and held >= named_ratio):
+            break
+        found.append((phase, ms / whole_ms))
+        held += ms / whole_ms
+    return found or [("loop", 0.0)]
+
+
+def _summary(outliers: Outliers, holders: list[tuple[Phase, float]], *, excess_ms: float, median_ms: float) -> str:
+    where = listed([f"{percent(part)} in {phase}" for phase, part in holders])
+    return (
+        f"{outliers.count:,} of {counted(outliers.checked, 'step')} ({percent(outliers.count / outliers.checked)}) "
+        f"{'holds' if outliers.count == 1 else 'hold'} {seconds(excess_ms / 1e3)} of "
+        f"{seconds(outliers.total_ms / 1e3)} ({percent(excess_ms / outliers.total_ms)}): the worst took "
+        f"{millis(outliers.worst_ms)} where a step takes {millis(median_ms)}. Excess: {where}."
+    )
+
+
+def _batches(outliers: Outliers) -> str:
+    shown = ", ".join(str(batch) for batch in sorted(outliers.batches)[:8])
+    return f"{shown}, ..." if len(outliers.batches) > 8 else shown
+
+
+def _distance(outliers: Outliers) -> int | None:
+    """Number of steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
+    longest = sorted(outliers.batches[: max(_GRID_STALLS, len(outliers.batches) // 2)])
+    gaps = [after - before for before, after in itertools.pairwise(longest)]
+    if len(longest) < _GRID_STALLS or min(gaps) < _LEAST_GRID:
+        return None
+    return min(gaps) if all(gap % min(gaps) == 0 for gap in gaps) else None
+
+
+def _subject(metrics: Metrics, phase: Phase) -> str:
+    callback = _costly_callback(metrics)
+    return callback if phase == "callbacks" and callback else phase
+
+
+def _costly_callback(metrics: Metrics) -> str:
+    costly = max(metrics.callback_shares, key=lambda c: c.share.total_ratio, default=None)
+    return f"{class_name(costly)}.{costly.hook}" if costly is not None else ""
+
+
+def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: float) -> str:
+    distance = _distance(outliers)
+    shown = f"in batches {_batches(outliers)}" if outliers.batches else "in the outlying steps"
+    when = f"every {distance} steps ({shown})" if distance else shown
+    found = metrics.input
+    if phase == "data_wait" and found is not None and found.verdict == "processing" and _has_workers(metrics):
+        return f"Make batches sooner, not the queue longer: {found.summary} (it stalls {when})."
+    if phase == "data_wait":
+        return f"Find the slow samples {when}{_prefetch(metrics, outliers, median_ms=median_ms)}"
+    if phase == "callbacks":
+        name = _costly_callback(metrics)
+        return f"Make {name or 'the hooks around the batch'} cheaper or rarer: it stalls the training {when}."
+    if phase == "logging":
+        every = condition(metrics, "trainer.log_every_n_steps")
+        now = f" (log_every_n_steps is {every}: set {every * 10})" if isinstance(every, int) else ""
+        return (
+            f"Log less often or to a faster logger: Trainer(log_every_n_steps=...){now}; it stalls the training {when}."
+        )
+    site = next((b.sites[0][0] for b in metrics.blocked or () if b.phase == phase and b.sites), "")
+    place = f"{phase}, most often seen at {site}" if site else f"{phase} ({PHASE_TERMS[phase]})"
+    return (
+        f"Look at what happens {when} in {place}: a file or network access, a recompilation, garbage collection. A "
+        "trace window over one of these steps shows it: GpuProfiler(windows=[...])."
+    )
+
+
+def _advice_on_sizes(outliers: Outliers) -> str:
+    return (
+        f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with that of others. If they are "
+        "larger, batch samples of like size together, or bound what a batch holds in all. If not, look for what stops "
+        "the whole process: other jobs, a lower clock, Python's garbage collector."
+    )
+
+
+def _has_workers(metrics: Metrics) -> bool:
+    return metrics.loader is not None and bool(metrics.loader.num_workers)
+
+
+def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> str:
+    loader = metrics.loader
+    workers = loader.num_workers if loader is not None else None
+    if workers is None:
+        return " and make them cheaper."
+    if workers == 0:
+        return (
+            " and make them cheaper; with a worker that reads ahead, a stall does not reach the step: "
+            "DataLoader(..., num_workers=1, persistent_workers=True)."
+        )
+    depth = min(_MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
+    now = loader.prefetch_factor if loader is not None else None
+    if depth <= (now if now is not None else _DEFAULT_PREFETCH):
+        return f" and make them cheaper; a longer queue does not help: {workers} workers read far enough ahead."
+    return (
+        f" and make them cheaper; a queue of {depth * workers} batches hides a stall of {millis(outliers.worst_ms)}: "
+        f"DataLoader(..., num_workers={workers}, prefetch_factor={depth})."
+    )

@@ -1,0 +1,101 @@
+"""Finds a progress bar that makes the host wait for the device because it shows a tensor."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
+from lightning_gpuprof.rules.wording import percent
+
+EXPLAINS = "device idle: waits of the progress bar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressBarSync:
+    """The progress bar reads a value from the device in every step, and the device then has nothing to do.
+
+    ## What it means
+
+    `self.log(..., prog_bar=True)` hands a tensor to the progress bar, which needs its value whenever it is drawn: with
+    `refresh_rate=1`, the default, in every step. The host waits until the device has done all its work.
+
+    ## How it is measured
+
+    As `sync-points`, for waits inside of the hooks of a progress bar: the idle time of the device that begins during
+    the wait, and of that no more than the host was blocked, per step. They have to happen at least every second step
+    and to cost 5 % of the period. The proposed refresh rate brings this below 1 %; the gain is the rest.
+
+    ## When it is wrong
+
+    - If another place waits in every step, too, the wait moves there. `sync-points` names such places.
+    - A progress bar whose class has no "ProgressBar" in its name counts as code of a callback, under `sync-points`.
+
+    ## What to do
+
+    Draw less often, or log without `prog_bar=True`.
+
+    ## Example
+
+    "Draw the progress bar every 20 steps: Trainer(callbacks=[TQDMProgressBar(refresh_rate=20)])"
+    """
+
+    id: ClassVar[str] = "progress-bar-sync"
+    specialises: ClassVar[tuple[str, ...]] = ("callback-slow",)
+
+    least_per_step: float = threshold(0.5, source="ours: of every second step")
+    least_ratio: float = threshold(0.05, source="ours, as for sync-points")
+    target_ratio: float = threshold(0.01, source="ours: what is left of it")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the waits in a progress bar's hooks."""
+        found = costly_waits(metrics, "progress bar", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
+        if found is None:
+            return None
+        ratio = found.cost_ms / found.step.period_ms
+        every = max(10, math.ceil(ratio / self.target_ratio))
+        bar = _bar(found.worst.where)
+        saved = 1 - 1 / every
+        return Finding(
+            rule=self.id,
+            severity=found.step.severity(found.lower_ms),
+            subject=found.worst.where,
+            summary=(
+                f"The progress bar reads a value from the device {times(found.per_step)} per step: the host waits, and "
+                f"{found.idle_words}.{found.step.remark}"
+            ),
+            advice=(
+                f"Draw the progress bar every {every} steps: Trainer(callbacks=[{bar}(refresh_rate={every})]). Or log "
+                f"without prog_bar=True. That leaves {percent(ratio / every)} of the step."
+            ),
+            evidence=(
+                share_evidence(
+                    "idle after waits, share of the step",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(
+                    name="waits per step",
+                    value=found.per_step,
+                    limit=self.least_per_step,
+                    source=source_of(type(self), "least_per_step"),
+                ),
+                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
+                *found.step.evidence(),
+            ),
+            gain=gain(found.cost_ms * saved, found.lower_ms * saved, found.step.period_ms),
+            confidence=found.step.confidence,
+            explains=EXPLAINS,
+        )
+
+
+def _bar(where: str) -> str:
+    """The class of Lightning's progress bar; of one of the user's own the one with the same argument."""
+    found = re.match(r"(TQDM|Rich)ProgressBar\b", where)
+    return found[0] if found else "TQDMProgressBar"

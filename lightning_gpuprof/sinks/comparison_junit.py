@@ -1,0 +1,77 @@
+"""A Comparison flows in, a JUnit XML file for CI systems flows out: one test case per judged measure.
+
+The shape is what Jenkins, GitLab and the usual GitHub actions read (``testsuites/testsuite/testcase`` with ``failure``
+and ``skipped``): a regression is a failure, what cannot be compared is skipped, all else passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from xml.etree import ElementTree
+
+from lightning_gpuprof.model.comparison import Change, Comparison
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.comparison_tables import change_words
+from lightning_gpuprof.sinks.files import write_whole
+
+SUITE = "gpuprof compare"
+
+
+def render_junit(comparison: Comparison, *, only: Collection[str] = ()) -> bytes:
+    """The file's content, UTF-8 with its declaration; names are shown as in every other sink, so it is well-formed.
+
+    Args:
+        comparison: The comparison.
+        only: Measures to write; empty for all that were judged.
+    """
+    rows = [row for row in comparison.judged if not only or row.measure in only]
+    counts = {
+        "tests": str(len(rows)),
+        "failures": str(sum(row.outcome == "regressed" for row in rows)),
+        "errors": "0",
+        "skipped": str(sum(row.outcome == "not comparable" for row in rows)),
+        "time": "0",
+    }
+    root = ElementTree.Element("testsuites", {"name": SUITE, **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": SUITE, **counts})
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (
+        ("before", plain.visible(comparison.before)),
+        ("after", plain.visible(comparison.after)),
+        ("outcome", comparison.outcome),
+    ):
+        ElementTree.SubElement(properties, "property", {"name": name, "value": value})
+    for row in rows:
+        _add_case(suite, row, comparison)
+    ElementTree.SubElement(suite, "system-out").text = plain.sentence(comparison.summary)
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def write_junit(comparison: Comparison, target: Path, *, only: Collection[str] = ()) -> None:
+    """Write the file whole or not at all.
+
+    Args:
+        comparison: The comparison.
+        target: The file.
+        only: Measures to write; empty for all that were judged.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    write_whole(target, render_junit(comparison, only=only))
+
+
+def _add_case(suite: ElementTree.Element, row: Change, comparison: Comparison) -> None:
+    measure = plain.name(row.measure)
+    group = measure.partition(".")[0] if "." in measure else "totals"
+    case = ElementTree.SubElement(suite, "testcase", {"classname": f"gpuprof.{group}", "name": measure, "time": "0"})
+    words = change_words(row)
+    if row.outcome == "regressed":
+        failure = ElementTree.SubElement(case, "failure", {"type": "regressed", "message": words})
+        failure.text = f"{words}\n{plain.sentence(comparison.summary)}"
+    elif row.outcome == "not comparable":
+        ElementTree.SubElement(case, "skipped", {"message": plain.sentence(row.why)})
+    else:
+        ElementTree.SubElement(case, "system-out").text = f"{row.outcome}: {words}"

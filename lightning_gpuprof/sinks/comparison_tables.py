@@ -1,0 +1,272 @@
+"""A Comparison flows in, tables of readable text flow out; terminal and HTML only draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lightning_gpuprof.model.comparison import Change, Comparison, FindingChange, Judgement, Source
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.phases import PHASE_TERMS
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.tables import PART_TERMS, Cell, Column, Table
+from lightning_gpuprof.sinks.window_tables.differences import change_table as traced_table
+
+SMALL_RATIO = 0.005
+"""Phases and parts below this share of the whole in both runs are not worth a row."""
+
+LARGE_FACTOR = 10
+"""A change of so much or more is told as a factor: percent of it are hard to read."""
+
+NAME_LIMIT = 40
+NOT_JUDGED = "not judged: the rule could not judge the other run, so that its silence means nothing"
+
+_SOURCES: Mapping[Source, str] = {
+    "journal": "block bootstrap over the steady steps of the journal",
+    "interval": "95 % intervals of the report (a folder with its journal tells more)",
+    "spread": "spread of the period in the report, as if steps were independent",
+}
+_TERMS: Mapping[str, str] = {
+    "net wall time": "without what the profiler itself took at start and end",
+    **{str(name): words for terms in (PHASE_TERMS, PART_TERMS) for name, words in terms.items()},
+}
+_SCALED = ("ratio", "bytes", "bytes/s")
+"""Units that a value is shown with, so that they stand in no column of their own."""
+
+
+def change_tables(comparison: Comparison) -> list[Table]:
+    """All numbers before and after, by kind; tables without rows are left out."""
+    found = [
+        change_table("Totals", [row for row in comparison.changes if row.before or row.after]),
+        *divided_tables(comparison),
+        change_table("Memory, peaks", comparison.memory),
+        change_table("GPUs, medians of their samples", comparison.devices),
+        change_table("Host, means of its samples", comparison.host),
+        *window_tables(comparison),
+    ]
+    return [table for table in found if table.rows]
+
+
+def divided_tables(comparison: Comparison) -> list[Table]:
+    """The parts of the step and of the wall time; those that are next to nothing in both runs have no row."""
+    return [
+        change_table("Phases, median per step", large(comparison.phases)),
+        change_table("Parts of the wall time", large(comparison.parts)),
+    ]
+
+
+def window_tables(comparison: Comparison) -> list[Table]:
+    """What the trace windows hold."""
+    windows = comparison.windows
+    if windows is None:
+        return []
+    classes = windows.kernel_classes
+    if windows.kernel_total is not None:
+        classes = (*classes, windows.kernel_total)
+    return [
+        traced_table("Classes of kernels per traced step", "class", classes, 0, ""),
+        traced_table("Kernels per traced step", "kernel", windows.kernels, windows.left_out, ""),
+        traced_table("Operators on the host per traced step", "operator", windows.operators, 0, ""),
+    ]
+
+
+def large(changes: Sequence[Change]) -> list[Change]:
+    """The parts of a whole that are worth a row."""
+    whole = max(sum(c.before or 0.0 for c in changes), sum(c.after or 0.0 for c in changes))
+    return [c for c in changes if max(c.before or 0.0, c.after or 0.0) >= SMALL_RATIO * whole > 0]
+
+
+def change_table(title: str, changes: Sequence[Change]) -> Table:
+    """Numbers before and after, with the interval of the difference and the outcome where they were judged.
+
+    Args:
+        title: Of the table.
+        changes: Its rows.
+    """
+    columns = [Column(title="")]
+    columns += [Column(title=heading, numeric=True) for heading in ("before", "after", "difference", "change")]
+    with_interval = any(change.lower is not None for change in changes)
+    with_unit = any(change.unit not in _SCALED for change in changes)
+    with_outcome = any(change.outcome in ("improved", "regressed") for change in changes)
+    if with_interval:
+        columns.append(
+            Column(
+                title="interval",
+                term="of the difference: 95 %; of phases together, so that none looks changed by chance",
+                numeric=True,
+            )
+        )
+    if with_unit:
+        columns.append(Column(title="unit"))
+    if with_outcome:
+        columns.append(Column(title="is", term="empty: within noise, or not judged"))
+    rows = []
+    for change in changes:
+        cells = [
+            Cell(text=plain.name(change.name, NAME_LIMIT), term=_TERMS.get(change.name, "")),
+            Cell(text=_amount(change.before, change.unit)),
+            Cell(text=_amount(change.after, change.unit)),
+            Cell(text=_signed(change.difference, change.unit)),
+            Cell(text=_relative(change)),
+        ]
+        if with_interval:
+            cells.append(Cell(text=_interval(change)))
+        if with_unit:
+            cells.append(Cell(text="" if change.unit in _SCALED else change.unit))
+        if with_outcome:
+            shown = change.outcome if change.outcome in ("improved", "regressed") else ""
+            cells.append(Cell(text=shown or "", term=plain.sentence(change.why) if shown else ""))
+        rows.append(tuple(cells))
+    return Table(title=title, columns=tuple(columns), rows=tuple(rows), absent="Neither run has any of it.")
+
+
+def finding_table(comparison: Comparison) -> Table:
+    """What became of each finding, with what it promised beside what its phase or part lost."""
+    return Table(
+        title="Findings",
+        columns=(
+            Column(title="", term="not judged: the rule could not judge the other run"),
+            Column(title="rule"),
+            Column(title="about"),
+            Column(title="at most", term="bound of the speed-up by its cure, and of the time saved per step"),
+            Column(title="achieved", term="what the phase or part that it explains lost per step"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=finding.state, term=plain.sentence(finding.summary)),
+                Cell(text=plain.name(finding.rule, NAME_LIMIT)),
+                Cell(text=plain.name(finding.subject, 60)),
+                Cell(text=bound(finding)),
+                Cell(text=achieved(finding)),
+            )
+            for finding in comparison.findings
+        ),
+        absent="There are none in either run.",
+    )
+
+
+def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
+    """Conditions that differ.
+
+    Args:
+        comparison: The comparison.
+        limit: Most rows; None shows all.
+    """
+    return Table(
+        title="Conditions that differ",
+        columns=(
+            Column(title="about"),
+            Column(title="condition"),
+            Column(title="before"),
+            Column(title="after"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=change.group),
+                Cell(text=plain.name(change.name, NAME_LIMIT)),
+                Cell(text=condition_value(change.before)),
+                Cell(text=condition_value(change.after)),
+            )
+            for change in comparison.conditions[:limit]
+        ),
+        absent="They are the same in both runs.",
+    )
+
+
+def judgement(judged: Judgement) -> str:
+    """The speed-up with its interval and what it is worth."""
+    if judged.speedup is None:
+        return f"not comparable: {plain.sentence(judged.why)}"
+    text = f"{numbers.significant(judged.speedup)}x"
+    if judged.lower is not None and judged.upper is not None:
+        text += f" (95 %: {numbers.significant(judged.lower)}x to {numbers.significant(judged.upper)}x)"
+    if judged.noise_ratio is not None:
+        text += f", {judged.outcome} (noise: {numbers.percent(judged.noise_ratio)})"
+    return f"{text}; {plain.sentence(judged.why)}" if judged.why else text
+
+
+def predicted(comparison: Comparison) -> str:
+    """What the earlier run's findings promised: the best of them, and all together beside what was achieved."""
+    if comparison.predicted_speedup_max is None:
+        return "no finding of the earlier run predicted a gain"
+    best = next(f for f in comparison.findings if f.speedup_max == comparison.predicted_speedup_max)
+    text = f"at most {numbers.significant(best.speedup_max)}x ({plain.name(best.rule)}: {best.state})"
+    sides = (
+        ("step", comparison.predicted_step_speedup_max, comparison.training.speedup),
+        ("run", comparison.predicted_run_speedup_max, comparison.wall.speedup),
+    )
+    for what, most, speedup in sides:
+        if most is not None and speedup is not None:
+            text += f"; {what}, all findings: {numbers.significant(most)}x, achieved {numbers.significant(speedup)}x"
+    return f"{text}; above the bound" if comparison.above_bound else text
+
+
+def sources(comparison: Comparison) -> str:
+    """Where the intervals of the step times are from; empty if there are none."""
+    if comparison.sources is None:
+        return ""
+    before, after = comparison.sources
+    if before == after:
+        return f"both runs: {_SOURCES[before]}"
+    return f"before: {_SOURCES[before]}; after: {_SOURCES[after]}"
+
+
+def bound(finding: FindingChange) -> str:
+    """What a finding promised."""
+    if finding.speedup_max is None:
+        return ""
+    text = f"{numbers.significant(finding.speedup_max)}x"
+    if finding.saved_ms_per_step is not None:
+        text += f", {numbers.significant(finding.saved_ms_per_step)} ms/step"
+    return text
+
+
+def achieved(finding: FindingChange) -> str:
+    """What its cure brought, as far as it is known."""
+    if finding.achieved_ms_per_step is None:
+        return ""
+    text = f"{numbers.significant(finding.achieved_ms_per_step)} ms/step in {plain.name(finding.achieved_in)}"
+    return f"{text}: above the bound" if finding.above_bound else text
+
+
+def change_words(change: Change) -> str:
+    """One row as a sentence: ``forward: 12.3 -> 42.1 ms (+242.3 %)``."""
+    unit = "" if change.unit in _SCALED else f" {change.unit}"
+    text = f"{plain.name(change.name)}: {_amount(change.before, change.unit)} -> {_amount(change.after, change.unit)}"
+    text += f"{unit} ({_relative(change)}"
+    interval = _interval(change)
+    return f"{text}; difference {interval}{unit})" if interval else f"{text})"
+
+
+def condition_value(value: Value) -> str:
+    """A condition as people are shown it."""
+    return "not known" if value is None else plain.name(str(value), 80)
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return numbers.ABSENT
+    if unit == "ratio":
+        return numbers.percent(value)
+    if unit in ("bytes", "bytes/s"):
+        return numbers.size(value) + unit.removeprefix("bytes")
+    return numbers.significant(value)
+
+
+def _signed(value: float | None, unit: str) -> str:
+    shown = _amount(value, unit)
+    return f"+{shown}" if value is not None and value > 0 else shown
+
+
+def _relative(change: Change) -> str:
+    """The change as percent of the earlier value, from tenfold on as a factor: ``x12``."""
+    if not change.before or change.difference is None or change.after is None:
+        return numbers.ABSENT
+    if change.after / change.before >= LARGE_FACTOR:
+        return f"x{numbers.significant(change.after / change.before)}"
+    return f"{change.difference / change.before * 100:+,.1f} %"
+
+
+def _interval(change: Change) -> str:
+    if change.lower is None or change.upper is None:
+        return ""
+    return f"{_signed(change.lower, change.unit)} to {_signed(change.upper, change.unit)}"

@@ -1,0 +1,95 @@
+"""Tables of raw values flow in; one CSV or Parquet file of each flows out, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.sinks.csv_tables import harmless, raw
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.model.data_table import DataTable, Values
+
+Format = Literal["csv", "parquet"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+_BLOCK_ROWS = 1 << 16
+
+
+def write_tables(tables: Sequence[DataTable], folder: Path, form: Format) -> list[Path]:
+    """Write each table to a file of its own, named after it.
+
+    CSV is that of RFC 4180 in UTF-8: an empty cell is a value that was not measured, and text that a spreadsheet would
+    run as a formula has an apostrophe before it. Parquet has typed columns and nulls.
+
+    Args:
+        tables: With names that differ.
+        folder: Where the files go; made if it is missing.
+        form: Parquet needs pyarrow, which is no dependency of this package.
+
+    Returns:
+        The files, in the tables' order. Those that exist are replaced.
+
+    Raises:
+        ArgumentError: Parquet is wanted, and pyarrow is not installed.
+        ReportError: A file cannot be written.
+    """
+    write = _write_csv if form == "csv" else _parquet_writer()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    paths = [folder / f"{table.name}.{form}" for table in tables]
+    for table, path in zip(tables, paths, strict=True):
+        with _whole(path) as temporary:
+            write(table, temporary)
+    return paths
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A temporary name to write to, which becomes the target; for tables that are too large to be held as text."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise ReportError(
+            f"cannot write {target}: {error.strerror or error}. Name a folder that can be written to"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _write_csv(table: DataTable, path: Path) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([harmless(name) for name in table.columns])
+        for begin in range(0, len(table), _BLOCK_ROWS):
+            block = [_listed(values[begin : begin + _BLOCK_ROWS]) for values in table.columns.values()]
+            writer.writerows([raw(value) for value in row] for row in zip(*block, strict=True))
+
+
+def _listed(values: Values) -> list[object]:
+    return values if isinstance(values, list) else values.tolist()
+
+
+def _parquet_writer() -> Callable[[DataTable, Path], None]:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise ArgumentError(
+            "--format", "parquet", "be csv where pyarrow is not installed", "pip install pyarrow brings parquet."
+        ) from None
+
+    def write(table: DataTable, path: Path) -> None:
+        parquet.write_table(arrow.table(dict(table.columns)), path)
+
+    return write

@@ -1,0 +1,291 @@
+"""A Report flows in, one line and a few tables per GPU flow out: what held it back, what it took, what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
+from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare
+from lightning_gpuprof.model.report import Device, Distribution, Report
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, device_name
+
+LEAST_THROTTLE_RATIO = 0.05
+"""Of the busy samples; a reason that holds less often is in the table only."""
+
+_MISSING: Mapping[str, str] = {
+    "sm_active_ratio": "SM, tensor and DRAM activity",
+    "pcie_generation": "PCIe link",
+    "pcie_tx_bytes_per_s": "PCIe traffic",
+    "compute_processes_count": "processes",
+    "foreign_processes_count": "processes of others",
+    "sm_clock_mhz": "SM clock",
+}
+"""What people call a value that is missing, and those that are missing with it."""
+
+_TOGETHER: Mapping[str, str] = {
+    "sm_occupancy_ratio": "sm_active_ratio",
+    "tensor_active_ratio": "sm_active_ratio",
+    "tensor_hmma_active_ratio": "sm_active_ratio",
+    "dram_active_ratio": "sm_active_ratio",
+    "pcie_width": "pcie_generation",
+    "pcie_rx_bytes_per_s": "pcie_tx_bytes_per_s",
+    "memory_utilization_ratio": "utilization_ratio",
+    "memory_free_bytes": "memory_used_bytes",
+    "graphics_processes_count": "compute_processes_count",
+    "memory_own_bytes": "foreign_processes_count",
+    "memory_others_bytes": "foreign_processes_count",
+}
+"""Values that need no mention where another one is missing."""
+
+
+def device_line(device: Device) -> str:
+    """What matters of one GPU, in one line: how busy, how full, how hot, what held it back, what is not known."""
+    parts = [part for piece in _PIECES if (part := piece(device))]
+    missing = _missing(device)
+    if missing:
+        parts.append(f"not measured: {', '.join(missing)}")
+    return f"{device_name(device)} · {_samples(device)}: {' · '.join(parts)}"
+
+
+def throttle_table(report: Report) -> Table:
+    """What held the clocks of each GPU down, and how often."""
+    rows = tuple(
+        (
+            Cell(text=device_name(device)),
+            Cell(text=_reason(share), term=TERMS.get(share.reason, "")),
+            Cell(text=numbers.percent(share.ratio)),
+            Cell(text=numbers.percent(share.busy_ratio)),
+        )
+        for device in report.devices
+        for share in device.throttle or ()
+    )
+    return Table(
+        title="What held the clocks down",
+        columns=(
+            Column(title="GPU"),
+            Column(title="reason"),
+            Column(title="samples", term="of all samples during training", numeric=True),
+            Column(title="busy samples", term="of those with a utilization of 10 % at least", numeric=True),
+        ),
+        rows=rows,
+        absent="Nothing held the clocks down, or the driver does not tell.",
+    )
+
+
+def fact_table(report: Report) -> Table:
+    """What each GPU is, what it took, and how often its driver renews what it tells."""
+    rows = tuple(
+        (Cell(text=device_name(device)), Cell(text=plain.name(what)), Cell(text=plain.name(value, 60)))
+        for device in report.devices
+        for what, value in _facts(device)
+    )
+    return Table(
+        title="GPU facts",
+        columns=(Column(title="GPU"), Column(title="what"), Column(title="value", numeric=True)),
+        rows=rows,
+        absent="The driver tells nothing about the GPUs.",
+    )
+
+
+def error_table(report: Report) -> Table:
+    """Error counters at their first and last reading."""
+    rows = tuple(
+        (
+            Cell(text=device_name(device)),
+            Cell(text=_error_words(counter)),
+            Cell(text=numbers.significant(counter.first)),
+            Cell(text=numbers.significant(counter.last)),
+        )
+        for device in report.devices
+        for counter in device.errors
+    )
+    return Table(
+        title="GPU error counters",
+        columns=(
+            Column(title="GPU"),
+            Column(title="counter"),
+            Column(title="at the start", numeric=True),
+            Column(title="at the end", numeric=True),
+        ),
+        rows=rows,
+        absent="No error counter was read.",
+    )
+
+
+def more_tables(report: Report) -> tuple[Table, ...]:
+    """The tables that have rows."""
+    return tuple(table for table in (throttle_table(report), error_table(report), fact_table(report)) if table.rows)
+
+
+def _samples(device: Device) -> str:
+    if device.distinct_samples is None or device.distinct_samples == device.samples:
+        return f"{device.samples} samples, medians"
+    return f"{device.samples} samples ({device.distinct_samples} distinct), medians"
+
+
+def _value(device: Device, name: str) -> Distribution | None:
+    return device.values.get(name)
+
+
+def _utilization(device: Device) -> str:
+    found = _value(device, "utilization_ratio")
+    return "" if found is None else f"utilization {numbers.percent(found.median)} (p95 {numbers.percent(found.p95)})"
+
+
+def _memory(device: Device) -> str:
+    found, total = _value(device, "memory_used_bytes"), device.facts.memory_total_bytes
+    if found is None:
+        return ""
+    return f"memory {numbers.size(found.max)}" + ("" if total is None else f" of {numbers.size(total)}")
+
+
+def _others(device: Device) -> str:
+    count, memory = _value(device, "foreign_processes_count"), _value(device, "memory_others_bytes")
+    if count is None or count.max < 1:
+        return ""
+    plural = "es" if count.max > 1 else ""
+    held = "" if memory is None else f" with {numbers.size(memory.max)}"
+    return f"{numbers.significant(count.max)} process{plural} of others{held}"
+
+
+def _power(device: Device) -> str:
+    found, limit = _value(device, "power_w"), _value(device, "power_limit_w")
+    if found is None:
+        return ""
+    most = device.facts.power_limit_default_w if limit is None else limit.median
+    return f"power {numbers.significant(found.median)}" + (
+        " W" if most is None else f" of {numbers.significant(most)} W"
+    )
+
+
+def _temperature(device: Device) -> str:
+    found = _value(device, "temperature_c")
+    return "" if found is None else f"{numbers.significant(found.max)} °C at most"
+
+
+def _activity(device: Device) -> str:
+    words = {"sm_active_ratio": "SMs active", "tensor_active_ratio": "tensor cores", "dram_active_ratio": "DRAM"}
+    known = [
+        f"{word} {numbers.percent(found.median)}"
+        for name, word in words.items()
+        if (found := _value(device, name)) is not None
+    ]
+    return ", ".join(known)
+
+
+def _clocks(device: Device) -> str:
+    limits = [share for share in device.throttle or () if _holds(share)]
+    if not limits or device.busy is None:
+        return ""
+    clock, most = device.busy.sm_clock_median_mhz, device.facts.sm_clock_max_mhz
+    shown = "clocks"
+    if clock is not None:
+        shown = f"SM clock {numbers.significant(clock)}"
+        shown += " MHz" if most is None else f" of {numbers.significant(most)} MHz"
+    reasons = ", ".join(f"{_reason(share)} in {numbers.percent(share.busy_ratio)}" for share in limits)
+    return f"{shown} held down: {reasons} of busy samples"
+
+
+def _reason(share: ThrottleShare) -> str:
+    return WORDS.get(share.reason) or plain.name(share.reason)
+
+
+def _holds(share: ThrottleShare) -> bool:
+    return share.reason not in NO_LIMIT and (share.busy_ratio or 0.0) >= LEAST_THROTTLE_RATIO
+
+
+def _pcie(device: Device) -> str:
+    """A link that never was at its best: idle ones are slow to save power, so the best reading counts."""
+    generation, width = _value(device, "pcie_generation"), _value(device, "pcie_width")
+    most, widest = device.facts.pcie_generation_max, device.facts.pcie_width_max
+    if generation is None or width is None or most is None or widest is None:
+        return ""
+    if generation.max >= most and width.max >= widest:
+        return ""
+    now = f"{numbers.significant(generation.max)} x{numbers.significant(width.max)}"
+    return f"PCIe {now} of {numbers.significant(most)} x{numbers.significant(widest)}"
+
+
+def _energy(device: Device) -> str:
+    if device.energy is None:
+        return ""
+    total = device.energy.total_j
+    shown = f"{numbers.significant(total / 1e3)} kJ" if total >= 1e3 else f"{numbers.significant(total)} J"
+    return f"{shown}, {numbers.significant(device.energy.per_step_j)} J/step"
+
+
+_ERROR_WORDS: Mapping[str, str] = {
+    "ecc_corrected_count": "corrected ECC errors",
+    "ecc_uncorrected_count": "uncorrected ECC errors",
+    "remapped_rows_count": "remapped rows of memory",
+    "retired_pages_count": "retired pages of memory",
+    "memory_repair_pending_count": "repairs of memory that wait for a reset",
+    "nvlink_replay_count": "NVLink replays",
+    "nvlink_recovery_count": "NVLink recoveries",
+    "nvlink_crc_count": "NVLink CRC errors",
+}
+
+
+def _error_words(counter: ErrorCounter) -> str:
+    return _ERROR_WORDS.get(counter.name) or plain.name(numbers.label(counter.name))
+
+
+def _errors(device: Device) -> str:
+    return ", ".join(
+        f"{_error_words(counter)} +{numbers.significant(counter.last - counter.first)}"
+        for counter in device.errors
+        if counter.last > counter.first
+    )
+
+
+_PIECES: tuple[Callable[[Device], str], ...] = (
+    _utilization,
+    _activity,
+    _memory,
+    _others,
+    _power,
+    _temperature,
+    _clocks,
+    _pcie,
+    _energy,
+    _errors,
+)
+
+
+def _missing(device: Device) -> list[str]:
+    names = {name for name, values in device.values.items() if values is None}
+    if "compute_processes_count" in names:
+        names.discard("foreign_processes_count")
+        names -= {"memory_own_bytes", "memory_others_bytes"}
+    if not device.facts.nvlink_active_count:
+        names -= {"nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"}
+    shown = [name for name in device.values if name in names and _TOGETHER.get(name) not in names]
+    return [_MISSING.get(name) or plain.name(numbers.label(name)) for name in shown]
+
+
+def _facts(device: Device) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in msgspec.structs.asdict(device.facts).items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            shown = "on" if value else "off"
+        elif isinstance(value, (int, float)):
+            shown = numbers.quantity(name, float(value))
+        else:
+            shown = str(value)
+        rows.append((numbers.label(name), shown))
+    if device.distinct_samples is not None:
+        rows.append(("distinct samples", f"{device.distinct_samples} of {device.samples}"))
+    if device.longest_repeat_samples is not None:
+        rows.append(("most equal samples in a row", str(device.longest_repeat_samples)))
+    if device.busy is not None and device.busy.sm_clock_median_mhz is not None:
+        rows.append(("median SM clock while busy", numbers.quantity("_mhz", device.busy.sm_clock_median_mhz)))
+    if device.energy is not None:
+        rows.append(("energy", numbers.quantity("_j", device.energy.total_j)))
+        rows.append(("energy per step", numbers.quantity("_j", device.energy.per_step_j)))
+        rows.append(("mean power by energy", numbers.quantity("_w", device.energy.mean_w)))
+    return rows

@@ -1,0 +1,154 @@
+"""A Report flows in, the levels of the method and its checklist flow out as tables and lines."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.model.finding import CombinedGain
+from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.tables import Cell, Column, Table
+
+TITLE = "By the method"
+
+_SHOWN_ABOVE = frozenset({"conditions", "baseline", "bottleneck", "actions"})
+"""Levels whose answer a summary has in its first lines, its verdict and its findings."""
+
+_ABSENT = "This report was made without the levels of the method."
+
+
+def state(level: Level) -> str:
+    """``holds``, ``does not hold`` or ``folded``."""
+    if not level.unfolded:
+        return "folded"
+    return "holds" if level.holds else "does not hold"
+
+
+def answer(level: Level) -> str:
+    """What a level says, with why it does not hold or is folded."""
+    if not level.unfolded:
+        return f"not opened: {plain.sentence(level.why)}"
+    said = plain.sentence(level.answer)
+    return said if level.holds or not level.why else f"{said} ({plain.sentence(level.why)})"
+
+
+def level_table(report: Report) -> Table:
+    """The levels in order, each with its question and answer."""
+    levels = report.method.levels if report.method is not None else ()
+    return Table(
+        title=TITLE,
+        columns=(
+            Column(title="level", term="each is only worth reading if the ones above hold"),
+            Column(title="question"),
+            Column(title="answer"),
+            Column(
+                title="state", term="whether the levels below can rest on it; folded: the ones above do not ask for it"
+            ),
+        ),
+        rows=tuple(
+            (
+                Cell(text=level.name),
+                Cell(text=LEVEL_QUESTIONS[level.name]),
+                Cell(text=answer(level)),
+                Cell(text=state(level)),
+            )
+            for level in levels
+        ),
+        absent=_ABSENT,
+    )
+
+
+def detail_tables(report: Report) -> tuple[Table, ...]:
+    """One table of lines for each unfolded level that has some."""
+    levels = report.method.levels if report.method is not None else ()
+    return tuple(
+        Table(
+            title=f"{level.name}: {LEVEL_QUESTIONS[level.name]}",
+            columns=(Column(title="what is known"),),
+            rows=tuple((Cell(text=plain.sentence(line)),) for line in level.lines),
+            absent="",
+        )
+        for level in levels
+        if level.lines
+    )
+
+
+def check_table(report: Report) -> Table:
+    """The checklist: every box with what ticks it, or what is missing."""
+    return Table(
+        title=f"Checklist{_count(report)}",
+        columns=(
+            Column(title="level"),
+            Column(title="box"),
+            Column(title="ticked", term="not applicable: nothing in this run asks for it"),
+            Column(title="evidence"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=check.group),
+                Cell(text=check.text),
+                Cell(text=check.state),
+                Cell(text=plain.sentence(check.evidence)),
+            )
+            for check in _checks(report)
+        ),
+        absent=_ABSENT,
+    )
+
+
+def lines(report: Report) -> list[tuple[str, str]]:
+    """What a short summary adds to verdict and findings: label and sentence."""
+    if report.method is None:
+        return []
+    found: list[tuple[str, str]] = [
+        (level.name, answer(level)) for level in report.method.levels if level.name not in _SHOWN_ABOVE
+    ]
+    if report.combined is not None:
+        found.append(("all findings", combined(report.combined)))
+    if report.target is not None:
+        found.append(("target", plain.sentence(report.target.summary)))
+    if cost := _cost(report):
+        found.append(("cost", cost))
+    open_boxes = [check.text for check in _checks(report) if check.state == "no"]
+    missing = f"; open: {', '.join(open_boxes)}" if open_boxes else ""
+    found.append(("checklist", f"{_ticked(report)}{missing}"))
+    return found
+
+
+def combined(gain: CombinedGain) -> str:
+    """``together the step up to 1.8x (saves 12 ms of 27 ms), the run up to 1.7x``."""
+    run = f"the run up to {numbers.significant(gain.run_speedup_max)}x"
+    if gain.saved_ms_per_step <= 0:
+        return f"together {run}"
+    return (
+        f"together the step up to {numbers.significant(gain.step_speedup_max)}x (saves "
+        f"{numbers.significant(gain.saved_ms_per_step)} of {numbers.significant(gain.period_ms)} ms), {run}"
+    )
+
+
+def _cost(report: Report) -> str:
+    cost = report.cost
+    if cost is None:
+        return ""
+    parts = []
+    if cost.gpu_hours is not None:
+        parts.append(f"{numbers.significant(cost.gpu_hours)} GPU-hours")
+    if cost.gpu_hours_per_million_samples is not None:
+        parts.append(f"{numbers.significant(cost.gpu_hours_per_million_samples)} GPU-hours per million samples")
+    if cost.price_per_million_samples is not None:
+        parts.append(f"price of a million samples {numbers.significant(cost.price_per_million_samples)}")
+    if cost.joules_per_sample is not None:
+        parts.append(f"{numbers.significant(cost.joules_per_sample)} J per sample")
+    return " · ".join(parts)
+
+
+def _checks(report: Report) -> tuple[Check, ...]:
+    return report.method.checklist if report.method is not None else ()
+
+
+def _ticked(report: Report) -> str:
+    asked = [check for check in _checks(report) if check.state != "not applicable"]
+    return f"{sum(check.state == 'yes' for check in asked)} of {len(asked)} boxes ticked"
+
+
+def _count(report: Report) -> str:
+    return f": {_ticked(report)}" if report.method is not None else ""

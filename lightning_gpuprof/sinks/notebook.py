@@ -1,0 +1,69 @@
+"""A Report flows in, HTML for the output of a notebook's cell flows out, in a frame of its own.
+
+The frame keeps the notebook's styles out of the report and the report's out of the notebook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+import msgspec
+
+from lightning_gpuprof.model.conditions import HASH_NAME
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import tables, time_tables
+from lightning_gpuprof.sinks.html import render_html
+from lightning_gpuprof.sinks.html_page import page, section
+from lightning_gpuprof.sinks.views import findings, overview
+
+HEIGHT = "34rem"
+LEDGER_ROWS = 10
+MOST_FINDINGS = 10
+"""The others are counted: a cell is no page."""
+
+
+def render(report: Report) -> str:
+    """What a cell shows: verdict, findings, where the time went, phases; some ten KiB, without scripts and figures."""
+    left = len(report.findings) - MOST_FINDINGS
+    shown = msgspec.structs.replace(
+        report,
+        findings=report.findings[:MOST_FINDINGS],
+        run={name: value for name, value in report.run.items() if name != HASH_NAME},  # a link to what is not here
+    )
+    body = (
+        overview.header(shown),
+        '<main id="main" tabindex="-1">\n',
+        overview.verdict(shown),
+        overview.tiles(report),
+        findings.findings(shown),
+        f"<p>{left} further findings are on the whole page.</p>\n" if left > 0 else "",
+        section("ledger", time_tables.ledger_table(report, LEDGER_ROWS)),
+        section("phases", tables.phase_table(report)),
+        "</main>\n",
+    )
+    return framed(page("gpuprof", body, with_scripts=False))
+
+
+@dataclass(frozen=True)
+class WholePage:
+    """The page of a report with its figures; it holds Plotly's script, 4 MB that the notebook then keeps."""
+
+    report: Report
+
+    def _repr_html_(self) -> str:
+        return framed(render_html(self.report), scripts=True)
+
+
+def framed(html: str, *, scripts: bool = False) -> str:
+    """A whole page as a frame inside of another one.
+
+    Args:
+        html: The page.
+        scripts: Let its scripts run; they reach nothing outside of the frame.
+    """
+    sandbox = "allow-scripts" if scripts else ""
+    return (
+        f'<iframe title="gpuprof report" sandbox="{sandbox}" srcdoc="{escape(html)}" '
+        f'style="width: 100%; height: {HEIGHT}; border: 0; resize: vertical; overflow: auto"></iframe>'
+    )

@@ -1,0 +1,77 @@
+"""The ranks of a Report flow in, their table and the numbers of the heat map flow out."""
+
+from __future__ import annotations
+
+import statistics
+
+import msgspec
+
+from lightning_gpuprof.model.curves import Ranks
+from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.tables import Cell, Column, Table
+
+TITLE = "Ranks"
+
+
+class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
+    """Ranks by phases; rows are ranks."""
+
+    ranks: list[str]
+    phases: list[Phase]
+    ms: list[list[float | None]]
+    """Median time, ms."""
+    apart_ms: list[list[float | None]]
+    """That minus the median of all ranks, ms."""
+
+
+def heat_figure(found: Ranks) -> HeatFigure:
+    """Where a rank differs from the others."""
+    phases = _phases(found)
+    usual = {phase: statistics.median(row.phases_ms.get(phase, 0.0) for row in found.rows) for phase in phases}
+    return HeatFigure(
+        ranks=[f"rank {row.rank}" for row in found.rows],
+        phases=phases,
+        ms=[[_rounded(row.phases_ms.get(phase)) for phase in phases] for row in found.rows],
+        apart_ms=[[_rounded(row.phases_ms.get(phase, 0.0) - usual[phase]) for phase in phases] for row in found.rows],
+    )
+
+
+def rank_table(found: Ranks) -> Table:
+    """Medians of each rank over the steps that all have steady."""
+    phases = _phases(found)
+    own = ", ".join(found.own_phases)
+    return Table(
+        title=TITLE,
+        columns=(
+            Column(title="rank", term="number of the process in the job"),
+            Column(title="host", term="machine that the rank ran on"),
+            Column(title="period", unit="ms", term="median time from step start to next step start", numeric=True),
+            Column(
+                title="beyond the others",
+                unit="ms",
+                term=f"median of its own time ({own}) minus that of the other ranks: who is late makes the others wait",
+                numeric=True,
+            ),
+            *(Column(title=phase, unit="ms", term=f"median; {PHASE_TERMS[phase]}", numeric=True) for phase in phases),
+        ),
+        rows=tuple(
+            (
+                Cell(text=str(row.rank)),
+                Cell(text=plain.name(row.host, 40)),
+                Cell(text=numbers.fixed(row.period_ms)),
+                Cell(text=numbers.significant(row.excess_ms)),
+                *(Cell(text=numbers.fixed(row.phases_ms.get(phase))) for phase in phases),
+            )
+            for row in found.rows
+        ),
+        absent="One rank.",
+    )
+
+
+def _phases(found: Ranks) -> list[Phase]:
+    return [phase for phase in PHASES if any(row.phases_ms.get(phase) for row in found.rows)]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

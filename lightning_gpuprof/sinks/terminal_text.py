@@ -1,0 +1,43 @@
+"""Sentences flow in, what the terminal shows of them flows out: titles, paragraphs, labels with text beside them."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lightning_gpuprof.sinks.console import held
+
+
+def title(text: str) -> RenderableType:
+    """Over a part, with an empty line before it."""
+    return Text(f"\n{text}", style="bold")
+
+
+def indented(renderable: RenderableType) -> RenderableType:
+    """A part under its title."""
+    return Padding(renderable, (0, 0, 0, 2))
+
+
+def said(text: str, style: str = "") -> Text:
+    """A sentence whose numbers stay with their units where it wraps."""
+    return Text(held(text), style=style)
+
+
+def labelled(label: str, text: str, style: str = "") -> RenderableType:
+    """A label and a text that wraps beside it, not under it."""
+    return indented(_beside(Text(label, style="dim"), said(text, style)))
+
+
+def point(text: str) -> RenderableType:
+    """A sentence of a list."""
+    return _beside(Text("-"), said(text))
+
+
+def _beside(label: Text, text: Text) -> RenderableType:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(label, text)
+    return grid

@@ -1,0 +1,55 @@
+"""What stands behind the numbers: what could not be judged, the cost, the conditions, the words."""
+
+from __future__ import annotations
+
+from html import escape
+
+from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import condition_tables, tables
+from lightning_gpuprof.sinks.html_page import folded, section
+
+_GLOSSARY: tuple[tuple[str, str], ...] = (
+    (
+        "step",
+        "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch",
+    ),
+    ("optimizer step", "one update of the weights; the axis of loggers and of windows="),
+    ("period", "time from step start to next step start: throughput; the phases sum to it"),
+    ("steady", "after warm-up: from here on the period is at its level and quiet"),
+    ("regime", "a stretch of steps that keeps one level; the next one differs by more than a fifth"),
+    ("95 % interval", "where the value would lie in 95 of 100 such runs; from a block bootstrap of the steady steps"),
+    ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
+    ("busy", "union of the device's work, kernels and copies, over all streams; idle is the rest"),
+    ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
+    ("gain", "upper bound of the speed-up T / (T - R) if all recoverable time R of the period T went away"),
+    ("evidence", "a measured number and the limit that it is held against"),
+    ("not evaluated", "the rule lacked a signal; this is never the same as nothing found"),
+)
+
+
+def not_evaluated(report: Report) -> str:
+    """Rules that could not judge, and why."""
+    return section("not-evaluated", tables.not_evaluated_table(report))
+
+
+def cost(report: Report) -> str:
+    """What the profiler itself took."""
+    return section("overhead", tables.overhead_table(report))
+
+
+def conditions(report: Report) -> str:
+    """Under which conditions the run went, closed at first."""
+    return folded("conditions", condition_tables.condition_table(report))
+
+
+def terms(_: Report) -> str:
+    """What the words mean."""
+    phases = ((f"{phase} (phase)", PHASE_TERMS[phase]) for phase in PHASES)
+    parts = ((f"{part} (part of the wall time)", tables.PART_TERMS[part]) for part in PARTS)
+    entries = (*_GLOSSARY, *phases, *parts)
+    items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in entries)
+    return (
+        '<section id="terms">\n<details>\n<summary><h2>What the words mean</h2></summary>\n'
+        f"<dl>\n{items}</dl>\n</details>\n</section>\n"
+    )

@@ -1,0 +1,101 @@
+"""What a reader sees first: the title, the verdict, the tiles."""
+
+from __future__ import annotations
+
+from html import escape
+
+from lightning_gpuprof.model.conditions import HASH_NAME
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import numbers, plain, wording
+from lightning_gpuprof.sinks.html_page import bdi, term
+
+
+def header(report: Report) -> str:
+    """What was measured, and whether it can be relied on."""
+    state = "ok" if report.validity.ok else "bad"
+    lines = [
+        f"<header>\n<h1>{wording.title(report).capitalize()}</h1>\n",
+        f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
+        f"<p>{bdi(wording.steadiness(report))}</p>\n",
+        _hash(report),
+        f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
+    ]
+    if report.validity.caveats:
+        items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
+        lines.append(f'<ul class="caveats">\n{items}</ul>\n')
+    return "".join((*lines, "</header>\n"))
+
+
+def _hash(report: Report) -> str:
+    value = report.run.get(HASH_NAME)
+    meaning = "equal for runs under equal conditions: hardware, software, model, batch, data, trainer, flags"
+    return f'<p>{term("conditions", meaning)} <a href="#conditions">{bdi(str(value))}</a></p>\n' if value else ""
+
+
+def verdict(report: Report) -> str:
+    """What bounds the run, and the next step."""
+    runner_up = ""
+    if report.verdict.runner_up:
+        runner_up = f"<p>Runner-up: {bdi(plain.sentence(report.verdict.runner_up))}</p>\n"
+    return (
+        '<section id="verdict" class="verdict">\n'
+        f"<h2>Verdict: <strong>{escape(report.verdict.kind)}</strong></h2>\n"
+        f'<p class="lead">{bdi(plain.sentence(report.verdict.summary))}</p>\n{runner_up}'
+        f'<p class="next"><span>Next step</span> {bdi(wording.next_step(report))}</p>\n</section>\n'
+    )
+
+
+def tiles(report: Report) -> str:
+    """The numbers that a run is known by."""
+    steps, period = report.steps, report.steps.period_ms
+    gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
+    tiles: list[tuple[str, str, str, str]] = [
+        (
+            "steps",
+            numbers.count(steps.count),
+            f"{numbers.count(steps.steady_count)} steady",
+            "batches that were measured",
+        ),
+        (
+            "wall time",
+            numbers.seconds(report.wall.total_s),
+            "",
+            f"of {wording.stage(report)}, from its call to its end",
+        ),
+        (
+            "median period",
+            numbers.quantity("period_ms", period.median if period else None),
+            _sure(steps.period_median_interval_ms),
+            "time from step start to next step start; half of the steady steps are below; below it the 95 % interval",
+        ),
+        (
+            "throughput",
+            numbers.with_unit(steps.samples_per_s, "samples/s"),
+            _sure(steps.samples_per_s_interval),
+            "samples of a batch, of all ranks, over the mean period of steady steps; below it the 95 % interval",
+        ),
+        (
+            "largest gain",
+            f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT,
+            "",
+            "upper bound of the speed-up that one finding's cure can bring",
+        ),
+    ]
+    cells = "".join(
+        f'<div class="tile"><dt>{term(name, meaning)}</dt><dd>{_amount(value)}</dd>'
+        + (f'<dd class="note">{escape(note)}</dd>' if note else "")
+        + "</div>\n"
+        for name, value, note, meaning in tiles
+    )
+    return f'<dl class="tiles">\n{cells}</dl>\n'
+
+
+def _sure(ends: tuple[float, float] | None) -> str:
+    shown = numbers.interval(ends)
+    return f"95 %: {shown}" if shown else ""
+
+
+def _amount(shown: str) -> str:
+    """A number with its unit in smaller letters."""
+    number, _, unit = shown.rpartition(" ")
+    return f"{escape(number)} <small>{escape(unit)}</small>" if number[-1:].isdigit() else escape(shown)

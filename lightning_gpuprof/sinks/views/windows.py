@@ -1,0 +1,103 @@
+"""What the trace windows hold."""
+
+from __future__ import annotations
+
+from html import escape
+
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.sinks import tables
+from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolding
+from lightning_gpuprof.sinks.trace_summary import of_devices
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+from lightning_gpuprof.sinks.window_html.idle import idle_html
+from lightning_gpuprof.sinks.window_html.opening import opening_html
+from lightning_gpuprof.sinks.window_html.operators import operators_html
+from lightning_gpuprof.sinks.window_html.roofline import roofline_html
+from lightning_gpuprof.sinks.window_html.timeline import timeline_html
+from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
+
+_OF_OPERATORS = frozenset({"operators", "operator_types", "operator_details"})
+_OF_WINDOWS = frozenset(
+    {
+        "cuda_api_sum",
+        "cuda_gpu_mem_time_sum",
+        "cuda_gpu_mem_size_sum",
+        "idle_gaps",
+        "streams",
+        "attribution",
+        "savings",
+        "roofline",
+        "collectives",
+    }
+)
+"""Tables of a trace that are here beside those that are always shown."""
+
+
+def windows(report: Report) -> str:
+    """All windows: why devices were idle, what they did, for which code, as figures and as tables."""
+    return section("windows", tables.window_table(report), "", "".join(map(_window, report.windows)))
+
+
+def timeline(report: Report) -> str:
+    """One step of each window, moment by moment."""
+    shown = []
+    for window in report.windows:
+        found = window.analysis
+        drawn = "" if found is None else timeline_html(found)
+        if found is not None and found.timeline is not None and drawn:
+            table = timeline_table(found.timeline)
+            parts = f"<details>\n<summary>All parts of the step as a table</summary>\n{table_html(table)}</details>\n"
+            shown.append(_of_window(report, window, drawn + parts))
+    return _section("timeline", "One step, moment by moment", shown)
+
+
+def operators(report: Report) -> str:
+    """The operators of each window: by type, by time, by shape of inputs."""
+    shown = []
+    for window in report.windows:
+        found = window.analysis
+        drawn = "" if found is None else operators_html(found)
+        if found is None or not drawn:
+            continue
+        folded = [table for entry in CATALOGUE if entry.name in _OF_OPERATORS for table in entry.tables(found)]
+        shown.append(_of_window(report, window, drawn + unfolding(folded)))
+    return _section("operators", "Operators", shown)
+
+
+def _section(anchor: str, title: str, shown: list[str]) -> str:
+    absent = '<p class="absent">No trace window holds this.</p>\n'
+    return f'<section id="{anchor}">\n<h2>{title}</h2>\n{"".join(shown) or absent}</section>\n'
+
+
+def _of_window(report: Report, window: WindowFacts, shown: str) -> str:
+    """A window's part under its steps, which need no title if there is one window only."""
+    title = f"<h3>Steps {escape(tables.window_steps(window))}</h3>\n" if len(report.windows) > 1 else ""
+    return f"{title}{shown}"
+
+
+def _window(window: WindowFacts) -> str:
+    found = window.analysis
+    title = f"<h3>Steps {escape(tables.window_steps(window))}</h3>\n"
+    if found is None:
+        shown = unfolding([tables.operator_table(window), tables.kernel_table(window)])
+        return title + opening_html(window.file) + shown if window.file or shown else ""
+    said = "".join(f"<li>{bdi(line)}</li>\n" for line in of_devices(found))
+    sentences = f"<ul>\n{said}</ul>\n" if said else ""
+    idle, roof = idle_html(found), roofline_html(found)
+    folded = [
+        table
+        for entry in CATALOGUE
+        if (entry.shown or entry.name in _OF_WINDOWS) and entry.name not in _OF_OPERATORS
+        for table in entry.tables(found)
+    ]
+    return "".join(
+        (
+            title,
+            sentences,
+            opening_html(window.file),
+            f"<h4>Busy and idle</h4>\n{idle}" if idle else "",
+            unfolding(folded),
+            f"<details>\n<summary>Roofline as a figure</summary>\n{roof}</details>\n" if roof else "",
+        )
+    )

@@ -1,0 +1,41 @@
+// Curves under each other over one x axis: data has panels (title, unit, lines of name, batch, t_s and values) and the
+// limits of both axes.
+"use strict";
+gpuprof.figures.curves = (place, data) => {
+  const { colour, pens, text, options, layout, axis, run } = gpuprof;
+  const canvas = document.createElement("div");
+  place.append(run.button(), canvas);
+  const panels = data.panels, n = panels.length;
+  const name = (k) => (k ? `y${k + 1}` : "y");
+  let joined = false;
+
+  function redraw() {
+    const each = gpuprof.sheet.printing ? 82 : 105, gap = 26 / each / n;
+    const traces = [], titles = [], axes = {};
+    panels.forEach((panel, k) => {
+      const top = 1 - k / n, bottom = 1 - (k + 1) / n;
+      const all = pens();
+      panel.lines.forEach((line, i) => traces.push({
+        type: "scatter", mode: line.values.length < 40 ? "lines+markers" : "lines", name: text(line.name), yaxis: name(k),
+        x: run.unit === "batch" ? line.batch : line.t_s, y: line.values, showlegend: false,
+        line: { ...all[i % all.length], width: 1.4 }, marker: { size: 4 },
+        hovertemplate: `%{y:,.4~g} ${text(panel.unit)}<extra>${text(panel.title)}: ${text(line.name)}</extra>`,
+      }));
+      const known = panel.lines.map((line, i) =>
+        `<span style="color:${all[i % all.length].color}">${["━━", "╍╍", "┅┅", "╍┅", "━╍", "━┅"][i % 6]}</span> ${text(line.name)}`);
+      titles.push({
+        text: `<b>${text(panel.title)}</b>, ${text(panel.unit)}   ${known.join("   ")}`, showarrow: false, xref: "paper",
+        yref: "paper", x: 0, y: top - gap, xanchor: "left", yanchor: "bottom", font: { size: 12 },
+      });
+      axes[k ? `yaxis${k + 1}` : "yaxis"] = { ...axis(), domain: [bottom, top - gap], rangemode: "tozero", nticks: 4 };
+    });
+    Plotly.react(canvas, traces, {
+      ...layout(40 + each * n), ...axes, margin: { l: 60, r: 15, t: 5, b: 42 }, hovermode: "x", hoversubplots: "axis",
+      uirevision: run.unit, annotations: titles,
+      xaxis: { ...run.axis({ batch: data.limits, time: data.limits_s }), anchor: n > 1 ? name(n - 1) : "y",
+        showspikes: true, spikemode: "across", spikethickness: 1, spikecolor: colour("faint") },
+    }, options());
+    if (!joined) { joined = true; run.join(canvas, redraw); }
+  }
+  return redraw;
+};

@@ -1,0 +1,118 @@
+// Step time over steps, stacked by phase, and below it what happened to them: data has batch, t_s (or null), period_ms
+// and phases, lists of one length, and marks by kind.
+"use strict";
+gpuprof.figures.steps = (place, data) => {
+  const { colour, options, layout, axis, run } = gpuprof;
+  const sorted = data.period_ms.filter((v) => v !== null).sort((a, b) => a - b);
+  if (sorted.length === 0) return null;
+  const quantile = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+  const end = data.batch.length - 1;
+  const longest = sorted[sorted.length - 1];
+  // A few very long steps must not press all others flat: they are cut at the edge and marked there.
+  const typical = Math.max(2 * quantile(0.5), 1.15 * quantile(0.95));
+  let clipped = longest > 1.3 * typical;
+  let joined = false;
+  const button = document.createElement("button");
+  const canvas = document.createElement("div");
+  button.type = "button";
+  button.hidden = !clipped;
+  button.addEventListener("click", () => { clipped = !clipped; redraw(); });
+  place.append(...(data.t_s ? [run.button()] : []), button, canvas);
+
+  const symbols = { window: "line-ew", validation: "diamond", checkpoint: "square", epoch: "line-ns-open",
+    regime: "triangle-right" };
+  const hues = { window: "accent", validation: "validation", checkpoint: "checkpoint", epoch: "faint",
+    regime: "critical" };
+  const outliers = data.marks.find((row) => row.kind === "outlier");
+  const lanes = data.marks.filter((row) => row.kind !== "outlier").reverse();
+  const shown = (ms) => (ms === null ? "" : ", " + (ms < 1000 ? ms.toPrecision(3) + " ms" : (ms / 1000).toPrecision(3) + " s"));
+
+  // The time of a batch lies on the line between the nearest ones that are drawn.
+  function at(batch) {
+    if (run.unit === "batch" || !data.t_s) return batch;
+    let low = 0, high = end;
+    while (high - low > 1) { const middle = (low + high) >> 1; data.batch[middle] <= batch ? low = middle : high = middle; }
+    const width = data.batch[high] - data.batch[low];
+    const part = width > 0 ? Math.min(1, Math.max(0, (batch - data.batch[low]) / width)) : 0;
+    return data.t_s[low] + part * (data.t_s[high] - data.t_s[low]);
+  }
+
+  function lane(row, y) {
+    const x = [], text = [];
+    row.first.forEach((first, i) => {
+      const last = row.last[i];
+      const where = first === last || row.kind === "regime" ? `batch ${first}` : `batches ${first} to ${last}`;
+      const said = row.kind + ", " + where + shown(row.ms[i]);
+      x.push(at(first)); text.push(said);
+      if (row.kind === "window") { x.push(at(last + 1), null); text.push(said, ""); }
+    });
+    return {
+      type: "scatter", mode: row.kind === "window" ? "lines+markers" : "markers", name: row.kind, x, y: x.map(() => y),
+      yaxis: "y2", text, hovertemplate: "%{text}<extra></extra>", showlegend: false,
+      line: { color: colour(hues[row.kind]), width: 6 },
+      marker: { symbol: symbols[row.kind], size: 9, color: colour(hues[row.kind]), line: { width: 2, color: colour(hues[row.kind]) } },
+    };
+  }
+
+  function traces() {
+    const x = run.unit === "batch" || !data.t_s ? data.batch : data.t_s;
+    const areas = data.phases.map((curve) => ({
+      type: "scatter", mode: "lines", name: curve.phase, x, y: curve.ms, stackgroup: "period",
+      line: { width: 0, shape: "hvh", color: colour(curve.phase) }, fillcolor: colour(curve.phase),
+      hovertemplate: "%{y:.3~g} ms",
+    }));
+    const period = {
+      type: "scatter", mode: "lines", name: "period", opacity: 0.5, x, y: data.period_ms,
+      line: { width: 0.7, shape: "hvh", color: colour("faint") }, hovertemplate: "%{y:.3~g} ms",
+    };
+    const all = [...areas, period];
+    const known = new Set(outliers ? outliers.first : []);
+    const top = typical * 0.985;
+    if (clipped) {
+      const beyond = data.period_ms.map((v, i) => [v, i]).filter(([v, i]) => v > typical && !known.has(data.batch[i]));
+      all.push({
+        type: "scatter", mode: "markers", name: "beyond the scale", x: beyond.map(([, i]) => x[i]),
+        y: beyond.map(() => top), text: beyond.map(([v]) => v.toPrecision(3) + " ms"),
+        marker: { symbol: "triangle-up-open", size: 9, color: colour("faint"), line: { width: 1.5 } },
+        hovertemplate: "%{text}",
+      });
+    }
+    if (outliers) {
+      all.push({
+        type: "scatter", mode: "markers", name: "outlier", x: outliers.first.map(at),
+        y: outliers.ms.map((v) => (clipped ? Math.min(v, top) : v)),
+        text: outliers.first.map((b, i) => `batch ${b}${shown(outliers.ms[i])}`),
+        marker: {
+          symbol: outliers.ms.map((v) => (clipped && v > top ? "triangle-up" : "x-thin")), size: 9,
+          color: colour("critical"), line: { width: 2, color: colour("critical") },
+        },
+        hovertemplate: "%{text}",
+      });
+    }
+    return [...all, ...lanes.map(lane)];
+  }
+
+  function redraw() {
+    const limits = { batch: [data.batch[0], data.batch[end] + 1],
+      time: data.t_s && [data.t_s[0], data.t_s[end] + (data.period_ms[end] ?? 0) / 1000] };
+    const share = lanes.length ? 0.04 + 0.05 * lanes.length : 0;
+    const windows = data.marks.find((row) => row.kind === "window");
+    Plotly.react(canvas, traces(), {
+      ...layout(430 + 28 * lanes.length), margin: { l: 90, r: 15, t: 32, b: 45 }, hovermode: "x unified",
+      uirevision: `${run.unit} ${clipped}`,
+      legend: { orientation: "h", y: -0.2, traceorder: "normal" },
+      xaxis: { ...run.axis(limits), anchor: lanes.length ? "y2" : "y" },
+      yaxis: { ...axis(), title: { text: "time per step, ms" }, range: [0, clipped ? typical : 1.05 * longest],
+        domain: [share, 1] },
+      ...(lanes.length ? { yaxis2: { ...axis(), domain: [0, share - 0.03], range: [-0.6, lanes.length - 0.4],
+        tickvals: lanes.map((_, i) => i), ticktext: lanes.map((row) => row.kind), fixedrange: true, zeroline: false } } : {}),
+      shapes: (windows ? windows.first : []).map((first, i) => ({
+        type: "rect", xref: "x", yref: "y domain", x0: at(first), x1: at(windows.last[i] + 1), y0: 0, y1: 1,
+        fillcolor: colour("accent"), opacity: 0.18, line: { width: 0 }, layer: "above",
+      })),
+    }, options());
+    button.textContent = clipped ? "Show the longest steps in full" : "Cut the longest steps";
+    if (!joined) { joined = true; run.join(canvas, redraw); }
+  }
+  return redraw;
+};

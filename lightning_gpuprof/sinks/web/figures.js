@@ -1,0 +1,120 @@
+// Draws every element that has data-figure: its kind names the function that gets the element and its numbers. All
+// numbers of a figure are in tables too, so that a page works without script.
+"use strict";
+globalThis.gpuprof = (() => {
+  const figures = {};
+  // What else is to be done with new parts of a page, each a function that gets their root.
+  const finishers = [];
+  const redraws = new Map();
+  // Printed pages are light whatever the screen is.
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  // Lines of one panel: told apart by their dashes, too.
+  const pens = () => ["backward", "data_wait", "zero_grad", "callbacks", "forward", "logging"].map((name, i) => (
+    { color: colour(name), dash: ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"][i] }));
+  // Plotly reads tags in labels: names are data.
+  const text = (name) => name.replace(/[<>&]/g, (c) => ({ "<": "&lt;", ">": "&gt;", "&": "&amp;" })[c]);
+
+  // What all figures have in common; the buttons are named one by one: some versions add one that uploads the figure.
+  const options = () => ({
+    displaylogo: false, responsive: true, plotlyServerURL: "",
+    modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
+  });
+  // A sheet is narrower than the screen, and nothing on it can be scrolled.
+  const sheet = { width: 690, printing: false };
+  const layout = (height) => ({
+    height, ...(sheet.printing ? { width: sheet.width } : { autosize: true }), paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"),
+    font: { color: colour("ink"), family: "system-ui, sans-serif", size: 13 },
+    hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("ink") } },
+  });
+  const axis = () => ({ gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line") });
+
+  // Figures over the run have one x axis: what one of them shows, all of them show.
+  const run = { unit: "batch", range: null, others: new Map(), busy: false };
+  run.axis = (limits) => ({
+    ...axis(), range: run.range ?? limits[run.unit],
+    ...(run.unit === "batch" ? { title: { text: "batch" }, hoverformat: ",.6~g", tickformat: ",d" }
+      : { title: { text: "time since the start, s" }, hoverformat: ",.5~g", ticksuffix: " s" }),
+  });
+  run.join = (canvas, redraw) => {
+    run.others.set(canvas, redraw);
+    canvas.on("plotly_relayout", (change) => {
+      if (run.busy) return;
+      const whole = change["xaxis.autorange"] || change["xaxis.range[0]"] === undefined && !change["xaxis.range"];
+      if (whole && !change["xaxis.autorange"]) return;
+      run.range = whole ? null : [...canvas.layout.xaxis.range];
+      run.each((other) => other !== canvas || whole);
+    });
+  };
+  run.each = (chosen) => {
+    run.busy = true;
+    for (const [other, draw] of run.others) {
+      if (!other.isConnected) run.others.delete(other);
+      else if (chosen(other)) draw();
+    }
+    run.busy = false;
+  };
+  run.button = () => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "unit";
+    button.addEventListener("click", () => {
+      run.unit = run.unit === "batch" ? "time" : "batch";
+      run.range = null;
+      run.each(() => true);
+      run.name();
+    });
+    queueMicrotask(run.name);
+    return button;
+  };
+  run.name = () => document.querySelectorAll("button.unit").forEach((button) => {
+    button.textContent = run.unit === "batch" ? "Show over time" : "Show over batches";
+  });
+
+  // One figure a task, so that the page can be read and scrolled meanwhile.
+  const waiting = [];
+  function draw(root) {
+    for (const drawn of [redraws, run.others]) for (const place of drawn.keys()) if (!place.isConnected) drawn.delete(place);
+    for (const place of root.querySelectorAll("[data-figure]")) {
+      if (redraws.has(place) || waiting.includes(place)) continue;
+      const source = place.querySelector('script[type="application/json"]');
+      if (figures[place.dataset.figure] && source) waiting.push(place);
+    }
+    finishers.forEach((finish) => finish(root));
+    if (waiting.length) setTimeout(drawNext);
+  }
+  function drawOne(place) {
+    const data = JSON.parse(place.querySelector('script[type="application/json"]').textContent);
+    place.replaceChildren();
+    const redraw = figures[place.dataset.figure](place, data);
+    if (redraw) { redraws.set(place, redraw); redraw(); }
+  }
+  function drawNext() {
+    const place = waiting.shift();
+    if (!place) return;
+    try {
+      if (place.isConnected) drawOne(place);
+    } catch (error) {
+      console.error(error);  // the other figures are drawn
+    }
+    if (waiting.length) setTimeout(drawNext);
+    else { document.documentElement.dataset.drawn = "all"; performance.mark("gpuprof drawn"); }
+  }
+  function redrawAll() {
+    for (const [place, redraw] of redraws) place.isConnected ? redraw() : redraws.delete(place);
+  }
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+  matchMedia("print").addEventListener("change", redrawAll);
+  // In a part that was closed a figure had no width to be drawn in.
+  document.addEventListener("toggle", (event) => {
+    if (!event.target.open) return;
+    for (const [place, redraw] of redraws) if (event.target.contains(place)) redraw();
+  }, true);
+  addEventListener("beforeprint", () => {
+    while (waiting.length) drawNext();
+    document.querySelectorAll("details").forEach((d) => { d.open = true; });
+    sheet.printing = true;
+    redrawAll();
+  });
+  addEventListener("afterprint", () => { sheet.printing = false; redrawAll(); });
+  return { figures, finishers, sheet, draw, colour, pens, text, options, layout, axis, run };
+})();

@@ -1,0 +1,80 @@
+// Large tables (data-large) get headings that sort and, from some rows on, a field that filters; both are made here, so
+// that a page without script shows nothing that does not work.
+"use strict";
+gpuprof.finishers.push((root) => {
+  const FILTERED_FROM = 12;
+  const UNITS = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, "µs": 1e-6, us: 1e-6, ns: 1e-9, ms: 1e-3, min: 60, h: 3600 };
+  // "<0.001" is below 0.001 and above 0, "12.0 to 12.3" counts as its begin, "-" as nothing; a factor "x12" is a gain of
+  // 1,100 %
+  function value(text) {
+    const found = /^(?:([-−+]?)([<≤x×]?))\s*([-−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*([^\s\d/]*)/.exec(text.trim());
+    if (!found) return null;
+    const number = Number(found[3].replaceAll(",", "").replace("−", "-")) * (UNITS[found[4]] || 1);
+    const sign = "-−".includes(found[1] || " ") ? -1 : 1;
+    return sign * ({ "<": 0.99 * number, x: 100 * (number - 1), "×": 100 * (number - 1) }[found[2]] ?? number);
+  }
+
+  function sortable(table) {
+    const body = table.tBodies[0], before = [...body.rows];
+    const headings = [...table.tHead.rows[0].cells];
+    headings.forEach((heading, column) => {
+      if (heading.classList.contains("b")) return;
+      const numeric = heading.classList.contains("n"), button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.append(...heading.childNodes);
+      heading.append(button);
+      button.addEventListener("click", () => {
+        const order = numeric ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
+        const next = order[(order.indexOf(heading.getAttribute("aria-sort") || "none") + 1) % 3];
+        headings.forEach((other) => other.removeAttribute("aria-sort"));
+        if (next !== "none") heading.setAttribute("aria-sort", next);
+        const sign = next === "ascending" ? 1 : -1;
+        const text = (row) => row.cells[column].textContent;
+        const rows = next === "none" ? before : [...before].sort((a, b) => {
+          if (!numeric) return sign * text(a).localeCompare(text(b), "en", { numeric: true });
+          const [one, other] = [value(text(a)), value(text(b))];
+          if (one === null || other === null) return (one === null) - (other === null);
+          return sign * (one - other);
+        });
+        body.append(...rows);
+      });
+    });
+  }
+
+  // A name that was cut has the whole of it on hover.
+  function text(cell) {
+    const shown = cell.textContent, whole = shown.includes("...") ? cell.querySelector("abbr") : null;
+    return (shown + (whole ? " " + whole.title : "")).toLowerCase();
+  }
+
+  function filtered(table) {
+    const rows = [...table.tBodies[0].rows];
+    if (rows.length < FILTERED_FROM) return;
+    const label = document.createElement("label"), field = document.createElement("input");
+    const told = document.createElement("span");
+    label.className = "filter";
+    field.type = "search";
+    field.placeholder = "part of a name";
+    told.setAttribute("role", "status");
+    label.append("Show rows with ", field, told);
+    (table.closest(".scroll") || table).before(label);
+    field.addEventListener("input", () => {
+      const wanted = field.value.trim().toLowerCase();
+      let kept = 0;
+      for (const row of rows) {
+        // cells of numbers would let "1" find nearly every row
+        const names = [...row.cells].filter((cell) => !cell.classList.contains("n"));
+        row.hidden = wanted !== "" && !names.some((cell) => text(cell).includes(wanted));
+        kept += !row.hidden;
+      }
+      told.textContent = wanted ? `${kept} of ${rows.length} rows` : "";
+    });
+  }
+
+  for (const table of root.querySelectorAll("table[data-large]")) {
+    table.removeAttribute("data-large");
+    filtered(table);
+    sortable(table);
+  }
+});

@@ -1,0 +1,123 @@
+"""The operators of a window flow in; a ring by type and bars that unfold into shapes of inputs flow out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import msgspec
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.html_page import bdi, table_html
+from lightning_gpuprof.sinks.window_tables.operators import NAME_CELLS, operators_by_shape
+
+TOP_TYPES = 8
+"""Types that have a colour of their own."""
+TOP_OPERATORS = 20
+_RADIUS = 15.9155
+"""A circle of this radius is 100 long: shares are lengths in percent."""
+_LEAST_RATIO = 0.001
+
+
+def operators_html(analysis: TraceAnalysis) -> str:
+    """The ring and the bars; empty if the window holds no operators."""
+    found = analysis.operators
+    if found is None or not found.operators:
+        return ""
+    on_device = found.device_us is not None and bool(found.attributed_device_us)
+    return _types(found, on_device) + _bars(found, on_device)
+
+
+def _types(found: Operators, on_device: bool) -> str:
+    """Shares of the types; what is beyond the first ones, or was launched by no operator, is the last piece."""
+    ratios = [(row.type, (row.device_ratio if on_device else row.host_ratio) or 0.0) for row in found.types]
+    ratios = sorted((row for row in ratios if row[1] >= _LEAST_RATIO), key=lambda row: -row[1])[:TOP_TYPES]
+    if not ratios:
+        return ""
+    shown = [(f"kind_{number}", plain.name(name, NAME_CELLS), ratio) for number, (name, ratio) in enumerate(ratios, 1)]
+    rest = 1 - sum(ratio for _, ratio in ratios)
+    if rest >= _LEAST_RATIO:
+        shown.append(("faint", "all others, and work of no operator" if on_device else "all others", rest))
+    what = "device" if on_device else "host"
+    words = ", ".join(f"{name} {numbers.percent(ratio)}" for _, name, ratio in shown)
+    items = "".join(
+        f'<li><i style="background:var(--{key})"></i>{bdi(name)} {numbers.percent(ratio)}</li>\n'
+        for key, name, ratio in shown
+    )
+    return (
+        f"<h4>Types of operators <small>share of {what} time</small></h4>\n"
+        f'<div class="ring"><svg viewBox="0 0 42 42" role="img" aria-label="{escape(f"By {what} time: {words}")}">'
+        f'{_ring(shown)}</svg>\n<ul class="colours">\n{items}</ul></div>\n'
+    )
+
+
+def _ring(shown: Sequence[tuple[str, str, float]]) -> str:
+    pieces = []
+    before = 0.0
+    for key, name, ratio in shown:
+        length = 100 * ratio
+        drawn = max(length - 0.4, 0.1)
+        pieces.append(
+            f'<circle cx="21" cy="21" r="{_RADIUS}" pathLength="100" style="stroke:var(--{key})" '
+            f'stroke-dasharray="{drawn:.2f} {100 - drawn:.2f}" stroke-dashoffset="{25 - before:.2f}">'
+            f"<title>{escape(name)} {numbers.percent(ratio)}</title></circle>"
+        )
+        before += length
+    return "".join(pieces)
+
+
+def _bars(found: Operators, on_device: bool) -> str:
+    def spent_us(row: OperatorDetail) -> float:
+        return (row.device_self_us if on_device else row.host_self_us) or 0.0
+
+    rows = sorted(found.operators, key=lambda row: -spent_us(row))[:TOP_OPERATORS]
+    rows = [row for row in rows if spent_us(row) > 0]
+    if not rows:
+        return ""
+    largest = spent_us(rows[0])
+    total = found.device_us if on_device else found.host_self_us
+    items = []
+    for row in rows:
+        spent = spent_us(row)
+        head = (
+            f'<span class="name">{bdi(plain.name(row.operator, NAME_CELLS))} <small>{escape(row.phase)}</small></span>'
+            f'<span><span class="bar" style="width:{100 * spent / largest:.2f}%"></span></span>'
+            f'<span class="n">{numbers.fixed(spent / 1000)} ms</span>'
+            f'<span class="n">{numbers.percent(spent / total if total else None)}</span>'
+            f'<span class="n">{numbers.count(row.occurrences)} calls</span>'
+        )
+        inside = _shapes(found, row)
+        if inside:
+            items.append(f"<li><details><summary>{head}</summary>\n{inside}</details></li>\n")
+        else:
+            items.append(f'<li><div class="head">{head}</div></li>\n')
+    side = "device" if on_device else "host"
+    meaning = (
+        "of their own: what the operator itself launched, of all device work of the window"
+        if on_device
+        else "of their own: without the operators inside, of all operators; inflated by profiling"
+    )
+    unfolds = "; each unfolds into the shapes of its inputs" if any("<details>" in item for item in items) else ""
+    return (
+        f"<h4>The {len(rows)} operators with the most {side} time <small>{escape(meaning + unfolds)}</small></h4>\n"
+        f'<ol class="bars">\n{"".join(items)}</ol>\n'
+    )
+
+
+def _shapes(found: Operators, row: OperatorDetail) -> str:
+    own = tuple(one for one in found.shapes or () if (one.operator, one.phase) == (row.operator, row.phase))
+    if not own or not _tell(one.input_shape for one in own):
+        return ""
+    table = operators_by_shape(msgspec.structs.replace(found, shapes=own))
+    calls = sum(one.occurrences for one in own)
+    note = ""
+    if calls < row.occurrences:
+        told = f"{numbers.count(calls)} of {numbers.count(row.occurrences)} calls"
+        note = f'<p class="hint">{told}: those with the shapes that take most time; the trace itself has more.</p>\n'
+    return table_html(table.without("operator").without("phase")) + note
+
+
+def _tell(shapes: Iterable[str]) -> bool:
+    return any(shapes)

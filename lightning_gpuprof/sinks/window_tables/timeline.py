@@ -1,0 +1,105 @@
+"""The timeline of a window's median step flows in, one table of everything that is in its lanes flows out."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES, IdleCause
+from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
+from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, Timeline, TimelineLane
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.window_tables import short_names
+from lightning_gpuprof.sinks.window_tables.idle import cause_word
+
+NAME_CELLS = 60
+_STEP = "ProfilerStep#"
+_CAUSES: dict[str, IdleCause] = {cause: cause for cause in IDLE_CAUSES}
+_PHASES: dict[str, Phase] = {phase: phase for phase in PHASE_TERMS}
+
+_CALLS: frozenset[PartKind] = frozenset({"launch", "wait", "memory", "call"})
+_SEVERAL: dict[PartKind, str] = {
+    "operator": "other operators",
+    "launch": "other launches",
+    "wait": "other waits",
+    "memory": "other allocations",
+    "call": "other calls",
+    "compute": "other kernels",
+    "communication": "other communication",
+    "copy": "other copies",
+}
+
+
+def step_name(timeline: Timeline) -> str:
+    """Which step it is: ``step 7, the median of 5``."""
+    if timeline.step == WHOLE_WINDOW:
+        return "the whole window, which has no steps"
+    name = f"step {plain.name(timeline.step.removeprefix(_STEP), 12)}"
+    return name if timeline.steps < 2 else f"{name}, the median of {numbers.count(timeline.steps)}"
+
+
+def lane_name(lane: TimelineLane) -> str:
+    """What a lane shows: ``GPU 0 stream 7``."""
+    if lane.device is not None:
+        shown = plain.name(lane.device, 20)
+        device = f"GPU {shown}" if shown.isdecimal() else shown or "device"
+        if lane.kind == "idle":
+            return f"{device} idle"
+        return device if lane.stream is None else f"{device} stream {lane.stream}"
+    if lane.main or lane.thread is None:
+        return lane.kind
+    return f"{lane.kind}, thread {plain.name(lane.thread.rpartition('/')[2], 12)}"
+
+
+def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_CELLS) -> str:
+    """The name of a part as people read it."""
+    if not name:
+        return _SEVERAL.get(kind, "others")
+    if lane.kind == "idle":
+        return cause_word(_CAUSES[name]) if name in _CAUSES else plain.name(name, limit)
+    return short_names.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
+
+
+def part_key(name: str, kind: PartKind) -> str:
+    """The key of a part's colour."""
+    if kind == "phase":
+        return _PHASES.get(name, "loop")
+    if kind == "idle":
+        return f"idle_{_CAUSES.get(name, 'unexplained')}"
+    return f"call_{kind}" if kind in _CALLS else kind
+
+
+def timeline_table(timeline: Timeline) -> Table:
+    """Everything in the lanes of the step by name: phases and causes all, operators, calls and kernels the longest."""
+    rows = tuple(_row(lane, row, timeline.duration_us) for lane in timeline.lanes for row in lane.sums)
+    length = numbers.seconds(timeline.duration_us / 1e6)
+    return Table(
+        title=f"One step, moment by moment: {step_name(timeline)} ({length} on the host)",
+        columns=(
+            Column(title="row", term="phases, operators and calls are the host's; streams and idle time the device's"),
+            Column(title="what"),
+            Column(title="", bar=True),
+            Column(title="time", unit="ms", term="within the step; profiling makes the host's longer", numeric=True),
+            Column(title="share", term="of the step; of a row they sum to what it covers", numeric=True),
+            Column(title="count", term="calls, kernels, or stretches of time", numeric=True),
+        ),
+        rows=rows,
+        absent="The step holds nothing with a time.",
+    )
+
+
+def _row(lane: TimelineLane, row: LaneSum, duration_us: float) -> tuple[Cell, ...]:
+    share = row.time_us / duration_us if duration_us else None
+    return (
+        Cell(text=lane_name(lane)),
+        Cell(text=part_name(lane, row.name, row.kind), term=_term(row)),
+        Cell(text="", ratio=share, key=part_key(row.name, row.kind)),
+        Cell(text=numbers.fixed(row.time_us / 1000)),
+        Cell(text=numbers.percent(share)),
+        Cell(text=numbers.count(row.count)),
+    )
+
+
+def _term(row: LaneSum) -> str:
+    if row.kind == "idle" and row.name in _CAUSES:
+        return IDLE_CAUSE_TERMS[_CAUSES[row.name]]
+    return PHASE_TERMS[_PHASES[row.name]] if row.kind == "phase" and row.name in _PHASES else ""

@@ -1,0 +1,84 @@
+"""Two reports flow in, one view of both in two columns flows out, with what changed above it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+
+from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import comparison_tables, plain
+from lightning_gpuprof.sinks.html_page import bdi, table_html
+from lightning_gpuprof.sinks.tables import Table
+
+MOST_CONDITIONS = 100
+MOST_NOTES = 10
+FROM_REPORTS = "Intervals from the reports, which are narrow where steps depend on each other."
+
+
+def render(
+    anchor: str, view: Callable[[Report], str], first: Report, second: Report, names: tuple[str, str], held: Comparison
+) -> str:
+    """One view of two runs.
+
+    Args:
+        anchor: Of the view.
+        view: Renders it.
+        first: The run that the other is held against.
+        second: The other run.
+        names: Of both.
+        held: Their comparison.
+    """
+    columns = (_column(names[0], view(first)), _column(names[1], _with_other_ids(view(second))))
+    return f'{_changes(anchor, held)}<div class="columns">\n{"".join(columns)}</div>\n'
+
+
+def _column(name: str, body: str) -> str:
+    return f'<div class="column">\n<h2 class="run-name">{bdi(plain.name(name))}</h2>\n{body}</div>\n'
+
+
+def _with_other_ids(body: str) -> str:
+    """An id stands once on a page. Data cannot look like an attribute: its quotes are escaped, also those in JSON."""
+    return re.sub(r'(<[a-z]+ id=")', r"\1second-", body)
+
+
+def _changes(anchor: str, held: Comparison) -> str:
+    if anchor == "overview":
+        totals = comparison_tables.change_table("Totals", [row for row in held.changes if row.before or row.after])
+        parts = comparison_tables.change_table("Parts of the wall time", comparison_tables.large(held.parts))
+        return _section(f"{_outcome(held)}{_titled(totals)}{_titled(parts)}")
+    tables = {
+        "phases": lambda: [
+            comparison_tables.change_table("Phases, median per step", comparison_tables.large(held.phases))
+        ],
+        "findings": lambda: [comparison_tables.finding_table(held)],
+        "conditions": lambda: [comparison_tables.condition_table(held, MOST_CONDITIONS)],
+        "windows": lambda: comparison_tables.window_tables(held),
+    }
+    shown = "".join(map(_titled, tables[anchor]())) if anchor in tables else ""
+    return _section(shown) if shown else ""
+
+
+def _section(body: str) -> str:
+    return f'<section class="changes">\n{body}</section>\n'
+
+
+def _titled(table: Table) -> str:
+    return f"<h3>{escape(table.title)}</h3>\n{table_html(table)}"
+
+
+def _outcome(held: Comparison) -> str:
+    lines = [
+        f"<h2>Second run (after) against the first (before): <strong>{escape(held.outcome)}</strong></h2>\n",
+        f"<p>Training, {escape(held.training.measure)}: {bdi(comparison_tables.judgement(held.training))}</p>\n",
+        f"<p>{escape(held.wall.measure.capitalize())}: {bdi(comparison_tables.judgement(held.wall))}</p>\n",
+    ]
+    if sources := comparison_tables.sources(held):
+        lines.append(f"<p>Intervals: {bdi(sources)}</p>\n")
+    if held.sources is not None and set(held.sources) != {"journal"}:
+        lines.append(f'<p class="hint">{FROM_REPORTS}</p>\n')
+    notes = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in held.notes[:MOST_NOTES])
+    if notes:
+        lines.append(f'<ul class="caveats">\n{notes}</ul>\n')
+    return "".join(lines)

@@ -1,0 +1,29 @@
+"""The views of the tab: those of the page, the first of them with what the page has in its head."""
+
+from __future__ import annotations
+
+from html import escape
+
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks.views.catalogue import VIEWS, View
+from lightning_gpuprof.sinks.views.overview import header
+
+OVERVIEW = View("overview", "Overview", lambda report: VIEWS[0].render(report) + header(report))
+
+
+def _whole(view: View) -> View:
+    """A view that says so where it does not apply to a run; the page leaves it out there."""
+
+    def render(report: Report) -> str:
+        absent = '<p class="absent">This view does not apply to this run.</p>'
+        return view.render(report) or f"<section>\n<h2>{escape(view.title)}</h2>\n{absent}\n</section>\n"
+
+    return View(view.anchor, view.title, render)
+
+
+TAB_VIEWS: dict[str, View] = {
+    view.anchor: view for view in (OVERVIEW, *(_whole(view) for view in VIEWS if view.anchor != "verdict"))
+}
+"""By anchor, in order; the overview begins with the verdict."""
+
+TITLES: list[dict[str, str]] = [{"anchor": view.anchor, "title": view.title} for view in TAB_VIEWS.values()]

@@ -1,0 +1,65 @@
+"""Regimes and fifths of the steady steps, with what the machine and the training thread did meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from built_journals import MS, build, charge, ints, journal
+
+from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.model.journal import Sample
+
+
+def noisy(n: int) -> np.ndarray:
+    return 5 * np.random.default_rng(0).lognormal(0, 0.05, n)
+
+
+def test_each_regime_has_its_phases_and_what_others_took_in_it() -> None:
+    of = journal(1000, forward_ms=noisy(1000), epochs=5)
+    for index in range(600, 1000):
+        charge(of, 1, index, 19 * MS)
+    for i in range(30):
+        taken = 0.2 if i < 13 else 1.5
+        values = {"cpu_others_cpus": taken, "cpu_steal_cpus": 0.1, "cpu_busy_ratio": taken / 2}
+        of.samples.append(Sample(source="host", subject="host", t_ns=100 * MS + i * 500 * MS, values=values))
+    before, after = build(of).evenness.regimes
+    assert (before.to_batch, after.from_batch, after.into_epoch, before.into_epoch) == (599, 601, 1, None)
+    assert after.phases_ms["data_wait"] == pytest.approx(23)
+    assert before.taken_cpus is not None
+    assert before.taken_cpus < 0.7
+    assert after.taken_cpus == pytest.approx(1.6)
+    assert after.cpu_busy_ratio == pytest.approx(0.75)
+
+
+def test_cpu_time_and_waiting_for_a_cpu_are_those_of_the_stretch() -> None:
+    of = journal(200)
+    batch = ints(range(0, 200, 2))
+    of.cpu = CpuColumns(
+        batch=batch,
+        charged={2: ints(np.where(batch < 100, 2 * MS, 4 * MS))},
+        run_delay_ns=ints(np.where(batch < 100, 0, MS)),
+    )
+    drift = build(of).evenness.drift
+    assert drift is not None
+    first, last = drift.fifths[0], drift.fifths[-1]
+    assert (first.cpu_ms["forward"], last.cpu_ms["forward"]) == (2, 4)
+    assert (first.run_delay_ratio, last.run_delay_ratio) == (0, 0.1)
+
+
+def test_a_period_that_grows_has_its_slope() -> None:
+    drift = build(journal(1000, forward_ms=noisy(1000) + 0.02 * np.arange(1000))).evenness.drift
+    assert drift is not None
+    assert drift.slope_ms_per_step == pytest.approx(0.02, rel=0.05)
+    assert drift.p_value < 1e-6
+    assert drift.fifths[-1].period_ms - drift.fifths[0].period_ms == pytest.approx(16, rel=0.05)
+
+
+def test_a_period_that_stays_has_none() -> None:
+    drift = build(journal(1000, forward_ms=noisy(1000))).evenness.drift
+    assert drift is not None
+    assert drift.p_value > 0.01
+
+
+def test_short_runs_have_no_drift() -> None:
+    assert build(journal(60)).evenness.drift is None
+    assert build(journal(3)).evenness.regimes == ()

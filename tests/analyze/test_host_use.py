@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from built_journals import MS, build, charge, journal
+
+from lightning_gpuprof.analyze.during_steps import StepTime, by_subject
+from lightning_gpuprof.analyze.host_use import host_use
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.memory_growth import growth
+from lightning_gpuprof.model.host import HostUse, Level, LongPause
+from lightning_gpuprof.model.journal import Sample
+
+SETUP_NS = 100 * MS
+"""The first step begins here; 100 steps of 10 ms follow."""
+
+
+def add(of: Journal, subject: str, rows: Iterable[tuple[int, dict[str, float | None]]]) -> None:
+    """Samples at times in ms after the first step's start."""
+    for t_ms, values in rows:
+        of.samples.append(Sample(source="host", subject=subject, t_ns=SETUP_NS + t_ms * MS, values=values))
+
+
+def sampled(subject: str, *rows: dict[str, float | None], every_ms: int = 100, n: int = 100) -> Journal:
+    of = journal(n)
+    of.conditions["cpu.usable"] = 4.0
+    add(of, subject, ((number * every_ms, row) for number, row in enumerate(rows)))
+    return of
+
+
+def test_nothing_sampled_is_nothing_known() -> None:
+    assert host_use(journal()) == HostUse()
+    m = build(journal())
+    assert (m.host, m.cpu.process_cpus, m.cpu.worker_cpus) == (HostUse(), None, None)
+
+
+def test_means_and_peaks_are_those_during_the_steps() -> None:
+    of = sampled(
+        "process", {"rss_bytes": 10.0}, {"cpu_cpus": 1.0, "rss_bytes": 30.0}, {"cpu_cpus": 2.0, "rss_bytes": 20.0}
+    )
+    add(of, "process", [(-50, {"rss_bytes": 999.0}), (3000, {"cpu_cpus": 9.0, "rss_bytes": 999.0})])
+    of.samples.sort(key=lambda sample: sample.t_ns)
+    found = host_use(of)
+    assert found.samples == 2  # the sample at the first step's start is of the time before it
+    assert found.process is not None
+    assert found.process.cpu_cpus == Level(mean=pytest.approx(1.5), max=2.0)
+    assert found.process.rss_bytes == Level(mean=25, max=30)
+    m = build(of)
+    assert (m.cpu.usable_cpus, m.cpu.process_cpus) == (4.0, pytest.approx(1.5))
+    assert m.memory.process_rss_peak_bytes == 30
+
+
+def test_a_mean_is_over_the_time_and_not_over_the_samples() -> None:
+    """Of a long run samples become rarer."""
+    of = journal(100)
+    add(of, "process", [(0, {}), (100, {"cpu_cpus": 8.0}), (200, {"cpu_cpus": 8.0}), (800, {"cpu_cpus": 1.0})])
+    found = host_use(of).process
+    assert found is not None
+    assert found.cpu_cpus == Level(mean=pytest.approx((8 + 8 + 6 * 1) / 8), max=8.0)
+
+
+def test_samples_of_a_stretch_that_was_mostly_no_step_do_not_count() -> None:
+    of = journal(100)
+    of.steps.start_ns[50:] += 1000 * MS  # validation
+    add(of, "process", ((t_ms, {"cpu_cpus": t_ms / 100}) for t_ms in range(0, 2000, 100)))
+    counted = [round((sample.t_ns - SETUP_NS) / MS) for sample, _ in by_subject(of, "host")["process"]]
+    assert counted == [0, 100, 200, 300, 400, 500, 1600, 1700, 1800, 1900]
+
+
+def test_moments_belong_to_the_step_that_they_lie_in() -> None:
+    of = journal(100, epochs=4)
+    of.steps.start_ns[50:] += 1000 * MS
+    time = StepTime(of)
+    assert time.at(SETUP_NS - 1) is None
+    assert time.at(SETUP_NS + 255 * MS) == (25, 1)
+    assert time.at(SETUP_NS + 700 * MS) is None
+    assert time.until_ns(SETUP_NS + 700 * MS) == 500 * MS
+    assert time.until_ns(SETUP_NS + 1510 * MS) == 510 * MS
+
+
+def test_waiting_is_the_rest_of_a_single_process_s_time() -> None:
+    of = sampled("worker3", *[{"cpu_cpus": 0.25, "run_delay_ratio": 0.125, "io_wait_ratio": 0.5}] * 3)
+    (row,) = host_use(of).worker_rows
+    assert (row.number, row.samples) == (3, 3)
+    assert row.use.waiting_ratio == 0.125
+    assert host_use(sampled("worker0", {"cpu_cpus": 0.25})).worker_rows[0].use.waiting_ratio is None
+
+
+def test_workers_are_those_of_the_loader_and_absent_if_there_were_none() -> None:
+    of = sampled("workers", {"count": 2.0, "cpu_cpus": 1.0}, {"count": 2.0, "cpu_cpus": 2.0})
+    add(of, "children", [(0, {"count": 0.0, "cpu_cpus": 0.0})])
+    assert build(of).cpu.worker_cpus is None  # num_workers is 0: they belong to another loader
+    of.conditions["loader.num_workers"] = 2
+    m = build(of)
+    assert m.cpu.worker_cpus == pytest.approx(1.5)
+    assert m.host.workers is not None
+    assert m.host.workers.count == 2
+    assert m.host.children is None
+
+
+def test_threads_are_listed_by_their_work() -> None:
+    of = sampled("thread.main", {"threads_count": 1.0, "cpu_cpus": 0.5, "run_delay_ratio": 0.1})
+    add(of, "thread.native", [(0, {"threads_count": 8.0, "cpu_cpus": 3.0})])
+    assert [(row.kind, row.threads_count, row.cpu_cpus) for row in host_use(of).threads] == [
+        ("native", 8, 3.0),
+        ("main", 1, 0.5),
+    ]
+
+
+def test_the_machine_with_its_least_memory_and_samples_of_swapping() -> None:
+    of = sampled(
+        "host",
+        {"memory_available_bytes": 50.0},
+        {"memory_available_bytes": 20.0, "swap_in_bytes_per_s": 0.0, "swap_out_bytes_per_s": 4096.0},
+        {"memory_available_bytes": 30.0, "swap_in_bytes_per_s": 0.0, "swap_out_bytes_per_s": 0.0},
+    )
+    of.conditions |= {"host.memory_total_bytes": 100.0, "host.shm_size_bytes": 7.0}
+    machine = host_use(of).machine
+    assert machine is not None
+    assert (machine.memory_available_min_bytes, machine.swapping_samples, machine.memory_total_bytes) == (20, 1, 100)
+    assert machine.shm_size_bytes == 7
+    assert machine.cpu_busy_ratio is None
+
+
+def test_pressure_of_machine_and_group_by_resource() -> None:
+    of = sampled("host", {}, {"pressure_io_some_ratio": 0.5, "pressure_io_full_ratio": 0.25})
+    add(of, "cgroup", [(0, {}), (100, {"pressure_cpu_some_ratio": 0.125})])
+    assert [(row.scope, row.resource, row.some_ratio, row.full_ratio) for row in host_use(of).pressure] == [
+        ("machine", "io", Level(mean=0.5, max=0.5), Level(mean=0.25, max=0.25)),
+        ("cgroup", "cpu", Level(mean=0.125, max=0.125), None),
+    ]
+
+
+def test_throttling_is_of_the_quota_s_periods_during_the_steps() -> None:
+    row: dict[str, float | None] = {"cpu_periods_count": 10.0, "cpu_throttled_count": 4.0, "cpu_throttled_s": 0.05}
+    of = sampled("cgroup", {}, row, row, {**row, "cpu_throttled_count": 1.0, "oom_kill_count": 1.0})
+    of.conditions |= {"host.cpu_quota_cpus": 2.5, "host.memory_limit_bytes": 4000}
+    group = host_use(of).cgroup
+    assert group is not None
+    assert (group.periods_count, group.throttled_count, group.throttled_ratio) == (30, 9, 0.3)
+    assert group.throttled_cpus == pytest.approx(0.5)
+    assert (group.quota_cpus, group.memory_limit_bytes, group.oom_kill_count) == (2.5, 4000, 1)
+    assert group.memory_high_count is None
+
+
+def test_a_group_without_a_quota_has_no_share_of_throttled_periods() -> None:
+    row: dict[str, float | None] = {"cpu_periods_count": 0.0, "cpu_throttled_count": 0.0, "cpu_throttled_s": 0.0}
+    group = host_use(sampled("cgroup", {}, row)).cgroup
+    assert group is not None
+    assert (group.quota_cpus, group.throttled_ratio) == (None, None)
+
+
+def test_pauses_of_the_collector_are_a_share_of_the_steps_and_have_their_batch() -> None:
+    rows: list[dict[str, float | None]] = [
+        {"pause_ratio": 0.25, "longest_s": 0.02, "gen2_count": 2.0, "gen2_pause_s": 0.025, "gen2_longest_s": 0.02},
+        {"pause_ratio": 0.0, "longest_s": 0.0},
+        {"pause_ratio": 0.05, "longest_s": 0.001, "gen0_count": 9.0, "gen0_pause_s": 0.005, "gen0_longest_s": 0.001},
+    ]
+    of = sampled("gc")
+    add(of, "gc", ((100 * (number + 1), row) for number, row in enumerate([rows[1], *rows])))
+    add(of, "gc_pause", [(-20, {"pause_s": 0.5, "generation": 2.0}), (151, {"pause_s": 0.02, "generation": 2.0})])
+    gc = host_use(of).gc
+    assert gc is not None
+    of_generation = [(row.generation, row.count, row.longest_s) for row in gc.generations]
+    assert of_generation == [(0, 9, 0.001), (2, 2, 0.02)]
+    assert gc.longest == (LongPause(batch=15, generation=2, pause_s=0.02),)
+    assert (gc.longest_s, gc.long_count) == (0.02, 1)
+    assert 0 < gc.pause_ratio < 0.25
+    assert gc.pause_ms_per_step == pytest.approx(10 * gc.pause_ratio)
+
+
+def test_what_was_read_is_told_for_the_first_epoch_and_the_later_ones() -> None:
+    of = journal(100, epochs=2)
+    disk = [0, 0, 100, 100, 100, 100, 10, 10, 10, 10]
+    add(of, "process", ((100 * n, {"read_bytes_per_s": rate * 1.0} if n else {}) for n, rate in enumerate(disk)))
+    add(of, "workers", ((100 * n, {"read_call_bytes_per_s": 50.0}) for n in range(10)))
+    found = host_use(of)
+    assert found.first_epoch is not None
+    assert found.later_epochs is not None
+    assert found.first_epoch.disk_bytes == pytest.approx(30)
+    assert found.first_epoch.call_bytes == pytest.approx(20)
+    assert (found.later_epochs.epochs, found.later_epochs.disk_bytes) == (1, pytest.approx(14))
+
+
+def test_memory_that_grows_is_told_with_its_slope_from_warm_up_on() -> None:
+    of = journal(300)
+    noise = np.random.default_rng(0).normal(0, 50, 60)
+    rows = ((50 * n, {"rss_bytes": (1e6 if n < 10 else 5000.0 + 100 * n) + noise[n]}) for n in range(60))
+    add(of, "process", rows)
+    (row,) = host_use(of, SETUP_NS + 500 * MS).growth
+    assert (row.of, row.samples) == ("process", 50)
+    assert row.slope_bytes_per_s == pytest.approx(2000, rel=0.05)  # 100 bytes each 50 ms
+    assert row.slope_bytes_per_step == pytest.approx(20, rel=0.05)
+    assert row.p_value < 1e-6
+    assert 6000 < row.first_bytes < row.last_bytes < 12000
+
+
+def test_memory_that_stays_has_no_trend() -> None:
+    t_ns = [n * MS for n in range(100)]
+    still = growth("process", t_ns, [5.0] * 100, None)
+    assert still is not None
+    assert (still.slope_bytes_per_s, still.slope_bytes_per_step, still.p_value) == (0, None, 1)
+    noisy = growth("process", t_ns, np.random.default_rng(1).normal(100, 5, 100).tolist(), None)
+    assert noisy is not None
+    assert noisy.p_value > 0.05
+
+
+@pytest.mark.parametrize("n", [0, 19])
+def test_few_samples_say_nothing_about_growth(n: int) -> None:
+    assert growth("process", list(range(n)), [1.0] * n, None) is None
+
+
+def test_a_long_run_is_thinned_for_the_slope() -> None:
+    n = 20_000
+    found = growth("process", [k * MS for k in range(n)], [float(k) for k in range(n)], None)
+    assert found is not None
+    assert found.slope_bytes_per_s == pytest.approx(1000)
+    assert found.samples == n
+
+
+def test_a_journal_of_one_step_or_none_is_calm() -> None:
+    for n in (0, 1):
+        of = sampled("process", {"cpu_cpus": 1.0}, n=n)
+        add(of, "gc", [(5, {"pause_ratio": 0.1})])
+        build(of)
+    charge(of, 1, 0, 7)
+    assert host_use(of).samples == 1
+
+
+def test_memory_that_stops_growing_has_a_late_slope_of_its_own() -> None:
+    t_ns = [int(i * 1e9) for i in range(100)]
+    filling = growth("process_private", t_ns, [min(i, 50) * 1e6 for i in range(100)], None)
+    leaking = growth("process_private", t_ns, [i * 1e6 for i in range(100)], None)
+    assert filling is not None
+    assert leaking is not None
+    assert filling.late_slope_bytes_per_s == pytest.approx(0.0)
+    assert leaking.late_slope_bytes_per_s == pytest.approx(1e6)

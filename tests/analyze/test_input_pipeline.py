@@ -1,0 +1,196 @@
+"""From samples of the input pipeline to its verdict in three ways."""
+
+from __future__ import annotations
+
+import pytest
+from built_journals import MS, build, charge, journal
+
+from lightning_gpuprof.analyze.input_pipeline import input_pipeline
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.model.input_pipeline import InputPipeline
+from lightning_gpuprof.model.journal import Sample, Slot
+from lightning_gpuprof.model.metrics import Share
+
+
+def sample(subject: str, t_ns: int = 500 * MS, **values: float | None) -> Sample:
+    return Sample(source="input", subject=subject, t_ns=t_ns, values=values)
+
+
+def making(
+    process: str, *, items_ms: float, collate_ms: float = 1.0, idle_ms: float = 0.1, n: int = 50, loader: int = 0
+) -> Sample:
+    """A process that has made n batches of 8 items."""
+    return sample(
+        f"loader{loader}.{process}",
+        batches_count=n,
+        measured_count=n,
+        items_count=8 * n,
+        item_sum_s=n * items_ms / 1e3,
+        item_p95_s=items_ms / 8e3,
+        item_max_s=items_ms / 4e3,
+        collate_sum_s=n * collate_ms / 1e3,
+        collate_max_s=collate_ms / 1e3,
+        idle_sum_s=(n - 1) * idle_ms / 1e3,
+        idle_count=n - 1,
+    )
+
+
+def fed(*samples: Sample, wait_ms: float = 4.0, h2d_ms: float = 0.0) -> Journal:
+    """100 steps of 6 ms of work, which wait and copy so long."""
+    made = journal(100)
+    made.slots = [*made.slots, Slot(id=9, action="copy", phase="h2d")]
+    for step in range(100):
+        charge(made, 1, step, round((wait_ms - 4.0) * MS))
+        if h2d_ms:
+            charge(made, 9, step, round(h2d_ms * MS))
+    made.samples += samples
+    return made
+
+
+def found_in(made: Journal) -> InputPipeline:
+    found = build(made).input
+    assert found is not None
+    return found
+
+
+def test_workers_that_are_slower_than_steps_are_the_limit() -> None:
+    found = found_in(fed(*(making(f"worker{n}", items_ms=39.0) for n in range(2)), wait_ms=14.0))
+    assert found.verdict == "processing"
+    assert "2 workers deliver a batch every 20.0 ms" in found.summary
+    assert "a step needs 6.00 ms" in found.summary
+    assert found.loaders[0].make_ms == pytest.approx(40.0)
+    assert found.enough_workers == 7
+
+
+def in_bursts(*samples: Sample) -> Journal:
+    """100 steps of 20 ms of work, every fourth of which waits for a batch of each worker."""
+    made = fed(*samples, wait_ms=0.1)
+    for step in range(100):
+        charge(made, 2, step, 14 * MS)
+        if step % 4 == 3:
+            charge(made, 1, step, 340 * MS)
+    return made
+
+
+def test_workers_that_are_behind_are_the_limit_although_only_every_fourth_step_waits() -> None:
+    found = found_in(in_bursts(*(making(f"worker{n}", items_ms=399.0) for n in range(4))))
+    assert found.waited_ratio is not None
+    assert found.waited_ratio < 0.30
+    assert found.verdict == "processing"
+    assert "4 workers deliver a batch every 100 ms" in found.summary
+    assert "81 % of the time" in found.summary
+    assert "waits 86.9 ms a step on average" in found.summary
+
+
+def test_long_waits_now_and_then_are_not_the_workers_if_these_are_fast_or_idle() -> None:
+    assert found_in(in_bursts(*(making(f"worker{n}", items_ms=39.0) for n in range(4)))).verdict == "compute"
+    idle = (making(f"worker{n}", items_ms=399.0, idle_ms=400.0) for n in range(4))
+    assert found_in(in_bursts(*idle)).verdict == "compute"
+
+
+def test_that_it_is_not_known_how_many_steps_waited_does_not_mean_none() -> None:
+    made = fed(*(making(f"worker{n}", items_ms=39.0) for n in range(2)), wait_ms=14.0)
+    shares = {"data_wait": Share(median_ratio=0.7, lower_ratio=0.69, median_ms=14.0, total_ratio=0.7)}
+    found = input_pipeline(made, shares, period_ms=20.0, steady_steps=100, waited_ratio=None)
+    assert found is not None
+    assert found.verdict == "processing"
+
+
+def test_a_full_queue_makes_the_step_the_limit() -> None:
+    workers = (making(f"worker{n}", items_ms=4.0, idle_ms=7.0) for n in range(2))
+    queue = sample("loader0.queue", depth_count=3.0, workers_count=2.0, capacity_count=4.0)
+    found = found_in(fed(*workers, queue, wait_ms=0.1))
+    assert found.verdict == "compute"
+    assert found.enough_workers == 1
+    assert found.queues[0].depth_mean == 3.0
+    assert found.queues[0].empty_ratio == 0.0
+
+
+def test_workers_without_work_while_the_training_waits_make_transfer_the_limit() -> None:
+    found = found_in(fed(*(making(f"worker{n}", items_ms=1.0, idle_ms=18.0) for n in range(2)), wait_ms=4.0))
+    assert found.verdict == "transfer"
+    assert "although the workers wait 90 % of their time" in found.summary
+
+
+def test_a_long_copy_to_the_device_makes_transfer_the_limit() -> None:
+    workers = [making(f"worker{n}", items_ms=4.0, idle_ms=7.0) for n in range(2)]
+    assert found_in(fed(*workers, wait_ms=0.1, h2d_ms=5.0)).verdict == "transfer"
+    assert found_in(fed(*workers, wait_ms=0.1, h2d_ms=0.2)).verdict == "compute"
+
+
+def test_batches_made_in_the_training_process_are_processing_if_it_takes_long() -> None:
+    slow = found_in(fed(making("process", items_ms=13.0), wait_ms=14.0))
+    assert slow.verdict == "processing"
+    assert slow.loaders[0].workers == 0
+    assert slow.enough_workers == 3
+    assert found_in(fed(making("process", items_ms=0.1, collate_ms=0.01), wait_ms=0.11)).verdict == "compute"
+
+
+def test_few_batches_are_not_enough() -> None:
+    assert found_in(fed(making("worker0", items_ms=5.0, n=4))).verdict == "not-enough-data"
+
+
+def test_the_loader_that_takes_longest_is_judged() -> None:
+    found = found_in(
+        fed(making("worker0", items_ms=2.0), making("worker0", items_ms=19.0, loader=1), wait_ms=14.0),
+    )
+    assert found.slowest == 1
+    assert [one.make_ms for one in found.loaders] == pytest.approx([3.0, 20.0])
+
+
+def test_the_last_sums_count_and_looks_outside_the_steps_do_not() -> None:
+    found = found_in(
+        fed(
+            making("worker0", items_ms=2.0, n=20),
+            making("worker0", items_ms=3.0, n=40),
+            sample("loader0.queue", t_ns=1, depth_count=0.0),
+            sample("loader0.queue", depth_count=2.0),
+        )
+    )
+    assert found.workers[0].batches == 40
+    assert found.workers[0].items_ms == pytest.approx(3.0)
+    assert (found.queues[0].looks, found.queues[0].depth_mean) == (1, 2.0)
+
+
+def test_items_made_together_have_no_time_of_one_item() -> None:
+    together = making("worker0", items_ms=2.0)
+    together.values |= {"items_count": None, "item_p95_s": None, "item_max_s": None}
+    found = found_in(fed(together)).workers[0]
+    assert (found.items, found.item_mean_ms, found.item_p95_ms) == (None, None, None)
+    assert found.items_ms == pytest.approx(2.0)
+
+
+def test_transforms_and_regions_are_shares_of_the_items_time() -> None:
+    found = found_in(
+        fed(
+            making("worker0", items_ms=8.0),
+            sample("loader0.transform:a.b > Crop", calls_count=400, sum_s=0.3, max_s=0.002),
+            sample("loader0.region:decode: fast", calls_count=400, sum_s=0.1, max_s=0.002),
+        )
+    )
+    assert [(p.kind, p.name, p.share) for p in found.parts] == [
+        ("transform", "a.b > Crop", pytest.approx(0.75)),
+        ("region", "decode: fast", pytest.approx(0.25)),
+    ]
+
+
+def test_regions_in_the_training_process_come_from_the_steps() -> None:
+    made = fed(making("process", items_ms=4.0))
+    made.slots = [*made.slots, Slot(id=10, action="fetch", phase="data_wait", annotation="decode")]
+    for step in range(100):
+        charge(made, 10, step, 1 * MS)
+    found = found_in(made)
+    assert [(p.name, p.calls, p.share) for p in found.parts] == [("decode", None, pytest.approx(0.25))]
+
+
+def test_a_run_without_samples_has_no_input_pipeline() -> None:
+    assert build(journal(100)).input is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -5.0, None, 1e300])
+def test_impossible_numbers_are_taken_for_not_measured(value: float | None) -> None:
+    broken = making("worker0", items_ms=2.0)
+    for name in broken.values:
+        made = fed(Sample(source="input", subject=broken.subject, t_ns=1, values={**broken.values, name: value}))
+        build(made)
+    build(fed(sample("loader.worker0"), sample("loaderX.queue"), sample("loader0"), sample("loader0.queue")))

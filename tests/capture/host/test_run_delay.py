@@ -1,0 +1,46 @@
+"""How long the thread waited for a CPU, as the kernel tells it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.capture.host.run_delay import RunDelay
+
+
+@pytest.mark.flaky(reruns=4, reruns_delay=2)  # the machine itself may be descheduled
+def test_a_thread_that_competes_for_its_cpu_waits_and_one_that_sleeps_does_not() -> None:
+    delay = RunDelay.of_this_thread()
+    if delay is None:
+        pytest.skip("this kernel does not tell run delays")
+    cpus = os.sched_getaffinity(0)
+    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(0, {min(cpus)})
+        os.sched_setaffinity(rival.pid, {min(cpus)})
+        begin, cpu = delay.read_ns(), time.thread_time_ns()
+        wall = time.perf_counter_ns()
+        while time.thread_time_ns() - cpu < 60_000_000:
+            pass
+        waited = delay.read_ns() - begin
+        wall = time.perf_counter_ns() - wall
+        missing = wall - 60_000_000
+        assert waited == pytest.approx(missing, rel=0.3, abs=10_000_000)
+        assert waited > 10_000_000
+    finally:
+        rival.kill()
+        rival.wait()
+        os.sched_setaffinity(0, cpus)
+    begin = delay.read_ns()
+    time.sleep(0.05)
+    assert delay.read_ns() - begin < 50_000_000
+    delay.close()
+
+
+def test_a_kernel_that_does_not_tell_is_no_error(tmp_path: Path) -> None:
+    assert RunDelay.of_this_thread(tmp_path) is None

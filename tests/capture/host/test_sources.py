@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from fake_machine import OWN, FakeMachine
+
+from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
+from lightning_gpuprof.capture.host.seldom import Seldom
+from lightning_gpuprof.capture.host.sources import examine
+from lightning_gpuprof.capture.host.thread_settings import thread_settings
+
+
+def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.put("sys/devices/system/node/node0/cpulist", "0")
+    machine.put("sys/devices/system/node/node1/cpulist", "1")
+    machine.put("sys/devices/system/node/possible", "0-1")
+    machine.put(f"{machine.v2()}/cpu.max", "50000 100000")
+    found = examine(machine.roots, {})
+    assert found.absent() == []
+    assert found.children
+    facts = found.facts()
+    assert facts.pop("host.shm_size_bytes")
+    assert facts == {
+        "host.cgroup_version": "v2",
+        "host.cpu_quota_cpus": 0.5,
+        "host.memory_total_bytes": 1000 * 1024,
+        "host.swap_total_bytes": 100 * 1024,
+        "host.numa_nodes": 2,
+    }
+
+
+def test_what_is_absent_is_none_and_named(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    for name in ("schedstat", "io"):
+        (machine.proc / str(OWN) / name).unlink()
+    for file in (machine.proc / "pressure").iterdir():
+        file.unlink()
+    machine.roots.shm.rmdir()
+    found = examine(machine.roots, {})
+    assert (found.shm_size_bytes, found.numa_nodes, found.cgroup_version) == (None, None, "")
+    assert [text.split(" (")[0] for text in found.absent()] == [
+        "pressure",
+        "waiting for a CPU",
+        "bytes read and written",
+        "shared memory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "environ", "container"),
+    [
+        ({}, {}, ""),
+        ({"slash/.dockerenv": ""}, {}, "docker"),
+        ({"slash/run/.containerenv": ""}, {}, "podman"),
+        ({f"proc/{OWN}/cgroup": "0::/kubepods/burstable/pod1\n"}, {}, "kubernetes"),
+        ({f"proc/{OWN}/cgroup": "3:cpu:/docker/abc\n"}, {}, "docker"),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+        ({}, {"APPTAINER_NAME": "image"}, "singularity"),
+    ],
+)
+def test_containers_are_recognised(
+    tmp_path: Path, make: dict[str, str], environ: dict[str, str], container: str
+) -> None:
+    machine = FakeMachine(tmp_path)
+    for path, text in make.items():
+        machine.put(path, text)
+    found = examine(machine.roots, environ)
+    assert found.container == container
+    assert "10.0.0.1" not in str(found.facts())
+
+
+@pytest.mark.parametrize(
+    ("options", "hidden"),
+    [("rw", ""), ("rw,hidepid=0", ""), ("rw,hidepid=2", "2"), ("rw,hidepid=invisible", "invisible")],
+)
+def test_hidepid_is_that_of_the_mount_on_proc(tmp_path: Path, options: str, hidden: str) -> None:
+    machine = FakeMachine(tmp_path)
+    lines = ["21 1 0:5 / /proc rw - proc proc rw,hidepid=1", f"22 1 0:5 / /proc rw,relatime - proc proc {options}"]
+    machine.put(f"proc/{OWN}/mountinfo", "\n".join([*lines, "23 1 0:6 / /mnt/proc rw - proc proc rw,hidepid=4"]))
+    assert examine(machine.roots, {}).hidepid == hidden
+
+
+def test_only_numbers_of_thread_settings_are_taken() -> None:
+    found = thread_settings({"OMP_NUM_THREADS": " 4 ", "MKL_NUM_THREADS": "secret", "HOME": "7"})
+    assert found.pop("host.torch_interop_threads")
+    assert found == {"host.omp_num_threads": 4}
+
+
+def test_our_number_is_that_of_the_mounted_process_table(tmp_path: Path) -> None:
+    assert own_pid(FakeMachine(tmp_path).proc) == OWN
+    assert own_pid(tmp_path) == own_pid()
+
+
+# The process tree ---------------------------------------------------------------------------------------------------
+
+
+def test_descendants_of_all_threads_and_of_children_are_found(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.put("proc/10/task/10/children", "20 21 ")
+    machine.put("proc/10/task/11/children", "22 ")
+    machine.put("proc/20/task/20/children", "")
+    machine.put("proc/21/task/21/children", "30 ")
+    machine.put("proc/21/task/25/children", "31 ")
+    machine.put("proc/99/task/99/children", "100 ")
+    # 31 has ended between the two looks.
+    assert descendants(10, machine.proc) == {20, 21, 22, 30, 31}
+    assert descendants(10, machine.proc, without=[21]) == {20, 22}  # another rank, with its workers
+
+
+def test_a_table_that_changes_while_it_is_read_ends(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.put("proc/10/task/10/children", "20 ")
+    machine.put("proc/20/task/20/children", "10 ")  # numbers were given anew
+    assert descendants(10, machine.proc) == {10, 20}
+
+
+# What limits itself -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_costly_is_done_as_often_as_its_share_allows() -> None:
+    clock_s = 0.0
+    seldom = Seldom(0.01, lambda: clock_s)
+    times = []
+    for second in range(100):
+        if seldom.due(second * 10**9):
+            clock_s += 0.1
+            seldom.done()
+            times.append(second)
+    assert times == list(range(0, 100, 10))
+
+
+def test_what_costs_nothing_keeps_its_least_interval() -> None:
+    seldom = Seldom(0.01, lambda: 0.0, at_least_s=5)
+    times = []
+    for second in range(20):
+        if seldom.due(second * 10**9):
+            seldom.done()
+            times.append(second)
+    assert times == [0, 5, 10, 15]
+
+
+def test_facts_hold_plain_values(tmp_path: Path) -> None:
+    found = examine(FakeMachine(tmp_path).roots, {})
+    assert all(isinstance(value, (str, int, float)) for value in found.facts().values())
+    assert dataclasses.replace(found, container="docker").facts()["host.container"] == "docker"

@@ -1,0 +1,609 @@
+"""What is measured in workers, and that neither they nor what they make is changed by it."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from probed_loaders import (
+    Add,
+    AliasedCompose,
+    Compose,
+    Images,
+    Measured,
+    Nap,
+    RenewedCompose,
+    ShuffledCompose,
+    Stream,
+    Together,
+    batches,
+    negative,
+    same,
+)
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, SequentialSampler, Subset
+from torch.utils.data._utils import fetch
+from torch.utils.data._utils import worker as torch_worker
+
+from lightning_gpuprof.capture.input import slots
+from lightning_gpuprof.capture.input.probe import Probe
+from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.input.worker import ProbedLoop
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+def loader(dataset: Any = None, **options: Any) -> DataLoader[Any]:
+    plain: dict[str, Any] = {"batch_size": 4, "num_workers": 2, **options}
+    if plain["num_workers"] and "multiprocessing_context" not in plain:
+        plain["multiprocessing_context"] = "fork"
+    return DataLoader(Images() if dataset is None else dataset, **plain)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Path]]:
+    """What files of ours there are, in a folder that no other process uses."""
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    monkeypatch.setattr(Table.for_workers.__func__, "__defaults__", ((folder,),))  # type: ignore[attr-defined]
+    return lambda: list(folder.iterdir())
+
+
+KINDS: dict[str, Any] = {
+    "map": lambda **o: loader(shuffle=True, **o),
+    "getitems": lambda **o: loader(Together(), **o),
+    "iterable": lambda **o: loader(Stream(), **o),
+    "batch sampler": lambda **o: loader(
+        Images(), batch_size=1, batch_sampler=BatchSampler(SequentialSampler(range(40)), 4, True), **o
+    ),
+    "no batches": lambda **o: loader(batch_size=None, **o),
+    "subset": lambda **o: loader(Subset(Images(), range(20)), **o),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_and_random_numbers_are_those_without_us(kind: str, workers: int) -> None:
+    without = batches(KINDS[kind](num_workers=workers), epochs=2)
+    measured = KINDS[kind](num_workers=workers)
+    with Measured(measured) as found:
+        ours = batches(measured, epochs=2)
+    assert same(ours, without)
+    assert found.errors == []
+    assert found.measured_batches() >= 10
+
+
+@pytest.mark.flaky(reruns=4, reruns_delay=2)  # on a busy machine measuring costs more, and less is measured
+@pytest.mark.parametrize("method", METHODS)
+def test_items_collation_transforms_and_regions_are_measured_in_every_kind_of_worker(method: str) -> None:
+    measured = loader(Images(24, nap_s=0.016, decode_s=0.008), multiprocessing_context=method)
+    with Measured(measured) as found:
+        ours = batches(measured)
+    assert same(ours, batches(loader(Images(24), multiprocessing_context="fork")))
+    assert found.told == []
+    for worker in ("loader0.worker0", "loader0.worker1"):
+        assert found.count(worker, "batches_count") == found.count(worker, "measured_count") == 3
+        assert found.count(worker, "items_count") == 12
+        assert found.count(worker, "item_sum_s") >= 12 * 0.024
+        assert found.count(worker, "item_max_s") >= found.count(worker, "item_p95_s") >= 0.024
+        assert found.count(worker, "collate_sum_s") > 0
+    assert found.count("loader0.transform:Nap", "calls_count") == 24
+    assert found.count("loader0.transform:Nap", "sum_s") >= 24 * 0.016
+    assert found.count("loader0.transform:negative", "calls_count") == 24
+    assert found.count("loader0.region:decode", "sum_s") >= 24 * 0.008
+    assert 0 < found.count("loader0.transform:negative", "sum_s") < found.count("loader0.transform:Nap", "sum_s")
+
+
+def test_the_training_process_is_measured_where_there_are_no_workers() -> None:
+    measured = loader(Images(24, nap_s=0.02), num_workers=0)
+    with Measured(measured) as found:
+        batches(measured)
+    assert found.count("loader0.process", "batches_count") == 6
+    assert found.count("loader0.process", "items_count") == 24
+    assert found.count("loader0.process", "item_sum_s") >= 24 * 0.02
+    assert found.count("loader0.transform:Nap", "calls_count") == 24
+
+
+def test_workers_that_persist_and_workers_of_each_epoch_add_up() -> None:
+    for persistent in (True, False):
+        measured = loader(Images(16, nap_s=0.002), persistent_workers=persistent)
+        with Measured(measured) as found:
+            batches(measured, epochs=3)
+        assert found.measured_batches() == 12
+
+
+def test_short_items_are_sampled_and_all_batches_counted() -> None:
+    measured = loader(torch.arange(4000.0), batch_size=8, num_workers=1)
+    with Measured(measured) as found:
+        batches(measured)
+    assert found.count("loader0.worker0", "batches_count") == 500
+    assert 1 <= found.count("loader0.worker0", "measured_count") < 250
+
+
+@pytest.mark.parametrize("kind", ["map", "iterable"])
+def test_workers_that_persist_go_on_sampling_and_count_batches_only(kind: str) -> None:
+    dataset: Any = torch.arange(4000.0) if kind == "map" else Stream(4000)
+    measured = loader(dataset, batch_size=8, num_workers=1, persistent_workers=True)
+    with Measured(measured) as found:
+        batches(measured, epochs=3)
+    assert found.count("loader0.worker0", "batches_count") == 1500
+    assert found.count("loader0.worker0", "measured_count") < 500
+    assert found.told == []
+
+
+def test_several_loaders_are_told_apart_and_others_left_alone() -> None:
+    first, second, other = loader(), loader(Images(20)), loader()
+    with Measured(first, second) as found:
+        batches(first)
+        batches(second)
+        before = dict(vars(other))
+        batches(other)
+        assert vars(other) == before
+    assert found.measured_batches("loader0") == 10
+    assert found.measured_batches("loader1") == 5
+    assert not any(subject.startswith("loader2") for subject in found.values)
+
+
+def test_an_iterator_made_by_another_thread_is_left_alone() -> None:
+    measured = loader()
+    with Measured(measured) as found:
+        thread = threading.Thread(target=lambda: batches(measured))
+        thread.start()
+        thread.join()
+    assert found.values == {}
+
+
+# Nothing is changed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loader_and_dataset_hold_what_they_held(workers: int) -> None:
+    dataset = Images()
+    transforms = dataset.transform.transforms
+    measured = loader(dataset, num_workers=workers)
+    pickled, held = pickle.dumps(dataset), set(vars(measured))
+    with Measured(measured):
+        iterator = iter(measured)
+        next(iterator)
+        assert type(measured) is DataLoader
+        assert set(vars(measured)) == held
+        assert measured.dataset is dataset
+        assert dataset.transform.transforms is transforms
+        assert pickle.dumps(dataset) == pickled
+        assert "_worker_loop" not in repr(torch_worker._worker_loop.__class__)
+        assert not isinstance(torch_worker._worker_loop, ProbedLoop)
+    del iterator
+
+
+def test_torch_is_as_it_was_afterwards() -> None:
+    before = (vars(DataLoader)["_get_iterator"], torch_worker._worker_loop, fetch._MapDatasetFetcher)
+    measured = loader(num_workers=0)
+    with Measured(measured):
+        iterator = iter(measured)
+        next(iterator)
+    assert (vars(DataLoader)["_get_iterator"], torch_worker._worker_loop, fetch._MapDatasetFetcher) == before
+    assert type(iterator._dataset_fetcher) is fetch._MapDatasetFetcher
+    assert len(list(iterator)) == 9
+
+
+def test_no_file_is_left_once_workers_have_begun_nor_at_the_end(files: Callable[[], list[Path]]) -> None:
+    measured = loader()
+    with Measured(measured) as found:
+        iterator = iter(measured)
+        assert len(files()) == 1
+        list(iterator)
+        found.sampler.sample(0)
+        assert files() == []
+    assert files() == []
+
+
+def test_what_stands_in_for_the_worker_loop_pickles_as_its_class_and_a_path() -> None:
+    copied = pickle.loads(pickle.dumps(ProbedLoop("/nowhere", torch_worker._worker_loop)))
+    assert type(copied) is ProbedLoop
+    assert copied._loop is None
+
+
+class Opened(Stream):
+    """Says when its generator is closed."""
+
+    def __init__(self, closed: list[str]) -> None:
+        super().__init__()
+        self.closed = closed
+
+    def __iter__(self) -> Any:
+        try:
+            yield from super().__iter__()
+        finally:
+            self.closed.append("closed")
+
+
+@pytest.fixture
+def no_collector() -> Any:
+    """Only what nobody refers to goes."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("ended", ["before", "after"])
+def test_a_generator_in_the_training_process_closes_as_soon_as_its_iterator_is_gone(
+    ended: str, no_collector: None
+) -> None:
+    closed: list[str] = []
+    measured = loader(Opened(closed), num_workers=0)
+    with Measured(measured) as found:
+        iterator = iter(measured)
+        next(iterator)
+        if ended == "before":
+            found.measurement.end()
+        del iterator
+        assert closed == ["closed"]
+
+
+def test_dataset_and_transforms_go_with_their_loader(no_collector: None) -> None:
+    dataset = Images()
+    gone = [weakref.ref(dataset), weakref.ref(dataset.transform), weakref.ref(dataset.transform.transforms[0])]
+    measured = loader(dataset, num_workers=0)
+    del dataset
+    with Measured(measured) as found:
+        iterator = iter(measured)
+        next(iterator)
+        found.loaders = ()
+        del iterator, measured
+        assert [one() for one in gone] == [None, None, None]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_iterator_does_not_end_the_measurement_of_the_first(workers: int, kept: bool) -> None:
+    measured = loader(Images(40, nap_s=0.002), num_workers=workers)
+    with Measured(measured) as found:
+        iterator = iter(measured)
+        next(iterator)
+        other = iter(measured)
+        next(other)
+        if not kept:
+            del other
+        found.sampler.sample(0)
+        list(iterator)
+        found.sampler.sample(0)
+    assert found.measured_batches() >= 11
+
+
+# Failures of the user's code ------------------------------------------------------------------------------------------
+
+
+def fails_in_worker_init(worker: int) -> None:
+    raise OSError("no init")
+
+
+def fails_in_collate(items: list[Any]) -> Any:
+    raise KeyError("no collation")
+
+
+class FailingTransform:
+    def __call__(self, item: Any) -> Any:
+        raise TypeError("no transform")
+
+
+def failing_transform() -> Images:
+    dataset = Images()
+    dataset.transform = Compose([Nap(0.0), FailingTransform()])
+    return dataset
+
+
+class FailingStream(Stream):
+    def __iter__(self) -> Any:
+        yield torch.zeros(2)
+        raise RuntimeError("no more")
+
+
+FAILURES: dict[str, Any] = {
+    "item": lambda **o: loader(Images(fails_at=9), **o),
+    "init": lambda **o: loader(worker_init_fn=fails_in_worker_init, **o),
+    "collate": lambda **o: loader(collate_fn=fails_in_collate, **o),
+    "transform": lambda **o: loader(failing_transform(), **o),
+    "stream": lambda **o: loader(FailingStream(), **o),
+}
+
+
+def error_of(made: DataLoader[Any]) -> BaseException:
+    try:
+        batches(made)
+    except Exception as error:
+        return error.with_traceback(None)  # which would keep the iterator with its workers
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("what", "method"),
+    [
+        *((what, "fork") for what in FAILURES),
+        pytest.param("transform", "spawn", marks=pytest.mark.slow),
+        pytest.param("init", "forkserver", marks=pytest.mark.slow),
+    ],
+)
+def test_an_error_in_a_worker_has_the_same_type_and_text_as_without_us(what: str, method: str) -> None:
+    without = error_of(FAILURES[what](multiprocessing_context=method))
+    measured = FAILURES[what](multiprocessing_context=method)
+    with Measured(measured):
+        ours = error_of(measured)
+    assert type(ours) is type(without)
+    assert str(ours) == str(without)
+    assert "lightning_gpuprof" not in str(ours)
+
+
+def test_an_error_in_the_training_process_comes_through_and_leaves_the_transforms_alone() -> None:
+    dataset = failing_transform()
+    transforms = dataset.transform.transforms
+    measured = loader(dataset, num_workers=0)
+    with Measured(measured) as found, pytest.raises(TypeError, match="no transform"):
+        next(iter(measured))
+    assert dataset.transform.transforms is transforms
+    assert found.errors == []
+
+
+class Killer(Images):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+def test_a_killed_worker_is_told_of_as_without_us() -> None:
+    for ours in (False, True):
+        measured = loader(Killer())
+        with (
+            Measured(*([measured] if ours else [])),
+            pytest.raises(RuntimeError, match=r"DataLoader worker \(pid"),
+        ):
+            batches(measured)
+
+
+class Unpicklable(Images):
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = lambda: None
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error")
+def test_what_cannot_be_sent_to_a_spawned_worker_fails_as_without_us_and_torch_is_whole(
+    files: Callable[[], list[Path]],
+) -> None:
+    own = torch_worker._worker_loop
+    without = error_of(loader(Unpicklable(), multiprocessing_context="spawn"))
+    measured = loader(Unpicklable(), multiprocessing_context="spawn")
+    with Measured(measured) as found:
+        ours = error_of(measured)
+        assert torch_worker._worker_loop is own
+        assert files() == []
+        assert found.measurement.iterators == []
+    assert (type(ours), str(ours)) == (type(without), str(without))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_no_file_is_left_if_making_an_iterator_is_broken_off(
+    error: type[BaseException], files: Callable[[], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = error("broken off")
+    seen: list[int] = []
+
+    def broken_off(made: DataLoader[Any]) -> Any:
+        seen.append(len(files()))
+        raise raised
+
+    monkeypatch.setattr(DataLoader, "_get_iterator", broken_off)
+    measured = loader()
+    with Measured(measured) as found:
+        with pytest.raises(error) as caught:
+            iter(measured)
+        assert caught.value is raised
+        assert seen == [1]
+        assert files() == []
+        assert found.errors == []
+
+
+def test_a_loader_inside_a_forked_workers_dataset_does_not_remove_the_file_of_all_workers() -> None:
+    measured = loader(LoaderInside(16), num_workers=2)
+    with Measured(measured) as found:
+        batches(measured)
+    assert found.count("loader0.worker0", "batches_count") == found.count("loader0.worker1", "batches_count") == 2
+
+
+class LoaderInside(Images):
+    """Reads through a DataLoader of its own."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        (part,) = DataLoader(torch.arange(12.0), batch_size=12)
+        return super().__getitem__(index) + part.sum()
+
+
+class Reading(Images):
+    """Reads each item through a DataLoader that lives on."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, decode_s=0.002)
+        self.rows: Any = None
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.rows is None:
+            self.rows = iter(DataLoader(torch.arange(100_000.0), batch_size=500))
+        return super().__getitem__(index) + next(self.rows).sum()
+
+
+def test_a_loader_inside_a_dataset_does_not_count_as_the_workers_own() -> None:
+    without = batches(loader(Reading(40), num_workers=1))
+    measured = loader(Reading(40), num_workers=1)
+    with Measured(measured) as found:
+        ours = batches(measured)
+    assert same(ours, without)
+    assert found.count("loader0.worker0", "batches_count") == 10
+    measured_count = found.count("loader0.worker0", "measured_count")
+    assert found.count("loader0.worker0", "items_count") == 4 * measured_count
+    assert found.count("loader0.worker0", "item_sum_s") >= 4 * measured_count * 0.002
+
+
+# Failures of ours -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_without_its_memory_works_unmeasured(tmp_path: Path) -> None:
+    measured = loader()
+    without = batches(loader())
+    with Measured(measured) as found:
+        found.measurement._open_door(measured)  # as if the file were gone when the workers come to open it
+        assert found.measurement._next is not None
+        found.measurement._next.table.remove_file()
+        iterator_of = vars(DataLoader)["_get_iterator"].__closure__
+        assert iterator_of
+        own = torch_worker._worker_loop
+        assert isinstance(own, ProbedLoop)
+        found.measurement._loop, loop = None, found.measurement._loop
+        found.measurement._undo, undo = None, found.measurement._undo
+        try:
+            assert same(batches(measured), without)
+        finally:
+            torch_worker._worker_loop = loop
+            found.measurement._undo = undo
+
+
+def test_another_loop_in_torchs_place_is_left_there_and_said() -> None:
+    own = torch_worker._worker_loop
+
+    def theirs(*arguments: Any) -> None:
+        own(*arguments)
+
+    measured = loader()
+    torch_worker._worker_loop = theirs
+    try:
+        with Measured(measured) as found:
+            batches(measured)
+    finally:
+        torch_worker._worker_loop = own
+    assert found.values == {}
+    assert len(found.notices) == 1
+
+
+# Finding transforms ---------------------------------------------------------------------------------------------------
+
+
+def test_transforms_are_found_in_datasets_inside_datasets() -> None:
+    nested = Images(8)
+    nested.transform = Compose((Compose([negative]), Nap(0.0)))
+    measured = loader(ConcatDataset([Subset(Images(8), range(4)), nested]), num_workers=0, batch_size=6)
+    with Measured(measured) as found:
+        batches(measured)
+    assert found.count("loader0.transform:negative", "calls_count") > 0
+    assert found.count("loader0.transform:Compose > negative", "calls_count") > 0
+    assert type(nested.transform.transforms) is tuple
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [ShuffledCompose, RenewedCompose, AliasedCompose])
+def test_transforms_that_are_changed_in_place_stay_as_the_users_code_left_them(kind: Any, workers: int) -> None:
+    def made() -> Images:
+        dataset = Images(40)
+        dataset.transform = kind([Add(1.0), negative, Nap(0.002), Add(10.0)])
+        return dataset
+
+    datasets = made(), made()
+    without = batches(loader(datasets[0], num_workers=workers), epochs=2)
+    measured = loader(datasets[1], num_workers=workers)
+    with Measured(measured) as found:
+        ours = batches(measured, epochs=2)
+    assert same(ours, without)
+    assert found.errors == []
+    left = [[getattr(one, "number", type(one).__name__) for one in d.transform.transforms] for d in datasets]
+    assert left[0] == left[1]
+    assert type(datasets[1].transform.transforms) is list
+
+
+def test_times_go_to_the_transform_and_not_to_its_place_in_the_list() -> None:
+    dataset = Images(24)
+    dataset.transform = ShuffledCompose([Nap(0.004), negative])
+    measured = loader(dataset, num_workers=0)
+    with Measured(measured) as found:
+        batches(measured)
+    calls = found.count("loader0.transform:Nap", "calls_count")
+    assert found.count("loader0.transform:negative", "calls_count") == calls >= 4
+    assert found.count("loader0.transform:Nap", "sum_s") >= calls * 0.004
+
+
+def test_a_slot_keeps_names_of_many_parts() -> None:
+    writer = slots.SlotWriter(memoryview(bytearray(slots.SLOT_BYTES)))
+    for number in range(100):
+        writer.add_to_part(writer.part(slots.REGION, f"región {number}"), 5)
+    memory = bytearray(slots.SLOT_BYTES)
+    memory[: slots.SLOT_BYTES] = writer.words.tobytes() + bytes(writer._names).ljust(
+        slots.SLOT_BYTES - writer.words.nbytes, b"\0"
+    )
+    found = slots.read_slot(memoryview(memory))
+    assert found is not None
+    assert len(found.parts) == slots.MAX_PARTS
+    assert found.parts[slots.REGION, "región 0"].calls == 1
+    assert sum(part.calls for part in found.parts.values()) == 100
+
+
+def test_long_names_of_parts_keep_their_ends_and_those_that_agree_add_up() -> None:
+    memory = memoryview(bytearray(slots.SLOT_BYTES))
+    writer = slots.SlotWriter(memory)
+    inside = "RandomApply > " * 5
+    names = [f"{inside}Crop", f"{inside}Flip", f"a{inside}Flip", "é" * 40]
+    for number, name in enumerate(names):
+        writer.add_to_part(writer.part(slots.TRANSFORM, name), 5 + number)
+    found = slots.read_slot(memory)
+    assert found is not None
+    assert sorted((part.name[-4:], part.calls, part.sum_ns, part.max_ns) for part in found.parts.values()) == [
+        ("Crop", 1, 5, 5),
+        ("Flip", 2, 13, 7),
+        ("éééé", 1, 8, 8),
+    ]
+    assert all(part.name.startswith("…") for part in found.parts.values())
+
+
+def test_parts_that_a_reader_cannot_tell_apart_add_up() -> None:
+    memory = memoryview(bytearray(slots.SLOT_BYTES))
+    writer = slots.SlotWriter(memory)
+    for number in range(slots.MAX_PARTS):
+        writer.add_to_part(writer.part(slots.REGION, "others" if number == 3 else f"region {number}"), 5)
+    found = slots.read_slot(memory)
+    assert found is not None
+    assert found.parts[slots.REGION, "others"].calls == 2
+    assert sum(part.calls for part in found.parts.values()) == slots.MAX_PARTS
+
+
+def test_the_search_for_transforms_counts_as_cost() -> None:
+    clock = iter(range(0, 10**9, 100_000))
+    memory = memoryview(bytearray(slots.SLOT_BYTES))
+    probe = Probe(slots.SlotWriter(memory), Images(), now=lambda: next(clock))
+    probe.begin()  # 100 us
+    probe.collate()
+    probe.end(0, False)  # 100 us
+    found = slots.read_slot(memory)
+    assert found is not None
+    assert found.counters[slots.OWN_NS] >= 200_000
+
+
+def test_buckets_hold_what_falls_into_them() -> None:
+    for ns in (1, 255, 256, 300, 1000, 12_345, 10**6, 10**9, 10**11):
+        bucket = slots.bucket_of(ns)
+        assert ns <= slots.bucket_end_ns(bucket) <= max(256, 1.25 * ns) + 1 or bucket == slots.BUCKETS - 1
+
+
+def test_a_reader_does_not_take_a_slot_in_the_middle_of_a_write() -> None:
+    memory = memoryview(bytearray(slots.SLOT_BYTES))
+    slots.SlotWriter(memory).words[slots.SEQUENCE] = 1
+    assert slots.read_slot(memory) is None
+
+
+def test_there_are_all_ways_to_start_workers_here() -> None:
+    assert set(METHODS) == set(multiprocessing.get_all_start_methods())

@@ -1,0 +1,437 @@
+"""Which conditions are read from which run and machine, and that reading them touches nothing."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_gpuprof.capture.conditions import first_batch, of_environment, of_machine, of_software
+from lightning_gpuprof.capture.conditions.collect import READERS, collect
+from lightning_gpuprof.capture.conditions.reading import Subject, Surroundings, read
+from lightning_gpuprof.model.conditions import BY_NAME, ENVIRONMENT, FACTS
+from lightning_gpuprof.model.journal import Value
+
+BATCH_FACTS = {"batch.tensors", "batch.dtypes", "batch.shapes", "batch.bytes", "batch.device"}
+
+
+class Model(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
+        self.net[3].bias.requires_grad_(False)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.net(batch[0]).mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.net(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1, foreach=True)
+
+
+class Reads(pl.Callback):
+    """Collects as a session does, when the steps begin."""
+
+    def __init__(self, around: Surroundings | None) -> None:
+        self.around = around
+        self.found: dict[str, Value] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.found = collect(trainer, pl_module, trainer.train_dataloader, self.around)
+
+
+def rows(count: int = 24) -> TensorDataset:
+    return TensorDataset(torch.ones(count, 1, 8, 8), torch.zeros(count, dtype=torch.long))
+
+
+def conditions_of(
+    folder: Path,
+    *,
+    change: Callable[[Model], object] = lambda model: None,
+    around: Surroundings | None = None,
+    loader: Any = None,
+    **options: Any,
+) -> dict[str, Value]:
+    model, reads = Model(), Reads(around)
+    change(model)
+    trainer = pl.Trainer(
+        default_root_dir=str(folder),
+        accelerator="cpu",
+        max_steps=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[reads],
+        **options,
+    )
+    train = DataLoader(rows(), batch_size=6, shuffle=True, drop_last=True) if loader is None else loader
+    trainer.fit(model, train, DataLoader(rows(8), batch_size=4))
+    return reads.found
+
+
+def on_machine(**around: Any) -> Any:
+    return Subject(None, None, None, Surroundings(**{"environ": {}, **around}))
+
+
+def test_every_fact_has_a_reader_and_a_line_in_the_documentation() -> None:
+    listed = {fact.name for fact in FACTS} | {f"env.{name}" for name in ENVIRONMENT}
+    assert set(READERS) | BATCH_FACTS == listed
+    assert len(FACTS) == len({fact.name for fact in FACTS})
+
+
+def test_a_plain_run_tells_model_loaders_and_trainer(tmp_path: Path) -> None:
+    found = conditions_of(tmp_path, accumulate_grad_batches=2, gradient_clip_val=0.5)
+    expected: Mapping[str, Value] = {
+        "model.class": "Model",
+        "model.parameters": 4 * 9 + 4 + 8 + 144 * 2 + 2,
+        "model.trainable_parameters": 4 * 9 + 4 + 8 + 144 * 2,
+        "model.layers": 4,
+        "model.conv_bias_before_norm": 1,
+        "model.convolutions": 1,
+        "model.optimizer": "SGD",
+        "model.optimizer_foreach": True,
+        "loader.batch_size": 6,
+        "loader.shuffle": True,
+        "loader.drop_last": True,
+        "loader.dataset_length": 24,
+        "val_loader.batch_size": 4,
+        "val_loader.shuffle": False,
+        "trainer.accumulate_grad_batches": 2,
+        "trainer.gradient_clip_val": 0.5,
+        "trainer.num_training_batches": 4,
+        "trainer.num_val_batches": 2,
+        "trainer.checkpoint_every_n_epochs": 1,
+        "trainer.checkpoint_save_top_k": 1,
+        "device.type": "cpu",
+        "compile.state": "none",
+        "flags.float32_matmul_precision": torch.get_float32_matmul_precision(),
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert len(found) > 80
+
+
+def test_reading_starts_neither_cuda_nor_dynamo_and_keeps_the_random_numbers(tmp_path: Path) -> None:
+    code = (
+        "import sys, random, torch, lightning.pytorch as pl\n"
+        "from lightning.pytorch.demos.boring_classes import BoringModel\n"
+        "from lightning_gpuprof.capture.conditions import collect\n"
+        "class Reads(pl.Callback):\n"
+        "    def on_train_start(self, trainer, module):\n"
+        "        before, rng = set(sys.modules), (random.getstate(), torch.get_rng_state())\n"
+        "        import multiprocessing; method = multiprocessing.get_start_method(allow_none=True)\n"
+        "        assert len(collect(trainer, module, trainer.train_dataloader)) > 60\n"
+        "        assert rng[0] == random.getstate() and torch.equal(rng[1], torch.get_rng_state())\n"
+        "        assert not torch.cuda.is_initialized() and 'torch._dynamo' not in set(sys.modules) - before\n"
+        "        assert multiprocessing.get_start_method(allow_none=True) == method\n"
+        "        print('read')\n"
+        f"pl.Trainer(max_steps=1, accelerator='cpu', logger=False, enable_checkpointing=False, callbacks=[Reads()],\n"
+        f"           default_root_dir={str(tmp_path)!r}).fit(BoringModel())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "read" in done.stdout, done.stderr
+
+
+class Drawn(nn.Module):
+    """A parametrization that draws: its weight is another one each time that it is asked for."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight + torch.rand_like(weight)
+
+
+def test_weights_that_run_code_when_they_are_asked_for_are_not_asked(tmp_path: Path) -> None:
+    model = Model()
+    nn.utils.parametrizations.spectral_norm(model.net[0])
+    nn.utils.parametrize.register_parametrization(model.net[0], "bias", Drawn())
+    model.train()
+    subject: Any = Subject(trainer=None, module=model, loaders=None, around=Surroundings(environ={}))
+    before = torch.get_rng_state(), {name: buffer.clone() for name, buffer in model.named_buffers()}
+    for name in ("model.channels_last_convolutions", "model.conv_bias_before_norm"):
+        assert READERS[name](subject) == 0
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert all(torch.equal(buffer, before[1][name]) for name, buffer in model.named_buffers())
+
+
+class Answers:
+    """Has whatever it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__dict__.setdefault("asked", []).append(name)
+        return self
+
+
+def test_attributes_of_the_module_are_not_asked_for_what_only_they_would_answer(tmp_path: Path) -> None:
+    config = Answers()
+    found = conditions_of(tmp_path, change=lambda model: setattr(model, "config", config))
+    assert found["compile.state"] == "none"
+    assert "asked" not in vars(config)
+
+
+def test_the_order_is_not_told_by_a_sampler_that_nobody_asks(tmp_path: Path) -> None:
+    class Buckets(torch.utils.data.Sampler[list[int]]):
+        def __iter__(self) -> Any:
+            return iter([[1, 0], [3, 2]])
+
+        def shuffle(self) -> None:
+            """A method, not a switch."""
+
+    found = conditions_of(tmp_path, loader=DataLoader(rows(), batch_sampler=Buckets()))
+    assert found["loader.batch_sampler"].endswith("Buckets")
+    assert "loader.shuffle" not in found or found["loader.shuffle"] is None
+    assert found.get("loader.sampler") is None
+
+
+def test_the_cpus_of_a_host_are_divided_among_its_ranks_whoever_started_them() -> None:
+    class Two:
+        world_size, num_nodes = 8, 2
+
+    around = Surroundings(environ={})
+    assert of_machine._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=around)) == 4
+    told = Surroundings(environ={"LOCAL_WORLD_SIZE": "2"})
+    assert of_machine._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=told)) == 2
+
+
+def test_a_fact_that_fails_is_absent_and_takes_no_other_with_it() -> None:
+    def fails(subject: Subject) -> object:
+        raise RuntimeError("planted")
+
+    readers = {
+        "a": lambda s: 1,
+        "b": fails,
+        "c": lambda s: None,
+        "d": lambda s: "x" * 1000,
+        "e": lambda s: float("inf"),
+    }
+    found = read(readers, on_machine())
+    assert list(found) == ["a", "d", "e"]
+    assert len(str(found["d"])) == 400
+    assert found["e"] == "inf"
+
+
+def test_a_worker_that_dies_while_facts_are_read_ends_the_run() -> None:
+    def dies(subject: Subject) -> object:
+        raise RuntimeError("DataLoader worker (pid 1) is killed by signal")
+
+    with pytest.raises(RuntimeError, match="worker"):
+        read({"a": dies}, on_machine())
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "modules", "backend"),
+    [
+        (lambda m: setattr(m, "net", torch.compile(m.net, backend="eager")), "submodules", "net", "eager"),
+        (lambda m: m.net[3].compile(backend="eager"), "submodules", "net.3", "eager"),
+        (
+            lambda m: setattr(m, "forward", torch.compile(m.net.forward, backend="eager")),
+            "submodules",
+            "forward()",
+            None,
+        ),
+        (lambda m: m.compile(backend="eager"), "module", "(the whole module)", "eager"),
+    ],
+)
+def test_what_is_compiled_is_told(tmp_path: Path, change: Any, state: str, modules: str, backend: str | None) -> None:
+    found = conditions_of(tmp_path, change=change)
+    assert (found["compile.state"], found["compile.modules"]) == (state, modules)
+    assert backend is None or found.get("compile.backend") == backend
+    assert found["model.layers"] == 4  # the wrappers do not count
+
+
+def test_the_mode_of_inductor_is_told_without_compiling(tmp_path: Path) -> None:
+    def compiled(model: Model) -> None:
+        model.spare = torch.compile(nn.Linear(2, 2), mode="reduce-overhead", dynamic=True)
+
+    found = conditions_of(tmp_path, change=compiled)
+    names = ("backend", "mode", "dynamic", "fullgraph")
+    assert [found[f"compile.{name}"] for name in names] == ["inductor", "reduce-overhead", True, False]
+
+
+def test_only_listed_variables_are_read_and_no_secret_gets_in(tmp_path: Path) -> None:
+    environ = {"OMP_NUM_THREADS": "4", "AWS_SECRET_ACCESS_KEY": "hush", "NCCL_DEBUG": "INFO", "MY_TOKEN": "hush"}
+    environ |= {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "SLURM_JOB_ID": "7"}
+    found = conditions_of(tmp_path, around=Surroundings(environ=environ))
+    assert {name: value for name, value in found.items() if name.startswith("env.")} == {
+        "env.OMP_NUM_THREADS": "4",
+        "env.NCCL_DEBUG": "INFO",
+    }
+    assert (found["allocator.settings"], found["slurm.job_id"]) == ("expandable_segments:True", "7")
+    assert "hush" not in json.dumps(found)
+
+
+def test_no_listed_variable_is_of_a_kind_that_holds_secrets() -> None:
+    assert not [n for n in ENVIRONMENT if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASS", "URL", "HOST", "DIR"))]
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({".git/HEAD": COMMIT}, COMMIT[:12]),
+        ({".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": f"{COMMIT}\n"}, COMMIT[:12]),
+        ({".git/HEAD": "ref: refs/heads/main", ".git/packed-refs": f"# pack\n{COMMIT} refs/heads/main\n"}, COMMIT[:12]),
+        (
+            {
+                ".git": "gitdir: real/worktrees/w\n",
+                "real/worktrees/w/HEAD": "ref: refs/heads/b",
+                "real/worktrees/w/commondir": "../..\n",
+                "real/refs/heads/b": COMMIT,
+            },
+            COMMIT[:12],
+        ),
+        ({".git/HEAD": "ref: refs/heads/new"}, None),
+        ({".git/HEAD": "no commit at all"}, None),
+    ],
+)
+def test_the_commit_is_read_without_git(tmp_path: Path, files: dict[str, str], expected: str | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "below").mkdir()
+    found = read(of_environment.FACTS, on_machine(folder=tmp_path / "below"))
+    assert found.get("git.commit") == expected
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:
+    proc = tree(
+        tmp_path / "proc",
+        {
+            "cpuinfo": "processor\t: 0\nmodel name\t: Fast CPU\n\nprocessor\t: 1\nmodel name\t: Other\n",
+            "meminfo": "MemTotal:       1024 kB\nMemFree: 1 kB\n",
+            "self/cgroup": "0::/kubepods/pod1\n",
+            "driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release\n",
+        },
+    )
+    sys_files = {f"devices/system/node/node{n}/cpulist": f"{1000 * n}-{1000 * n + 999}" for n in range(2)}
+    sys_root = tree(
+        tmp_path / "sys", {"devices/system/node/online": "0-1", "fs/cgroup/cpu.max": "150000 100000", **sys_files}
+    )
+    subject = on_machine(proc=proc, sys=sys_root, root=tmp_path / "empty")
+    found = read({**of_machine.FACTS, **of_software.FACTS}, subject)
+    assert found["machine.cpu"] == "Fast CPU"
+    assert found["machine.memory_bytes"] == 1 << 20
+    assert (found["machine.numa_nodes"], found["machine.affinity_numa_nodes"]) == (2, "0")
+    assert found["cpu.quota"] == 1.5
+    assert found["machine.container"] == "kubernetes"
+    assert found["version.driver"] == "550.54.15"
+
+
+@pytest.mark.parametrize(
+    ("mark", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d/x", "apptainer")]
+)
+def test_containers_are_told_by_their_marks(tmp_path: Path, mark: str, kind: str) -> None:
+    found = read(of_machine.FACTS, on_machine(root=tree(tmp_path, {mark: ""}), proc=tmp_path / "none"))
+    assert found["machine.container"] == kind
+
+
+def test_a_machine_without_any_of_its_files_leaves_them_out(tmp_path: Path) -> None:
+    found = read(of_machine.FACTS, on_machine(proc=tmp_path, sys=tmp_path, root=tmp_path))
+    assert found["machine.container"] == "none"
+    assert {"machine.cpu", "machine.memory_bytes", "machine.numa_nodes", "cpu.quota"}.isdisjoint(found)
+    assert found["cpu.usable"] == found["cpu.affinity"]
+
+
+def test_a_dataset_whose_sampler_asks_for_no_length_is_not_asked(tmp_path: Path) -> None:
+    class Shy(TensorDataset):
+        def __len__(self) -> int:
+            raise AssertionError("asked for its length")
+
+    class Own(torch.utils.data.Sampler[int]):
+        def __iter__(self) -> Any:
+            return iter(range(12))
+
+        def __len__(self) -> int:
+            return 12
+
+    found = conditions_of(tmp_path, loader=DataLoader(Shy(*rows().tensors), batch_size=6, sampler=Own()))
+    assert "loader.dataset_length" not in found
+    assert found["loader.sampler"].endswith("Own")  # type: ignore[union-attr]
+    assert "loader.shuffle" in found
+
+
+@dataclass
+class Pair:
+    image: torch.Tensor
+    label: torch.Tensor
+
+
+X, Y = torch.ones(2, 3), torch.zeros(2, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    "batch", [(X, Y), [X, [Y]], {"a": X, "b": Y}, UserDict({"a": X, "b": Y}), Pair(X, Y), {"x": (X, "name", None, Y)}]
+)
+def test_tensors_of_the_first_batch_are_described_in_order(batch: object) -> None:
+    assert first_batch.describe(batch) == {
+        "batch.tensors": 2,
+        "batch.dtypes": "float32, int64",
+        "batch.shapes": "[2, 3], [2]",
+        "batch.bytes": 2 * 3 * 4 + 2 * 8,
+        "batch.device": "cpu",
+    }
+
+
+def test_strange_batches_end_and_do_no_harm() -> None:
+    itself: list[object] = [X]
+    itself.append(itself)
+    assert first_batch.describe(itself)["batch.tensors"]
+    assert first_batch.describe(list(range(1_000_000))) == {}
+    assert first_batch.describe([X] * 1000)["batch.tensors"] == first_batch.MAX_TENSORS
+    assert first_batch.describe("text") == first_batch.describe(None) == first_batch.describe(object()) == {}
+
+
+def test_a_tensor_of_the_users_own_class_runs_none_of_its_code() -> None:
+    class Loud(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("was asked")
+
+    loud = torch.ones(2, 2).as_subclass(Loud)
+    assert first_batch.describe(loud)["batch.shapes"] == "[2, 2]"
+
+
+@dataclass(slots=True)
+class Slotted:
+    images: torch.Tensor
+
+
+def test_a_data_class_without_a_dictionary_is_described() -> None:
+    assert first_batch.describe(Slotted(torch.ones(2, 3)))["batch.shapes"] == "[2, 3]"
+    assert first_batch.describe([Slotted, torch.ones(1)])["batch.tensors"] == 1
+
+
+def test_nothing_of_the_batch_is_kept() -> None:
+    batch = {"x": torch.ones(3)}
+    gone = weakref.ref(batch["x"])
+    first_batch.describe(batch)
+    del batch
+    gc.collect()
+    assert gone() is None
+
+
+def test_all_known_names_have_a_group_and_a_source() -> None:
+    assert all(fact.source for fact in BY_NAME.values())

@@ -1,0 +1,188 @@
+"""The site: builds without a warning, names every page, and asks for nothing outside of itself."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from doc_blocks import ROOT
+
+import site_hooks
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MATERIAL_S_PAGE = "https://squidfunk.github.io/mkdocs-material/"
+"""A link in the footer that the theme asks its users to leave there."""
+
+
+def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("material", reason="the site is built with mkdocs-material")
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", source / "mkdocs.yml", "-d", site],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+class Addresses(HTMLParser):
+    """What a page loads, and what it links to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.linked: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if not value or name not in ("src", "href", "srcset", "data", "poster", "action", "style"):
+                continue
+            (self.linked if tag == "a" else self.loaded).append(value)
+
+
+def outside(address: str) -> bool:
+    return bool(re.search(r"(^|url\(\s*['\"]?|,\s*)(https?:)?//", address.strip(), re.IGNORECASE))
+
+
+def read(text: str) -> Addresses:
+    found = Addresses()
+    found.feed(text)
+    return found
+
+
+def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
+    docs = ROOT / "docs"
+    names = {page.relative_to(docs).with_suffix(".html").as_posix() for page in docs.rglob("*.md")}
+    made = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
+    assert made == {name.replace("README", "index") for name in names}
+    nav = site_hooks.expanded(_configured_nav(), docs)
+    listed = [name.removesuffix(".md") + ".html" for name in site_hooks._names(nav)]
+    assert sorted(listed) == sorted(names)
+
+
+def test_no_page_loads_anything_from_outside(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 100
+    for page in pages:
+        loaded = read(page.read_text(encoding="utf-8")).loaded
+        assert any(address.endswith(".js") for address in loaded)
+        assert [address for address in loaded if outside(address)] == [], page.name
+    for sheet in site.rglob("*.css"):
+        asked = re.findall(r"(?:url\(|@import)\s*['\"]?([^'\")]+)", sheet.read_text(encoding="utf-8"))
+        assert [address for address in asked if outside(address)] == [], sheet.name
+
+
+def test_every_block_of_code_is_drawn_as_one(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert not re.search(r"<(p|li|td|code)>[^<]*```", page.read_text(encoding="utf-8")), page.name
+    assert "no-run" not in (site / "reference" / "profiler.html").read_text(encoding="utf-8")
+
+
+def test_what_would_be_loaded_from_outside_is_seen() -> None:
+    for tag in (
+        '<script src="https://a.b/c.js">',
+        '<link rel="stylesheet" href="//a.b/c.css">',
+        '<img srcset="x.png 1x, https://a.b/c.png 2x">',
+        "<p style=\"background: url('http://a.b/c.png')\">",
+    ):
+        assert any(map(outside, read(tag).loaded)), tag
+    assert not any(map(outside, read('<a href="https://a.b"><img src="../a/b.png">').loaded))
+
+
+def test_links_to_pages_and_headings_that_are_not_there_stop_the_build(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text("# A\n\n[no page](b.md), [no heading](#c), [neither](../README.md)\n")
+    configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    small = {name: configured[name] for name in ("site_name", "validation", "markdown_extensions")}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump({**small, "plugins": [], "theme": {"name": "mkdocs"}}))
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    for missing in ("b.md", "#c", "../README.md"):
+        assert f"'{missing}'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_from_the_front_door_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+        assert (ROOT / link).exists(), link
+
+
+def test_wildcards_of_the_navigation(tmp_path: Path) -> None:
+    for name in ("index.md", "new.md", "rest/b.md", "rest/index.md", "rules/README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("### Family\n\n| [`a-rule`](a-rule.md) | finds |\n")
+    nav = [{"Start": ["index.md", "*"]}, {"Rest": ["rest/*"]}, {"Rules": ["rules/*"]}]
+    assert site_hooks.expanded(nav, tmp_path) == [
+        {"Start": ["index.md", "new.md"]},
+        {"Rest": ["rest/index.md", "rest/b.md"]},
+        {"Rules": ["rules/README.md", {"Family": ["rules/a-rule.md"]}]},
+    ]
+
+
+def _configured_nav() -> site_hooks.Nav:
+    nav: site_hooks.Nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    return nav
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.slow
+def test_a_reader_without_a_network_can_search_and_asks_nobody(served: str, site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    asked: list[str] = []
+    problems: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(120_000)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(f"{served}/index.html")
+        page.locator("input.md-search__input").fill("straggler")
+        page.locator(".md-search-result__item a", has_text="straggler-rank").first.click()
+        page.wait_for_url("**/rules/straggler-rank.html*")
+        page.goto((site / "how-to-read.html").as_uri())
+        page.locator("code", has_text="Verdict: input-bound").wait_for()
+        browser.close()
+    assert problems == []
+    assert len(asked) > 5
+    assert [url for url in asked if not url.startswith((served, "file://", "data:", "blob:"))] == []

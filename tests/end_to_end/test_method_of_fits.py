@@ -1,0 +1,87 @@
+"""Real fits with a target: a planted callback can reach it, a healthy run has nothing to gain and no alarm."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from planted_runs import Planted, Sleepy, fit
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.pipeline import make_report
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.flaky(reruns=4, reruns_delay=2),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+class Computing(Planted):
+    """A model with work of a few milliseconds a step."""
+
+    def __init__(self, width: int = 1100) -> None:
+        super().__init__()
+        self.layer = nn.Sequential(  # type: ignore[assignment]
+            nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+
+class Slow(pl.Callback):
+    """Sleeps longer than a step takes."""
+
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        time.sleep(0.03)
+
+
+def run(folder: Path, target: float | str, *callbacks: pl.Callback) -> Report:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return fit(
+            folder,
+            Computing(),
+            DataLoader(Sleepy(120 * 16), batch_size=16),
+            profiler=GpuProfiler(
+                windows=[],
+                nvml=False,
+                reports=["json"],
+                target=target,
+                thresholds={"input-bound": {"least_ratio": 0.3}},
+            ),
+            callbacks=callbacks,
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_target_is_within_reach_of_what_was_planted(tmp_path: Path) -> None:
+    report = run(tmp_path, "1.2x", Slow())
+    assert report.verdict.kind == "loop-bound"
+    assert report.target is not None
+    assert report.target.reachable is True
+    assert report.target.rules == ("callback-slow",)
+    assert report.method is not None
+    operation = next(level for level in report.method.levels if level.name == "operation")
+    assert not operation.unfolded
+    assert report.combined is not None
+    assert report.combined.saved_ms_per_step >= 25
+
+
+def test_a_healthy_run_has_no_alarm_and_a_report_made_later_says_the_same(tmp_path: Path) -> None:
+    report = run(tmp_path, "3x")
+    assert [f.rule for f in report.findings if f.severity != "info"] == []
+    assert report.verdict.kind == "compute-bound"
+    assert report.target is not None
+    assert report.target.reachable is False
+    again = make_report(tmp_path)
+    assert again.target == report.target
+    assert again.method == report.method
+    assert again.run["gpuprof.threshold.input-bound.least_ratio"] == 0.3

@@ -1,0 +1,129 @@
+"""Each fault of a GPU gives its rule and no other: from the driver's C functions to the finding."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "analyze"))
+from built_journals import build, journal
+from fake_nvml import builder
+from fake_nvml.scenarios import CASES, Case, one
+
+from lightning_gpuprof.capture.recorder import Reading
+from lightning_gpuprof.model.journal import Conditions, Notice, Sample
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.engine import Diagnosis, diagnose
+from lightning_gpuprof.rules.hardware.ecc_xid import EccXid
+from lightning_gpuprof.rules.hardware.gpu_shared import GpuShared
+from lightning_gpuprof.rules.hardware.gpu_util_low import GpuUtilLow
+from lightning_gpuprof.rules.hardware.low_clocks import LowClocks
+from lightning_gpuprof.rules.hardware.mig_slice import MigSlice
+from lightning_gpuprof.rules.hardware.nvlink_down import NvlinkDown
+from lightning_gpuprof.rules.hardware.pcie_degraded import PcieDegraded
+from lightning_gpuprof.rules.hardware.power_brake import PowerBrake
+from lightning_gpuprof.rules.hardware.power_throttle import PowerThrottle
+from lightning_gpuprof.rules.hardware.thermal_throttle import ThermalThrottle
+from lightning_gpuprof.rules.hardware.util_misleading import UtilMisleading
+from lightning_gpuprof.rules.transfers.h2d_slow_link import H2dSlowLink
+
+HALF_A_SECOND_NS = 500_000_000
+SAMPLES = 45
+RULES = (
+    ThermalThrottle(),
+    PowerThrottle(),
+    PowerBrake(),
+    LowClocks(),
+    PcieDegraded(),
+    H2dSlowLink(),
+    GpuShared(),
+    EccXid(),
+    NvlinkDown(),
+    MigSlice(),
+    GpuUtilLow(),
+    UtilMisleading(),
+)
+ALL_CASES = {
+    **CASES,
+    "a lowered power limit": one(clock_events=0x4, sm_clock_mhz=1200, power_mw=399_000, power_limit_mw=400_000),
+    "braked by the power supply": one(clock_events=0x80 | 0x8, sm_clock_mhz=900),
+    "application clocks": one(clock_events=0x2, sm_clock_mhz=1200),
+    "locked clocks": one(sm_clock_mhz=1200, utilization_percent=98),
+    "hot and at its power limit": one(clock_events=0x20 | 0x4, sm_clock_mhz=900, temperature_c=91),
+    "a small context of a monitor": one(processes=((0, 9 << 30, False), (1, 300 << 20, False))),
+    "half busy": one(utilization_percent=40),
+    "uncorrected memory errors": one(uncorrected_rises=True),
+    "links that fail": one(links=4, links_recover=True),
+}
+EXPECTED: dict[str, dict[str, str]] = {
+    "hot": {"thermal-throttle": "critical"},
+    "power-capped": {"power-throttle": "info"},
+    "a lowered power limit": {"power-throttle": "warning"},
+    "braked by the power supply": {"power-brake": "critical"},
+    "application clocks": {"low-clocks": "warning"},
+    "locked clocks": {"low-clocks": "warning"},
+    "hot and at its power limit": {"thermal-throttle": "critical", "power-throttle": "info"},
+    "idle": {"gpu-util-low": "info"},
+    "half busy": {"gpu-util-low": "info"},
+    "a slow PCIe slot": {"pcie-degraded": "info"},
+    "corrected memory errors": {"ecc-xid": "info"},
+    "uncorrected memory errors": {"ecc-xid": "critical"},
+    "links that fail": {"nvlink-down": "info"},
+    "shared with another process": {"gpu-shared": "warning"},
+    "a MIG device": {"mig-slice": "info"},
+}
+"""Findings of the scenarios that have some; all others have none."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(builder.compiler() is None, reason="no C compiler (cc) to build the fake NVML"),
+]
+
+
+def measured(readings: list[Reading]) -> Metrics:
+    """A run of steps of 10 ms that had a sample in each half second."""
+    times = sorted({r.t_ns for r in readings if isinstance(r, Sample)})
+    of = journal(max(1000, 50 * len(times)))
+    for reading in readings:
+        if isinstance(reading, Sample):
+            t_ns = times.index(reading.t_ns) * HALF_A_SECOND_NS
+            of.samples.append(Sample(source="nvml", subject=reading.subject, t_ns=t_ns, values=reading.values))
+        elif isinstance(reading, Conditions):
+            of.conditions.update(reading.values)
+        elif isinstance(reading, Notice):
+            of.notices.append(reading)
+    return build(of)
+
+
+def diagnosed(case: Case, folder: Path) -> Diagnosis:
+    library = builder.build(case.scenario, folder)
+    readings = builder.run_sampler(
+        library,
+        samples=SAMPLES if case.samples < SAMPLES else case.samples,
+        until_hang=case.hangs,
+        environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **case.environ},
+    )
+    return diagnose(measured(readings), RULES)
+
+
+@pytest.mark.parametrize("name", ALL_CASES)
+def test_a_scenario_gives_its_rule_and_no_other(name: str, tmp_path: Path) -> None:
+    diagnosis = diagnosed(ALL_CASES[name], tmp_path)
+    assert {f.rule: f.severity for f in diagnosis.findings} == EXPECTED.get(name, {})
+    assert [n for n in diagnosis.not_evaluated if n.why.startswith("failed")] == []
+    # The time that is lost to the clocks is gained once.
+    assert sum(f.gain is not None for f in diagnosis.findings) <= 1
+
+
+def test_a_driver_that_does_not_tell_is_never_healthy(tmp_path: Path) -> None:
+    told = {n.rule: n.why for n in diagnosed(CASES["WSL"], tmp_path).not_evaluated}
+    assert {"thermal-throttle", "power-throttle", "power-brake", "low-clocks", "gpu-shared", "ecc-xid"} <= set(told)
+    assert "does not tell what holds the clocks down" in told["thermal-throttle"]
+
+
+def test_without_a_driver_every_rule_says_so(tmp_path: Path) -> None:
+    not_evaluated = diagnosed(CASES["no driver"], tmp_path).not_evaluated
+    assert {n.rule for n in not_evaluated} == {rule.id for rule in RULES}
+    assert all("NVML not available: Driver Not Loaded" in n.why for n in not_evaluated)

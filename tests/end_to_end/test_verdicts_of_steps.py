@@ -1,0 +1,209 @@
+"""Faults in steps, host and settings planted in real fits: each is named; the same fits without them stay silent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from planted_runs import Planted, Sleepy, fit
+from torch import nn
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.report import Report
+
+# Real times on a machine that others share: a run that was disturbed says so truthfully, and is made again.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.flaky(reruns=4, reruns_delay=2),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+ABOUT_STEPS = {
+    "phase-change",
+    "step-drift",
+    "gc-pauses",
+    "grad-clip-cost",
+    "lr-scheduler-cost",
+    "recompiles",
+    "graph-breaks",
+    "debug-apis-on",
+    "cpu-oversubscription",
+    "host-leak",
+    "slow-first-steps",
+    "sanity-check-cost",
+}
+"""Rules that must not speak in fits without a fault, not even as information."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Network(Planted):
+    """A model of a few layers, with what a test plants in its step."""
+
+    def __init__(self, layers: nn.Module | None = None) -> None:
+        super().__init__()
+        stack = nn.Sequential(nn.Linear(8, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 1))
+        self.layer = stack if layers is None else layers  # type: ignore[assignment]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.plant(batch_idx)
+        return super().training_step(batch, batch_idx)
+
+    def plant(self, batch_idx: int) -> None:
+        """What the test adds to each step."""
+
+
+def run(folder: Path, model: Network, *, batches: int = 300, **options: Any) -> Report:
+    loader = DataLoader(Sleepy(batches * 16), batch_size=16)
+    profiler = GpuProfiler(windows=[], nvml=False, reports=["json"])
+    return fit(folder, model, loader, profiler=profiler, **options)
+
+
+def named(report: Report, rule: str) -> Finding:
+    found = [f for f in report.findings if f.rule == rule]
+    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
+    return found[0]
+
+
+def silent(report: Report) -> None:
+    assert {f.rule for f in report.findings} & ABOUT_STEPS == set()
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 4}, {"gradient_clip_val": 1.0}])
+def test_healthy_fits_are_silent(tmp_path: Path, options: dict[str, Any]) -> None:
+    silent(run(tmp_path, Network(), **options))
+
+
+def test_a_compiled_model_is_silent(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    silent(run(tmp_path, Network(torch.compile(Network().layer, backend="eager"))))  # type: ignore[arg-type]
+
+
+class SlowFromHalfWay(Network):
+    def plant(self, batch_idx: int) -> None:
+        if batch_idx >= 150:
+            time.sleep(0.01)
+
+
+def test_a_step_that_turns_slow_half_way(tmp_path: Path) -> None:
+    finding = named(run(tmp_path, SlowFromHalfWay()), "phase-change")
+    assert finding.subject == "forward"
+    assert finding.severity in ("warning", "critical")
+    assert "waits there" in finding.summary
+
+
+class GrowingList(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = [torch.zeros(8) for _ in range(10)]
+
+    def plant(self, batch_idx: int) -> None:
+        self.seen += [torch.zeros(8)] * 10
+        torch.stack([seen.sum() for seen in self.seen]).sum()
+
+
+def test_a_list_that_grows_with_every_step(tmp_path: Path) -> None:
+    assert named(run(tmp_path, GrowingList()), "step-drift").subject == "forward"
+
+
+class Node:
+    """Refers to another, which refers to it."""
+
+    def __init__(self) -> None:
+        self.other: Node | None = None
+
+
+class Circles(Network):
+    def plant(self, batch_idx: int) -> None:
+        for _ in range(3000):
+            one, two = Node(), Node()
+            one.other, two.other = two, one
+
+
+def test_many_objects_in_circles(tmp_path: Path) -> None:
+    assert named(run(tmp_path, Circles(), batches=1500), "gc-pauses").subject.startswith("garbage collector")
+
+
+class ManyTensors(nn.Module):
+    """A layer beside a thousand small parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 1)
+        self.small = nn.ParameterList([nn.Parameter(torch.zeros(4)) for _ in range(1000)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + torch.cat(list(self.small)).sum()
+
+
+class Looping(Network):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), foreach=False)
+
+
+def test_an_optimizer_that_loops_over_many_tensors(tmp_path: Path) -> None:
+    finding = named(run(tmp_path, Looping(ManyTensors()), batches=60), "optimizer-slow")
+    assert "fused=True" in finding.advice
+    assert finding.severity in ("warning", "critical")
+
+
+class SlowScheduler(Network):
+    def lr_scheduler_step(self, *args: Any) -> None:
+        time.sleep(0.004)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=1e-9)
+        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10), "interval": "step"}]
+
+
+def test_a_scheduler_hook_that_does_more(tmp_path: Path) -> None:
+    assert named(run(tmp_path, SlowScheduler()), "lr-scheduler-cost").severity in ("warning", "critical")
+
+
+class ChangingSizes(Network):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch[: 16 - batch_idx // 20 % 8] if batch_idx > 60 else batch, batch_idx)
+
+
+def test_sizes_that_change_are_compiled_anew(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(Network().layer, backend="eager", dynamic=False)
+    report = run(tmp_path, ChangingSizes(compiled))
+    assert report.compile is not None
+    assert report.compile.steady_recompile_count > 0
+    assert "dynamic=True" in named(report, "recompiles").advice
+
+
+class Broken(nn.Module):
+    """Goes back to Python in its middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 100), nn.Linear(100, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(hidden)  # type: ignore[no-any-return]
+
+
+def test_a_graph_break_is_named_with_its_line(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    compiled: Any = torch.compile(Broken(), backend="eager")
+    finding = named(run(tmp_path, Network(compiled), batches=60), "graph-breaks")
+    assert "test_verdicts_of_steps.py:" in finding.subject
+
+
+def test_anomaly_detection_is_named(tmp_path: Path) -> None:
+    assert named(run(tmp_path, Network(), batches=60, detect_anomaly=True), "debug-apis-on").subject == "detect_anomaly"

@@ -1,0 +1,303 @@
+"""Kernels and collectives of a trace window flow in, Metrics of a run on a device flow out; also of recorded traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import msgspec
+from metrics_builder import HEALTHY_MS, build
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication, DeviceCommunication
+from lightning_gpuprof.model.trace.operators import Operators, OperatorShapes
+from lightning_gpuprof.model.trace.roofline import Roofline, RooflineRow
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.trace.analysis import analyse, first_rows
+from lightning_gpuprof.trace.facts import window_facts
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+STEPS = 5
+"""Steps of a window that is made here."""
+
+A100: Mapping[str, object] = {
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-40GB",
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "maxThreadsPerMultiprocessor": 2048,
+    "regsPerMultiprocessor": 65536,
+    "sharedMemPerMultiprocessor": 167936,
+    "warpSize": 32,
+    "numSms": 108,
+}
+V100: Mapping[str, object] = {**A100, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "numSms": 80}
+ON_GPU: Mapping[str, Value] = {
+    "device.type": "cuda",
+    "device.capability": "8.0",
+    "trainer.precision": "32-true",
+    "loader.batch_size": 32,
+}
+
+SGEMM = "ampere_sgemm_128x64_nn"
+TENSOR_GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
+SCUDNN = "cudnn_ampere_scudnn_128x64_relu_small_nn_v1"
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+
+
+class Kernels:
+    """Lays kernels of one step behind each other, on one stream, each launched in time."""
+
+    def __init__(self, device: Mapping[str, object] = A100, *, step_ms: float = 50.0, steps: int = STEPS) -> None:
+        self._device = device
+        self._step_us = step_ms * 1e3
+        self._steps = steps
+        self._kernels: list[tuple[str, float, Mapping[str, object]]] = []
+
+    def add(self, name: str, ms: float, *, blocks: int = 100_000, threads: int = 256) -> Kernels:
+        """A kernel of every step; many blocks fill the device."""
+        shape = {"grid": [blocks, 1, 1], "block": [threads, 1, 1], "registers per thread": 32, "shared memory": 0}
+        self._kernels.append((name, ms * 1e3, shape))
+        return self
+
+    def events(self) -> list[dict[str, object]]:
+        """The trace's events."""
+        found: list[dict[str, object]] = []
+        number = 0
+        for step in range(self._steps):
+            begin = step * self._step_us
+            found.append(_span("user_annotation", f"ProfilerStep#{step}", begin, self._step_us))
+            at = begin + 100.0
+            for name, us, shape in self._kernels:
+                number += 1
+                launch = begin + 5.0 + number % len(self._kernels)
+                found.append(_span("cuda_runtime", "cudaLaunchKernel", launch, 0.5, correlation=number))
+                where = {"device": 0, "stream": 7, "correlation": number, **shape}
+                found.append({**_span("kernel", name, at, us), "pid": 0, "tid": 7, "args": where})
+                at += us
+        return found
+
+    def trace(self, path: Path) -> Trace:
+        """The events, written as Kineto writes them and read again."""
+        document = {"schemaVersion": 1, "deviceProperties": [self._device], "traceEvents": self.events()}
+        path.write_bytes(msgspec.json.encode(document))
+        return Trace.read(path)
+
+    def metrics(
+        self,
+        folder: Path,
+        *,
+        run: Mapping[str, Value] | None = None,
+        operators: Sequence[OperatorShapes] | None = None,
+        rows: Sequence[RooflineRow] | None = None,
+        steady: int | None = None,
+    ) -> Metrics:
+        """The run around a window of these kernels."""
+        window = window_of(self.trace(folder / "t.json"))
+        assert window.analysis is not None
+        analysis = window.analysis
+        if operators is not None:
+            analysis = msgspec.structs.replace(analysis, operators=operators_of(operators))
+        if rows is not None:
+            given = Roofline(rows=tuple(rows), bytes_per_s=1555e9)
+            analysis = msgspec.structs.replace(analysis, roofline=given)
+        metrics = build(run={**ON_GPU, **(run or {})}, steady=steady)
+        return replace(metrics, windows=(msgspec.structs.replace(window, analysis=analysis),))
+
+
+def _span(cat: str, name: str, ts: float, dur: float, **args: object) -> dict[str, object]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args}
+
+
+def operators_of(rows: Sequence[OperatorShapes]) -> Operators:
+    """The operators of a window by shape."""
+    return Operators(calls=sum(row.occurrences for row in rows), host_self_us=0.0, device_us=None,
+                     attributed_device_us=None, shapes=tuple(rows))  # fmt: skip
+
+
+def operator(
+    name: str,
+    shape: str,
+    ms_per_step: float,
+    *,
+    dtype: str = "float16",
+    phase: str = "forward",
+    occurrences: int = STEPS,
+    flops_per_call: float | None = None,
+) -> OperatorShapes:
+    """A row of the table of operators by shape."""
+    us = ms_per_step * 1e3 * STEPS
+    return OperatorShapes(
+        operator=name,
+        phase=phase,  # type: ignore[arg-type]
+        input_shape=shape,
+        dtype=dtype,
+        occurrences=occurrences,
+        host_total_us=1.0,
+        host_self_us=1.0,
+        host_average_us=1.0,
+        device_total_us=us,
+        device_self_us=us,
+        device_average_us=us / max(occurrences, 1),
+        flops_per_call=flops_per_call,
+        flops_per_s=None,
+    )
+
+
+def roofline_row(
+    name: str,
+    shape: str,
+    ms_per_step: float,
+    *,
+    dtype: str = "bf16",
+    kind: str = "gemm",
+    flops_per_call: float = 1e9,
+    bytes_per_call: float | None = 1e6,
+    ceiling_ratio: float | None = 0.5,
+    bound: str = "compute",
+) -> RooflineRow:
+    """A row of the roofline with one call per step."""
+    seconds = ms_per_step / 1e3
+    return RooflineRow(
+        operator=name,
+        input_shape=shape,
+        dtype=dtype,
+        kind=kind,
+        calls=STEPS,
+        flops_per_call=flops_per_call,
+        bytes_per_call=bytes_per_call,
+        flops_per_byte=None if bytes_per_call is None else flops_per_call / bytes_per_call,
+        device_us=ms_per_step * 1e3 * STEPS,
+        device_average_us=ms_per_step * 1e3,
+        flops_per_s=flops_per_call / seconds,
+        bytes_per_s=None if bytes_per_call is None else bytes_per_call / seconds,
+        ceiling_flops_per_s=None,
+        ceiling_ratio=ceiling_ratio,
+        bound=bound,  # type: ignore[arg-type]
+    )
+
+
+def collective(
+    ms: float,
+    *,
+    count: int = 2 * STEPS,
+    mb: float | None = 25.0,
+    kind: str = "all_reduce",
+    min_ms: float | None = None,
+    exposed_ms: float | None = None,
+    ranks: int | None = 8,
+    dtype: str = "float",
+) -> CollectiveTimes:
+    """Collectives of one size; ``ms`` is the mean duration of one."""
+    size = None if mb is None else int(mb * 2**20)
+    least = ms if min_ms is None else min_ms
+    bus = None if size is None or ranks is None else size * 2 * (ranks - 1) / ranks / (least / 1e3)
+    return CollectiveTimes(
+        kind=kind,  # type: ignore[arg-type]
+        dtype=dtype,
+        group=None,
+        group_size=ranks,
+        group_size_source=None if ranks is None else "world",
+        message_bytes=size,
+        count=count,
+        total_us=ms * count * 1e3,
+        mean_us=ms * 1e3,
+        min_us=least * 1e3,
+        max_us=2 * ms * 1e3,
+        share_ratio=1.0,
+        exposed_us=(ms if exposed_ms is None else exposed_ms) * count * 1e3,
+        sized=0 if size is None else count,
+        total_bytes=None if size is None else size * count,
+        algorithm_bandwidth_bytes_per_s=None,
+        bus_bandwidth_bytes_per_s=bus,
+        best_bus_bandwidth_bytes_per_s=bus,
+    )
+
+
+def communication(collectives: Sequence[CollectiveTimes], *, window_ms: float = 250.0) -> Communication:
+    """What one device communicated in a window."""
+    total_us = sum(one.total_us for one in collectives)
+    exposed_us = sum(one.exposed_us for one in collectives)
+    return Communication(
+        rank=0,
+        world_size=8,
+        backend="nccl",
+        devices=(
+            DeviceCommunication(
+                device="0",
+                collectives=sum(one.count for one in collectives),
+                window_us=window_ms * 1e3,
+                communication_us=total_us,
+                computation_us=window_ms * 1e3 - exposed_us,
+                overlap_us=total_us - exposed_us,
+                exposed_us=exposed_us,
+                exposed_ratio=exposed_us / window_ms / 1e3,
+                copy_us=0.0,
+                copy_exposed_us=0.0,
+            ),
+        ),
+        kinds=(),
+        sizes=tuple(collectives),
+        sizes_left_out=0,
+        streams=(),
+        notes=(),
+    )
+
+
+def distributed(
+    collectives: Sequence[CollectiveTimes], *, run: Mapping[str, Value] | None = None, steady: int | None = None
+) -> Metrics:
+    """A run of eight ranks with steps of 50 ms whose window holds these collectives."""
+    metrics = build(
+        run={**ON_GPU, "trainer.world_size": 8, "trainer.strategy": "DDPStrategy", "trainer.backend": "nccl",
+             "trainer.num_nodes": 1, **(run or {})},
+        steady=steady,
+        idle_ratio=0.02,
+    )  # fmt: skip
+    analysis = TraceAnalysis(communication=communication(collectives), gpus=("NVIDIA A100-SXM4-40GB",))
+    return replace(metrics, windows=(msgspec.structs.replace(metrics.windows[0], analysis=analysis),))
+
+
+def window_of(trace: Trace) -> WindowFacts:
+    """The facts of a window as a run's report has them."""
+    facts = window_facts(trace, start_step=100, stop_step=104)
+    return msgspec.structs.replace(facts, analysis=first_rows(analyse(LinkedTrace(trace))))
+
+
+@cache
+def recorded_window(path: Path) -> WindowFacts:
+    """The same of a recorded trace; read once."""
+    return window_of(Trace.read(path))
+
+
+def recorded(path: Path, *, run: Mapping[str, Value] | None = None) -> Metrics:
+    """A run of 400 steps that are all as those of a recorded trace, with what the trace tells of their phases."""
+    window = recorded_window(path)
+    assert window.analysis is not None
+    mean = window.analysis.step_trace.mean if window.analysis.step_trace else None
+    times: dict[Phase, float] = dict.fromkeys(HEALTHY_MS, 0.0)
+    if mean is not None:
+        times |= {phase: us / 1e3 for phase, us in mean.phases_us.items() if phase in times}
+        times["forward"] += mean.other_us / 1e3
+    if window.devices:
+        # without the begin and end of tracing a step would take as long as the device is at it
+        steps = max(1, len(window.steps_us))
+        device_ms = max(device.window_us for device in window.devices) / 1e3 / steps
+        whole_ms = sum(times.values())
+        times["forward"] += max(0.0, device_ms - whole_ms)
+        times["forward"] -= max(0.0, min(times["forward"], whole_ms - device_ms))
+    kind = "cuda" if window.kernels else "cpu"
+    world = window.analysis.world_size or 1
+    metrics = build(times_ms=times, run={"device.type": kind, "trainer.world_size": world, **(run or {})})
+    return replace(metrics, windows=(window,))
+
+
+def without_windows(metrics: Metrics) -> Metrics:
+    """The same run without trace windows."""
+    return replace(metrics, windows=())

@@ -1,0 +1,148 @@
+"""How batches are made flows in, a whole Metrics with an input pipeline and a host that agree with it flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from metrics_builder import build
+
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, WorkerUse
+from lightning_gpuprof.model.input_pipeline import (
+    InputLoader,
+    InputPart,
+    InputPipeline,
+    InputVerdictKind,
+    InputWorker,
+)
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.phases import Phase
+
+
+def level(value: float | None) -> Level | None:
+    return None if value is None else Level(mean=value, max=value)
+
+
+def part(
+    name: str, share: float, *, mean_ms: float | None = 1.0, kind: Any = "transform", loader: int = 0
+) -> InputPart:
+    calls = None if mean_ms is None else 1000
+    return InputPart(loader=loader, kind=kind, name=name, calls=calls, mean_ms=mean_ms, max_ms=mean_ms, share=share)
+
+
+def worker_row(
+    number: int = 0,
+    *,
+    cpu: float | None = 0.95,
+    delay: float | None = 0.02,
+    disk: float | None = 0.0,
+    threads: float = 3.0,
+    samples: int = 30,
+    **values: Any,
+) -> WorkerUse:
+    waiting = None if cpu is None or delay is None else max(0.0, 1.0 - cpu - delay)
+    use = ProcessUse(
+        cpu_cpus=level(cpu),
+        run_delay_ratio=level(delay),
+        disk_sleep_ratio=disk,
+        waiting_ratio=waiting,
+        threads_count=threads,
+        **values,
+    )
+    return WorkerUse(number=number, samples=samples, use=use)
+
+
+def starved(
+    *,
+    items_ms: float = 39.0,
+    collate_ms: float = 1.0,
+    workers: int = 2,
+    compute_ms: Mapping[Phase, float] | None = None,
+    parts: tuple[InputPart, ...] = (),
+    verdict: InputVerdictKind | None = None,
+    burst: float | None = None,
+    rows: tuple[WorkerUse, ...] | None = None,
+    idle_ratio: float = 0.01,
+    waited: float | None = None,
+    measured: bool = True,
+    slowest: InputWorker | None = None,
+    host: HostUse | None = None,
+    others_cpus: float | None = None,
+    device_idle: float | None = None,
+    **changes: Any,
+) -> Metrics:
+    """Steps of 10 ms that wait for batches of 40 ms from two workers, and what the keywords change in it.
+
+    Args:
+        items_ms: Time of the items of a batch in one process.
+        collate_ms: Time of collation.
+        workers: Of the loader.
+        compute_ms: Phases of the step without its wait.
+        parts: Transforms and regions.
+        verdict: Of the input pipeline; default: ``processing`` where there is a wait.
+        burst: Share of the time of all steps that is wait, all of it in few steps.
+        rows: The host's rows of workers; default: none.
+        idle_ratio: Of the workers, waiting for work.
+        waited: Share of steps that found no batch ready; default: all that wait.
+        measured: Whether the pipeline was measured from inside.
+        slowest: The row of a process with its slowest sample.
+        host: The whole host; default: what ``rows`` and ``others_cpus`` say.
+        others_cpus: CPUs that others used.
+        device_idle: What trace windows say about the device.
+        changes: As :func:`metrics_builder.build` has them.
+    """
+    step: dict[Phase, float] = {"forward": 4.0, "backward": 4.0, "optimizer": 1.0, "zero_grad": 0.1}
+    step |= {"h2d": 0.1, "callbacks": 0.1, "logging": 0.1, "loop": 0.6, **(compute_ms or {})}
+    make_ms = items_ms + collate_ms
+    wait_ms = max(0.1, make_ms / max(1, workers) - (sum(step.values()) if workers else 0.0))
+    if burst is not None:
+        wait_ms = 0.1
+    if rows is not None or others_cpus is not None:
+        host = HostUse(
+            samples=30,
+            worker_rows=rows or (),
+            machine=MachineUse(cpu_others_cpus=level(others_cpus)),
+        )
+    default_waited = 0.2 if burst is not None else (0.98 if wait_ms > 0.2 else 0.02)
+    metrics = build(
+        times_ms={"data_wait": wait_ms, **step},
+        num_workers=workers,
+        fetch_waited_ratio=default_waited if waited is None else waited,
+        host=host,
+        idle_ratio=device_idle,
+        **changes,
+    )
+    if burst is not None:
+        wait = metrics.shares["data_wait"]
+        wait = replace(wait, total_ratio=burst, total_lower_ratio=0.9 * burst)
+        metrics = replace(metrics, shares={**metrics.shares, "data_wait": wait})
+    if not measured:
+        return metrics
+    made = InputLoader(
+        loader=0,
+        workers=workers,
+        make_ms=make_ms,
+        items_ms=items_ms,
+        collate_ms=collate_ms,
+        deliver_ms=make_ms / max(1, workers),
+        idle_ratio=idle_ratio if workers else None,
+    )
+    found = InputPipeline(
+        verdict=verdict or ("processing" if wait_ms > 0.5 or burst is not None else "compute"),
+        summary="3 batches were measured while they were made, 10 are needed",
+        step_ms=sum(step.values()),
+        wait_ms=wait_ms,
+        waited_ratio=default_waited if waited is None else waited,
+        enough_workers=None,
+        loaders=(made,),
+        workers=() if slowest is None else (slowest,),
+        parts=parts,
+        slowest=0,
+    )
+    return replace(metrics, input=found)
+
+
+def shares_of(metrics: Metrics, phase: Phase, share: Share) -> Metrics:
+    """The same run with another share of one phase."""
+    return replace(metrics, shares={**metrics.shares, phase: share})

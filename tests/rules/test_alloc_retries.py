@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+from gpu_builder import idle_window
+from memory_builder import BLIND, allocator, on_gpu
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.memory.alloc_retries import AllocRetries
+from lightning_gpuprof.rules.memory.cudamalloc_steady import CudamallocSteady
+from lightning_gpuprof.rules.memory.empty_cache_in_loop import EmptyCacheInLoop
+
+RULE = AllocRetries()
+ALL = [RULE, CudamallocSteady(), EmptyCacheInLoop()]
+
+
+def test_it_fires_on_retries_in_steady_steps() -> None:
+    metrics = on_gpu(allocator(allocated_gib=136, reserved_gib=139, retries_steady_count=12))
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert (finding.severity, finding.gain) == ("warning", None)
+    assert finding.summary == (
+        "12 allocations in 380 steady steps had to give cached memory back first: 99 % of gpu0 was reserved at the "
+        "peak."
+    )
+    assert finding.advice.startswith("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start")
+
+
+def test_a_window_tells_what_it_costs() -> None:
+    metrics = on_gpu(allocator(retries_steady_count=12), windows=(idle_window(allocator=0.2, launch=0.1),))
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.2 * 50)
+
+
+def test_what_tracing_added_to_the_idle_time_is_not_gained() -> None:
+    """42 ms of work in a step of 60 ms when traced: of the untraced 50 ms no more than 8 ms can be idle."""
+    window = idle_window(step_ms=60.0, allocator=0.2, launch=0.1)
+    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), windows=(window,)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(8 * 12 / 18)
+
+
+def test_slow_steps_do_not_tell_what_ordinary_ones_cost() -> None:
+    slow = idle_window(reason="slow step: 300 ms", allocator=0.2, launch=0.1)
+    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), windows=(slow,)))
+    assert finding is not None
+    assert finding.gain is None
+
+
+def test_with_growing_segments_it_advises_less_memory() -> None:
+    settings = {"allocator.settings": "expandable_segments:True"}
+    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), run=settings))
+    assert finding is not None
+    assert finding.advice.startswith("Segments grow already")
+    assert "DataLoader(batch_size=16) with Trainer(accumulate_grad_batches=2)" in finding.advice
+
+
+def test_the_calls_that_retries_make_are_theirs() -> None:
+    calls = allocator(retries_steady_count=12, device_allocs_steady_count=900, device_frees_steady_count=900)
+    assert [f.rule for f in diagnose(on_gpu(calls), ALL).findings] == ["alloc-retries"]
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(on_gpu()) is None
+
+
+def test_retries_of_the_start_are_no_finding() -> None:
+    assert RULE.check(on_gpu(allocator(retries_count=5))) is None
+
+
+@pytest.mark.parametrize(("retries", "severity"), [(0, None), (1, "info"), (3, "info"), (4, "warning")])
+def test_one_in_a_hundred_steps_is_a_warning(retries: int, severity: str | None) -> None:
+    finding = RULE.check(on_gpu(allocator(retries_steady_count=retries)))
+    assert (None if finding is None else finding.severity) == severity
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        *BLIND,
+        (on_gpu(allocator(steady_steps=19)), "over 19 steady steps, 20 are needed"),
+        (on_gpu(allocator(retries_steady_count=None)), "retries of the allocator were not counted"),
+    ],
+)
+def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:
+    with pytest.raises(MissingSignal, match=why):
+        RULE.check(metrics)

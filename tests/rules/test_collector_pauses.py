@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from metrics_builder import build, outliers
+
+from lightning_gpuprof.model.host import GcUse, GenerationPauses, HostUse, LongPause
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.steps.gc_pauses import GcPauses
+from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
+
+RULE = GcPauses()
+
+
+def collecting(ratio: float, counts: Sequence[int] = (400, 40, 100), *, oldest: float = 0.9, **more: object) -> Metrics:
+    """A run of 400 steps of 50 ms whose collector takes so much of the time."""
+    total_s = ratio * 20
+    parts = (0.7 * (1 - oldest), 0.3 * (1 - oldest), oldest)
+    generations = tuple(
+        GenerationPauses(generation=i, count=n, total_s=part * total_s, longest_s=2 * part * total_s / max(1, n))
+        for i, (n, part) in enumerate(zip(counts, parts, strict=True))
+    )
+    longest = tuple(LongPause(batch=37 * (i + 1) + i % 3, generation=2, pause_s=0.2) for i in range(8))
+    pauses = GcUse(
+        pause_ratio=ratio,
+        pause_ms_per_step=ratio * 50,
+        longest_s=0.2,
+        generations=generations,
+        longest=longest,
+        long_count=8,
+    )
+    return build(host=HostUse(gc=pauses), **more)  # type: ignore[arg-type]
+
+
+def test_collections_of_the_oldest_generation_are_found_with_the_line_that_helps() -> None:
+    finding = RULE.check(collecting(0.3))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "garbage collector, oldest generation"
+    assert "30 % of the steps' time: 6.00 s in all, 15.0 ms per step" in finding.summary
+    assert "gc.freeze()" in finding.advice
+    assert "gc.collect() every 108 steps" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(15)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(15 * (1 - 1.645 / 10))
+
+
+def test_many_young_collections_get_a_higher_threshold() -> None:
+    finding = RULE.check(collecting(0.1, (4000, 400, 4), oldest=0.1))
+    assert finding is not None
+    assert finding.subject == "garbage collector, youngest generation"
+    assert finding.advice.startswith("10.0 collections of the youngest generation per step")
+    assert "gc.set_threshold(10 * gc.get_threshold()[0])" in finding.advice
+
+
+@pytest.mark.parametrize(("ratio", "fires"), [(0.0, False), (0.02, False), (0.034, False), (0.037, True)])
+def test_the_lower_bound_must_pass_the_least_gain(ratio: float, fires: bool) -> None:
+    assert (RULE.check(collecting(ratio)) is not None) is fires
+
+
+def test_two_collections_can_be_an_accident() -> None:
+    assert RULE.check(collecting(0.1, (10, 2, 2))) is None
+
+
+def test_pauses_that_make_the_outlying_steps_carry_their_gain() -> None:
+    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, period_ms=50.0)
+    found = diagnose(collecting(0.2, stalls=stalls), [StepOutliers(), RULE]).findings
+    assert [(f.rule, f.gain is not None) for f in found] == [("gc-pauses", True), ("step-outliers", False)]
+
+
+def test_stalls_of_something_else_stand_for_themselves() -> None:
+    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, period_ms=50.0, every=41)
+    found = diagnose(collecting(0.2, stalls=stalls), [StepOutliers(), RULE]).findings
+    assert {f.rule: f.explains for f in found} == {"gc-pauses": "garbage collector", "step-outliers": "outliers"}
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="were not measured"):
+        RULE.check(build())
+    with pytest.raises(MissingSignal, match="50 are needed"):
+        RULE.check(collecting(0.3, steady=40))
+    with pytest.raises(MissingSignal, match="no possible numbers"):
+        RULE.check(collecting(math.nan))
+
+
+@pytest.mark.parametrize(("idle_ratio", "severity"), [(None, "info"), (0.02, "info"), (0.15, "warning")])
+def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severity: str) -> None:
+    finding = RULE.check(collecting(0.3, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
+    assert finding is not None
+    assert finding.severity == severity
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(50 * (idle_ratio or 0.0))

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, share
+
+from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.steps.cpu_contention import CpuContention
+from lightning_gpuprof.rules.steps.cpu_oversubscription import CpuOversubscription
+
+RULE = CpuContention()
+OWN = CpuOversubscription()
+
+
+def delayed(
+    ms: float,
+    *,
+    others: float | None = 0.0,
+    threads: int = 1,
+    workers: int = 2,
+    used: Sequence[float] = (1.0, 0.3),
+    samples: int = 40,
+    throttled: float | None = None,
+    device: str = "cpu",
+    idle_ratio: float | None = None,
+) -> Metrics:
+    """A run on 4 CPUs whose training thread waits so long for one in each step of 50 ms."""
+    level = None if others is None else Level(mean=others, max=others)
+    host = HostUse(
+        machine=MachineUse(cpu_others_cpus=level),
+        cgroup=GroupUse(throttled_ratio=throttled),
+    )
+    metrics = build(
+        host=host,
+        run={"torch.num_threads": threads, "device.type": device},
+        num_workers=workers,
+        process_cpus=used[0],
+        worker_cpus=used[1],
+        idle_ratio=idle_ratio,
+    )
+    cpu = replace(metrics.cpu, run_delay_ratio=ms / 50, run_delay=share(ms, 50.0), run_delay_samples=samples)
+    return replace(metrics, cpu=cpu)
+
+
+def test_other_processes_that_have_the_cpus_are_named() -> None:
+    finding = RULE.check(delayed(20.0, others=3.2))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "other processes"
+    assert (
+        "has no CPU for 20.0 ms of a step of 50.0 ms (40 %): other processes take 3.2 CPUs of the 4 CPUs"
+        in finding.summary
+    )
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(20)
+
+
+def test_workers_of_the_run_itself_are_named() -> None:
+    finding = RULE.check(delayed(10.0, workers=4, used=(1.0, 3.0)))
+    assert finding is not None
+    assert finding.subject == "this run's own threads and workers"
+    assert "1 torch thread and 4 workers for 4 CPUs" in finding.summary
+
+
+def test_a_quota_that_is_used_up_is_named() -> None:
+    finding = RULE.check(delayed(10.0, others=3.0, throttled=0.4))
+    assert finding is not None
+    assert finding.subject == "CPU quota"
+
+
+def test_where_nobody_is_seen_it_says_so_with_less_confidence() -> None:
+    finding = RULE.check(delayed(10.0, used=(1.0, 0.1)))
+    assert finding is not None
+    assert finding.confidence == 0.6
+    assert "neither other processes nor workers" in finding.summary
+    finding = RULE.check(delayed(10.0, others=None, used=(1.0, 0.1)))
+    assert finding is not None
+    assert "was not measured" in finding.summary
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(delayed(0.1)) is None
+
+
+def test_a_busy_machine_on_which_the_thread_need_not_wait_is_no_fault() -> None:
+    assert RULE.check(delayed(0.1, others=3.5)) is None
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(2.5, False), (2.6, True)])
+def test_a_twentieth_of_the_step_decides(ms: float, fires: bool) -> None:
+    assert (RULE.check(delayed(ms)) is not None) is fires
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="schedstat"):
+        RULE.check(build())
+    with pytest.raises(MissingSignal, match="read in 12 steps"):
+        RULE.check(delayed(20.0, samples=12))
+
+
+def test_more_threads_and_workers_than_cpus_explain_the_waiting() -> None:
+    metrics = delayed(20.0, threads=8, workers=2, used=(3.4, 0.5))
+    found = diagnose(metrics, [RULE, OWN]).findings
+    assert [(f.rule, f.gain is not None) for f in found] == [("cpu-oversubscription", True), ("cpu-contention", False)]
+    assert found[0].subject == "8 torch threads, 2 workers"
+    assert found[0].advice.startswith("Set torch.set_num_threads(2): 4 CPUs are there, 10 are wanted")
+
+
+def test_too_many_workers_are_to_be_fewer() -> None:
+    finding = OWN.check(delayed(20.0, threads=1, workers=9, used=(1.0, 3.0)))
+    assert finding is not None
+    assert finding.advice.startswith("Use fewer workers: num_workers=3 instead of 9")
+
+
+def test_many_threads_that_do_not_make_it_wait_are_no_fault() -> None:
+    assert OWN.check(delayed(0.5, threads=16, used=(3.8, 0.1))) is None
+
+
+@pytest.mark.parametrize(("threads", "fires"), [(4, False), (5, True)])
+def test_more_than_one_and_a_half_per_cpu_decides(threads: int, fires: bool) -> None:
+    assert (OWN.check(delayed(20.0, threads=threads, workers=2, used=(3.6, 0.3))) is not None) is fires
+
+
+def test_what_others_cause_is_not_the_runs_own_doing() -> None:
+    assert OWN.check(delayed(20.0, threads=8, others=3.0, used=(1.0, 0.0))) is None
+
+
+def test_unknown_use_of_the_cpus_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="other processes"):
+        OWN.check(delayed(20.0, threads=8, others=None))
+
+
+@pytest.mark.parametrize("rule", [RULE, OWN])
+def test_on_a_device_only_what_it_idles_counts(rule: CpuContention | CpuOversubscription) -> None:
+    with pytest.raises(MissingSignal, match="no trace window"):
+        rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda"))
+    assert rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.02)) is None
+    finding = rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.12))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(6)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+import pytest
+from metrics_builder import build, scaled
+from traced_builder import gpu, window
+
+from lightning_gpuprof.model.finding import Verdict
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import device_idle_ratio
+from lightning_gpuprof.rules.device_split import clock_loss, device_split
+from lightning_gpuprof.rules.verdict import decide
+
+
+def on_gpu(
+    *windows: WindowFacts,
+    devices: tuple[Device, ...] = (),
+    times_ms: Mapping[Phase, float] | None = None,
+    validation: tuple[int, float] = (0, 0.0),
+) -> Metrics:
+    """A run of 50 ms a step on a GPU."""
+    metrics = build(
+        times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False, validation=validation, checkpoint=(0, 0.0)
+    )
+    return replace(metrics, windows=windows, devices=devices)
+
+
+def verdict_of(*windows: WindowFacts, devices: tuple[Device, ...] = ()) -> Verdict:
+    return decide(on_gpu(*windows, devices=devices))
+
+
+def test_a_device_at_work_is_compute_bound() -> None:
+    verdict = verdict_of(window(causes={"launch": 0.04, "back_to_back": 0.02}))
+    assert verdict.kind == "compute-bound"
+    assert "the device works in 94 % of the step by trace windows" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        (window(causes={"launch": 0.30}), "host-bound"),
+        (window(causes={"host_work": 0.30}), "host-bound"),
+        (window(causes={"allocator": 0.30}), "host-bound"),
+        (window(causes={"host_sync": 0.30}), "sync-bound"),
+        (window(exposed_communication=0.35), "comm-bound"),
+        (window(causes={"communication": 0.35}), "comm-bound"),
+        (window(causes={"queued": 0.3}), "compute-bound"),
+        (window(causes={"launch": 0.30, "host_sync": 0.28}), "mixed"),
+    ],
+)
+def test_what_a_device_waits_for_is_the_verdict(facts: WindowFacts, kind: str) -> None:
+    assert verdict_of(facts).kind == kind
+
+
+def test_allocating_memory_is_named() -> None:
+    assert "freeing memory" in verdict_of(window(causes={"allocator": 0.30, "launch": 0.1})).summary
+    assert "freeing memory" not in verdict_of(window(causes={"allocator": 0.05, "launch": 0.35})).summary
+
+
+@pytest.mark.parametrize(
+    ("below", "above", "kind"),
+    [
+        (window(causes={"host_sync": 0.19}), window(causes={"host_sync": 0.25}), "sync-bound"),
+        (window(exposed_communication=0.19), window(exposed_communication=0.21), "comm-bound"),
+    ],
+)
+def test_each_threshold_is_held(below: WindowFacts, above: WindowFacts, kind: str) -> None:
+    # Of idle time a share of 6 % belongs to loop, logging, callbacks, fetch and transfer.
+    assert verdict_of(below).kind == "compute-bound"
+    assert verdict_of(above).kind == kind
+
+
+def test_idle_time_that_tracing_makes_is_not_the_runs_own() -> None:
+    assert verdict_of(window(causes={"launch": 0.05}, inflation=2.0)).kind == "compute-bound"
+
+
+def test_a_wait_for_the_batch_costs_what_the_device_waits() -> None:
+    times_ms: dict[Phase, float] = {"data_wait": 30.0, "forward": 3.0, "backward": 10.0}
+    period_ms = sum(build(times_ms=times_ms).shares[p].median_ms for p in build(times_ms=times_ms).shares)
+    hidden = window(period_ms=period_ms, causes={"launch": 0.3}, host_ms={"data_wait": 30.0, "forward": 5.0})
+    verdict = decide(on_gpu(hidden, times_ms=times_ms))
+    assert verdict.kind == "host-bound", verdict.summary
+    seen = window(period_ms=period_ms, causes={"data": 0.5}, host_ms={"data_wait": 30.0, "forward": 5.0})
+    assert decide(on_gpu(seen, times_ms=times_ms)).kind == "input-bound"
+
+
+def test_a_wait_for_other_ranks_is_told_from_transfer() -> None:
+    late = verdict_of(window(exposed_communication=0.4, above_fastest=0.6))
+    assert late.kind == "comm-bound"
+    assert "60 % of the collectives' time is above the fastest" in late.summary
+    assert "fastest" not in verdict_of(window(exposed_communication=0.4, above_fastest=0.1)).summary
+
+
+def test_copies_that_nothing_covers_are_transfer() -> None:
+    facts = window(uploads=0.2)
+    times_ms: dict[Phase, float] = {"h2d": 10.0, "forward": 10.0}
+    assert decide(on_gpu(facts, times_ms=times_ms)).kind == "transfer-bound"
+    assert decide(on_gpu(window(), times_ms=times_ms)).kind == "compute-bound"  # the device works meanwhile
+
+
+def test_a_copy_that_does_not_block_the_host_is_transfer() -> None:
+    pinned: dict[Phase, float] = {"h2d": 0.2}
+    verdict = decide(on_gpu(window(uploads=0.3), times_ms=pinned))
+    assert verdict.kind == "transfer-bound", verdict.summary
+    assert "in 30 % of the step the device copies the batch and computes nothing" in verdict.summary
+    assert decide(on_gpu(window(uploads=0.08), times_ms=pinned)).kind == "compute-bound"
+
+
+def test_staging_by_the_host_and_copies_of_the_device_add_up() -> None:
+    staged: dict[Phase, float] = {"h2d": 8.5, "forward": 11.6}
+    facts = window(causes={"host_work": 0.08}, uploads=0.09)
+    verdict = decide(on_gpu(facts, times_ms=staged))
+    assert verdict.kind == "transfer-bound", verdict.summary
+
+
+def test_callbacks_while_the_device_works_are_free() -> None:
+    times_ms: dict[Phase, float] = {"callbacks": 20.0, "forward": 2.0}
+    assert decide(on_gpu(window(), times_ms=times_ms)).kind == "compute-bound"
+    assert decide(on_gpu(window(causes={"callbacks": 0.4}), times_ms=times_ms)).kind == "loop-bound"
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"),
+    [
+        (gpu(sm=0.9, dram=0.85, tensor=0.2), "memory-bound"),
+        (gpu(sm=0.9, dram=0.3, tensor=0.7), "compute-bound"),
+        (gpu(sm=0.9, dram=0.65, tensor=0.8), "compute-bound"),
+        (gpu(sm=0.3, dram=0.2, tensor=0.1), "latency-bound"),
+        (gpu(sm=0.3, dram=0.2, samples=10), "compute-bound"),
+        (gpu(sm=None, dram=0.9), "compute-bound"),
+    ],
+)
+def test_counters_tell_what_limits_the_device(device: Device, kind: str) -> None:
+    assert verdict_of(window(causes={"launch": 0.02}), devices=(device,)).kind == kind
+
+
+def test_counters_are_held_against_the_time_that_the_device_works() -> None:
+    facts = window(causes={"launch": 0.08})
+    assert verdict_of(facts, devices=(gpu(sm=0.48, dram=0.1),)).kind == "compute-bound"
+    assert verdict_of(facts, devices=(gpu(sm=0.40, dram=0.1),)).kind == "latency-bound"
+
+
+def test_without_counters_geometry_and_roofline_tell() -> None:
+    assert verdict_of(window(sm_efficiency=0.2)).kind == "latency-bound"
+    assert verdict_of(window(sm_efficiency=0.8)).kind == "compute-bound"
+    assert verdict_of(window(at_roof={("memory", 0.7): 0.6, ("compute", 0.4): 0.4})).kind == "memory-bound"
+    assert verdict_of(window(at_roof={("memory", 0.2): 0.9})).kind == "compute-bound"  # bytes are a lower bound
+
+
+def test_held_clocks_limit_a_device_that_sets_the_pace() -> None:
+    hot = gpu(clock_mhz=1200.0, reasons={"sw_thermal": 0.6})
+    verdict = verdict_of(window(), devices=(hot,))
+    assert verdict.kind == "hardware-limited"
+    assert "gpu0 runs at 1,200 of 1,980 MHz" in verdict.summary
+    assert "too hot" in verdict.summary
+    assert verdict_of(window(causes={"launch": 0.6}), devices=(hot,)).kind == "host-bound"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        gpu(clock_mhz=1700.0, reasons={"sw_power_cap": 0.9}),  # above 85 %
+        gpu(clock_mhz=1200.0, reasons={"gpu_idle": 0.5}),
+        gpu(clock_mhz=1200.0),
+        gpu(clock_mhz=1200.0, reasons={"sw_thermal": 0.6}, samples=19),
+        gpu(clock_mhz=None, reasons={"sw_thermal": 0.6}),
+        gpu(clock_mhz=1500.0, reasons={"sw_power_cap": 0.97}),  # at its default limit, or that is not known
+        gpu(clock_mhz=1500.0, reasons={"sw_power_cap": 0.97}, power_limit_w=700.0),
+        gpu(clock_mhz=1500.0, reasons={"sw_power_cap": 0.97, "sw_thermal": 0.02}),
+        gpu(clock_mhz=1500.0, reasons={"sw_thermal": 0.25}, held_mhz=900.0),  # an eighth of the speed
+        gpu(clock_mhz=1200.0, reasons={"sw_thermal": 0.6}, held_mhz=1900.0),
+    ],
+)
+def test_clocks_that_nothing_holds_down_are_no_limit(device: Device) -> None:
+    assert verdict_of(window(), devices=(device,)).kind == "compute-bound"
+
+
+def test_a_lowered_power_limit_holds_clocks_down() -> None:
+    lowered = gpu(clock_mhz=1500.0, reasons={"sw_power_cap": 0.97}, power_limit_w=400.0)
+    verdict = verdict_of(window(), devices=(lowered,))
+    assert verdict.kind == "hardware-limited"
+    assert "power cap" in verdict.summary
+
+
+def test_the_clock_of_a_device_without_limits_is_not_known() -> None:
+    assert clock_loss(gpu(clock_mhz=1200.0, clock_max_mhz=0.0, reasons={"sw_thermal": 0.6})) is None
+
+
+def test_without_windows_utilization_tells_the_idle_time() -> None:
+    assert verdict_of(devices=(gpu(utilization=0.5),)).kind == "host-bound"
+    assert "NVML" in verdict_of(devices=(gpu(utilization=0.5),)).summary
+    assert verdict_of(devices=(gpu(utilization=0.97),)).kind == "compute-bound"
+    assert "was not measured" in verdict_of(devices=(gpu(utilization=0.5, distinct=19),)).summary
+    beside = on_gpu(devices=(gpu(utilization=0.5),), validation=(4, 5.0))
+    assert device_split(beside, 50.0) is None
+
+
+def test_work_from_before_the_window_is_held_against_its_own_time() -> None:
+    facts = window(causes={"launch": 0.3}, unmatched=300)
+    assert verdict_of(facts).kind == "host-bound"
+    assert "was not measured" in verdict_of(msgspec.structs.replace(facts, inflation_ratio=None)).summary
+
+
+def test_the_shares_of_a_step_sum_to_one() -> None:
+    facts = window(causes={"launch": 0.2, "data": 0.1}, exposed_communication=0.2, uploads=0.1, inflation=1.4)
+    split = device_split(on_gpu(facts), 50.0)
+    assert split is not None
+    parts = (split.idle_ratio, split.computing_ratio, split.exposed_communication_ratio, split.exposed_copy_ratio)
+    assert sum(parts) == pytest.approx(1.0)
+    assert split.idle_ratio == pytest.approx(0.3)
+    assert split.upload_ratio == pytest.approx(0.1)
+    assert sum(split.causes.values()) == pytest.approx(1.0)
+
+
+def test_the_median_window_counts() -> None:
+    rare = window(causes={"host_sync": 0.9})
+    assert verdict_of(window(), rare, window(), window()).kind == "compute-bound"
+    assert verdict_of(rare, window(), window(), window()).kind == "compute-bound"
+
+
+def test_of_two_windows_the_busier_counts_and_none_of_slow_steps() -> None:
+    quiet, stalled = window(causes={"launch": 0.04}), window(causes={"host_sync": 0.6})
+    slow = msgspec.structs.replace(stalled, reason="slow step 120")
+    for windows in ((quiet, stalled), (stalled, quiet), (quiet, slow, slow), (slow, slow, quiet)):
+        metrics = on_gpu(*windows)
+        assert decide(metrics).kind == "compute-bound"
+        assert device_idle_ratio(metrics, 50.0) == pytest.approx(0.04)
+    assert device_idle_ratio(on_gpu(slow), 50.0) is None
+    assert device_split(on_gpu(slow), 50.0) is None
+
+
+@pytest.mark.parametrize("factor", [1.5, 10.0])
+def test_a_run_in_which_all_takes_longer_has_the_same_verdict(factor: float) -> None:
+    for facts in (window(causes={"launch": 0.3}), window(exposed_communication=0.3), window(causes={"host_sync": 0.3})):
+        metrics = on_gpu(facts)
+        assert decide(scaled(metrics, factor)).kind == decide(metrics).kind

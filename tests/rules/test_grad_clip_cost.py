@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.steps.grad_clip_cost import GradClipCost
+
+RULE = GradClipCost()
+CLIPPED: dict[str, Value] = {"trainer.gradient_clip_val": 1.0, "model.parameter_tensors": 1006}
+
+
+def clipping(ms: float, run: dict[str, Value] | None = None, idle_ratio: float | None = None) -> Metrics:
+    return build(times_ms={"clip": ms}, run=CLIPPED if run is None else run, idle_ratio=idle_ratio)
+
+
+def test_costly_clipping_is_found() -> None:
+    finding = RULE.check(clipping(10.0))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.subject == "gradient_clip_val=1.0"
+    assert finding.summary == "Clipping 1,006 gradients by norm to 1.0 takes 10.0 ms of a step of 60.0 ms (17 %)."
+    assert "accumulate_grad_batches=2" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(10)
+
+
+def test_a_hook_of_ones_own_is_named() -> None:
+    finding = RULE.check(clipping(10.0, {"trainer.accumulate_grad_batches": 4}))
+    assert finding is not None
+    assert finding.subject == "configure_gradient_clipping"
+    assert "accumulate_grad_batches=8" in finding.advice
+
+
+def test_it_is_quiet_without_clipping_and_where_it_costs_little() -> None:
+    assert RULE.check(build()) is None
+    assert RULE.check(clipping(0.3)) is None
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(3.2, False), (3.4, True)])
+def test_a_twentieth_beside_what_clipping_costs_anyhow_decides(ms: float, fires: bool) -> None:
+    assert (RULE.check(clipping(ms)) is not None) is fires
+
+
+def test_on_a_device_only_what_lets_it_idle_counts() -> None:
+    cuda: dict[str, Value] = {**CLIPPED, "device.type": "cuda"}
+    assert RULE.check(clipping(10.0, cuda, idle_ratio=0.02)) is None
+    assert RULE.check(clipping(10.0, cuda, idle_ratio=0.5)) is not None
+    with pytest.raises(MissingSignal, match="no trace window"):
+        RULE.check(clipping(10.0, cuda))

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, MemoryGrowth
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.memory.host_leak import HostLeak
+
+RULE = HostLeak()
+MIB = 2**20
+
+
+def growing(
+    mib: float,
+    *,
+    of: str = "process_private",
+    first_mib: float = 500.0,
+    late: float = 1.0,
+    p_value: float = 1e-9,
+    left_gib: float = 20.0,
+    limit_gib: float | None = None,
+    epochs: int = 4,
+    samples: int = 100,
+) -> Metrics:
+    """A run of 100 s, 400 steps, whose memory grows evenly by so much; ``late`` is the later half's pace."""
+    slope = mib * MIB / 100
+
+    def row(name: str, grown: float) -> MemoryGrowth:
+        return MemoryGrowth(
+            of=name,
+            slope_bytes_per_s=grown / 100,
+            slope_bytes_per_step=grown / 400,
+            first_bytes=first_mib * MIB,
+            last_bytes=first_mib * MIB + grown,
+            p_value=p_value if grown else 0.5,
+            samples=samples,
+            late_slope_bytes_per_s=late * grown / 100,
+        )
+
+    rows = [row(of, 100 * slope)] if of == "process_private" else [row("process_private", 0.0), row(of, 100 * slope)]
+    group = None
+    if limit_gib is not None:
+        used = Level(mean=1.0 * 2**30, max=1.0 * 2**30)
+        group = GroupUse(memory_limit_bytes=limit_gib * 2**30, memory_working_bytes=used)
+    machine = MachineUse(memory_available_min_bytes=left_gib * 2**30)
+    return build(host=HostUse(growth=tuple(rows), machine=machine, cgroup=group), epochs=epochs)
+
+
+def test_a_list_that_keeps_tensors_is_found_with_the_time_that_is_left() -> None:
+    finding = RULE.check(growing(1024.0))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "training process"
+    assert (
+        "keeps growing by 2.68 MB per step: from 524 MB to 1.6 GB. 21.5 GB are left, used up in 0.56 h."
+        in finding.summary
+    )
+    assert "what Net or a callback appends to" in finding.advice
+    assert finding.gain is None
+
+
+def test_the_limit_of_the_control_group_counts_if_it_is_nearer() -> None:
+    finding = RULE.check(growing(100.0, left_gib=200.0, limit_gib=3.0))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "2.15 GB are left" in finding.summary
+
+
+@pytest.mark.parametrize(("left_gib", "severity"), [(3.0, "critical"), (5.5, "warning"), (1000.0, "info")])
+def test_the_severity_goes_by_the_time_that_is_left(left_gib: float, severity: str) -> None:
+    finding = RULE.check(growing(100.0, left_gib=left_gib))
+    assert finding is not None
+    assert finding.severity == severity
+
+
+def test_workers_that_grow_are_named_with_their_dataset() -> None:
+    finding = RULE.check(growing(1024.0, of="workers_pss"))
+    assert finding is not None
+    assert finding.subject == "DataLoader workers"
+    assert "Digits" in finding.advice
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(growing(0.0)) is None
+
+
+def test_pages_that_workers_copy_after_a_fork_are_no_leak() -> None:
+    assert RULE.check(growing(1024.0, of="workers")) is None
+
+
+def test_what_was_seen_for_a_short_time_foretells_no_long_one() -> None:
+    found = [RULE.check(growing(100.0, left_gib=left_gib)) for left_gib in (0.5, 7.0)]  # 60 times 100 s: 5.9 GiB
+    assert [f and f.severity for f in found] == ["critical", "info"]
+
+
+def test_pages_of_files_are_no_leak() -> None:
+    assert RULE.check(growing(1024.0, of="process")) is None
+
+
+def test_growth_that_comes_to_its_end_is_none() -> None:
+    assert RULE.check(growing(1024.0, late=0.4)) is None
+
+
+def test_growth_that_may_be_chance_is_none() -> None:
+    assert RULE.check(growing(1024.0, p_value=0.005)) is None
+
+
+@pytest.mark.parametrize(("left_gib", "severity"), [(3.0, "warning"), (4.0, "info"), (50.0, "info")])
+def test_in_the_first_epochs_it_is_a_warning_only_if_memory_ends_within_an_hour(left_gib: float, severity: str) -> None:
+    """A dataset that is cached grows, too, until all of it was read."""
+    finding = RULE.check(growing(100.0, left_gib=left_gib, epochs=2))
+    assert finding is not None
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(("mib", "first_mib", "fires"), [(63, 500, False), (65, 500, True), (65, 2000, False)])
+def test_both_the_least_growth_and_its_least_share_must_be_passed(mib: float, first_mib: float, fires: bool) -> None:
+    assert (RULE.check(growing(mib, first_mib=first_mib)) is not None) is fires
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="less than 20 times"):
+        RULE.check(build())
+    with pytest.raises(MissingSignal, match="less than 20 times"):
+        RULE.check(growing(1024.0, samples=19))

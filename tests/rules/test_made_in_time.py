@@ -1,0 +1,76 @@
+"""Batches that workers make in time, and that still come late because the training thread has no CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.input.input_bound import InputBound
+from lightning_gpuprof.rules.input.loading import loading, made_in_time
+from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
+
+
+def waiting(*, make_ms: float | None, run_delay_ratio: float | None = None, workers: int = 1) -> Metrics:
+    """Seen on two CPUs with a load of 16: 11 ms of 32 ms are wait, the worker makes a batch in 3.3 ms."""
+    metrics = build(
+        times_ms={"data_wait": 11.3, "forward": 8.0, "backward": 8.0},
+        num_workers=workers,
+        usable_cpus=4.0,
+        worker_cpus=0.1,
+        fetch_waited_ratio=1.0,
+    )
+    made = InputLoader(
+        loader=0,
+        workers=workers,
+        make_ms=make_ms,
+        items_ms=make_ms,
+        collate_ms=0.0,
+        deliver_ms=make_ms,
+        idle_ratio=None,
+    )
+    found = InputPipeline(
+        verdict="transfer",
+        summary="",
+        step_ms=None,
+        wait_ms=None,
+        waited_ratio=None,
+        enough_workers=None,
+        loaders=(made,),
+        slowest=0,
+    )
+    return replace(metrics, input=found, cpu=replace(metrics.cpu, run_delay_ratio=run_delay_ratio))
+
+
+def test_more_workers_are_no_cure_where_batches_are_made_in_time() -> None:
+    assert TooFewWorkers().check(waiting(make_ms=3.3)) is None
+    assert TooFewWorkers().check(waiting(make_ms=33.0)) is not None
+
+
+def test_without_the_time_in_the_worker_it_is_not_known_that_batches_are_made_in_time() -> None:
+    assert not made_in_time(loading(waiting(make_ms=None)))
+    assert TooFewWorkers().check(waiting(make_ms=None)) is not None
+
+
+@pytest.mark.parametrize(("of_the_step", "in_time"), [(0.79, True), (0.81, False)])
+def test_in_time_is_four_fifths_of_the_step_for_all_workers_together(of_the_step: float, in_time: bool) -> None:
+    compute_ms = loading(waiting(make_ms=1.0)).compute_ms
+    assert made_in_time(loading(waiting(make_ms=2 * of_the_step * compute_ms, workers=2))) is in_time
+
+
+@pytest.mark.parametrize(
+    ("run_delay_ratio", "severity"), [(None, "warning"), (0.09, "warning"), (0.11, "info"), (0.7, "info")]
+)
+def test_a_wait_for_a_cpu_is_information_only(run_delay_ratio: float | None, severity: str) -> None:
+    finding = InputBound().check(waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio))
+    assert finding is not None
+    assert (finding.severity == "info") is (severity == "info")
+
+
+def test_batches_that_are_made_too_slowly_stay_a_warning_where_cpus_are_scarce() -> None:
+    finding = InputBound().check(waiting(make_ms=33.0, run_delay_ratio=0.7))
+    assert finding is not None
+    assert finding.severity != "info"

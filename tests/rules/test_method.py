@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from metrics_builder import build
+from test_device_split import on_gpu
+from traced_builder import gpu, window
+
+from lightning_gpuprof.model.method import LEVELS, Check, Level, Method
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import Validity
+from lightning_gpuprof.model.window import OperatorRow
+from lightning_gpuprof.rules.aims import outlook
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.method import method
+
+
+def firm(metrics: Metrics, half_ratio: float = 0.01) -> Metrics:
+    """A run whose median period is known so well."""
+    median = metrics.period_ms or 0.0
+    ends = ((1 - half_ratio) * median, (1 + half_ratio) * median)
+    labels = {**metrics.steps.labels, "warm-up": 8}
+    return replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_median_interval_ms=ends, labels=labels))
+
+
+def of(metrics: Metrics) -> Method:
+    diagnosis = diagnose(metrics)
+    return method(metrics, diagnosis, outlook=outlook(metrics, diagnosis))
+
+
+def level(found: Method, name: str) -> Level:
+    return next(one for one in found.levels if one.name == name)
+
+
+def box(found: Method, words: str) -> Check:
+    return next(check for check in found.checklist if words in check.text)
+
+
+def traced(metrics: Metrics) -> Metrics:
+    seen = msgspec.structs.replace(
+        window(causes={"launch": 0.3}),
+        file="rank0.1.pt.trace.json.gz",
+        events=5000,
+        top_kernels=(OperatorRow(name="gemm", count=10, total_us=4e4),),
+    )
+    return replace(metrics, windows=(seen,))
+
+
+def test_the_levels_come_in_the_order_of_the_method() -> None:
+    assert tuple(one.name for one in of(build()).levels) == LEVELS
+
+
+def test_operations_are_worth_a_look_where_clocks_are_held_down() -> None:
+    hot = gpu(clock_mhz=1200.0, reasons={"sw_thermal": 0.9})
+    found = of(firm(on_gpu(window(), devices=(hot,))))
+    assert level(found, "bottleneck").answer.startswith("Hardware-limited")
+    assert level(found, "operation").unfolded
+
+
+def test_a_healthy_run_holds_down_to_the_component() -> None:
+    found = of(firm(build()))
+    for name in ("conditions", "baseline", "bottleneck", "component"):
+        assert level(found, name).holds, level(found, name)
+    assert level(found, "operation").why.startswith("there is no trace window")
+
+
+def test_operations_are_opened_for_work_of_the_model_only() -> None:
+    waiting = of(firm(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
+    folded = level(waiting, "operation")
+    assert not folded.unfolded
+    assert not folded.lines
+    assert "input-bound" in folded.why
+    assert "gains at most" in folded.why
+    launches = of(firm(traced(on_gpu())))
+    opened = level(launches, "operation")
+    assert opened.unfolded
+    assert opened.holds
+    assert "gemm" in opened.answer
+
+
+def test_nothing_is_opened_on_an_invalid_measurement() -> None:
+    found = of(replace(firm(build()), validity=Validity(ok=False, caveats=("a part was not recorded",))))
+    assert not level(found, "conditions").holds
+    for name in ("component", "operation"):
+        assert not level(found, name).unfolded
+        assert "a part was not recorded" in level(found, name).why
+
+
+def test_nothing_is_opened_without_a_verdict() -> None:
+    found = of(build(steps=0, epochs=1))
+    assert not level(found, "bottleneck").holds
+    assert not level(found, "component").unfolded
+    assert not level(found, "verification").holds
+
+
+@pytest.mark.parametrize(("half_ratio", "holds"), [(0.049, True), (0.051, False)])
+def test_a_baseline_must_be_known_to_five_percent(half_ratio: float, holds: bool) -> None:
+    assert level(of(firm(build(), half_ratio)), "baseline").holds is holds
+
+
+def test_a_target_is_part_of_the_baseline() -> None:
+    found = of(firm(build(run={"gpuprof.target": "1.3x"})))
+    assert any("target of 1.3x" in line for line in level(found, "baseline").lines)
+
+
+def test_actions_hold_the_bound_of_all_together() -> None:
+    found = of(
+        firm(
+            build(
+                times_ms={"callbacks": 40.0, "logging": 25.0},
+                callbacks_ms={("Slow", "on_train_batch_end"): 39.0},
+            )
+        )
+    )
+    assert any(line.startswith("all together: the step up to") for line in level(found, "actions").lines)
+
+
+def test_every_box_has_its_evidence() -> None:
+    for metrics in (build(), firm(build()), firm(traced(on_gpu())), build(steps=0, epochs=1)):
+        checklist = of(metrics).checklist
+        assert len(checklist) == 21
+        assert all(check.evidence for check in checklist)
+        assert len({check.text for check in checklist}) == 21
+
+
+def test_boxes_of_a_gpu_are_not_asked_for_on_a_cpu() -> None:
+    found = of(firm(build()))
+    assert box(found, "events, not with a host clock").state == "not applicable"
+    assert box(found, "utilization").state == "not applicable"
+    assert box(found, "warm-up").state == "yes"
+    assert box(found, "table and trace").state == "no"
+    on_device = of(firm(traced(on_gpu())))
+    assert box(on_device, "utilization").state == "no"
+    assert box(on_device, "table and trace").state == "yes"
+
+
+def test_a_planted_cause_ticks_why_and_target() -> None:
+    slow = build(times_ms={"callbacks": 40.0}, callbacks_ms={("Slow", "on_train_batch_end"): 39.0})
+    found = of(firm(slow))
+    assert "Slow" in box(found, "place or pattern").evidence
+    assert box(found, "acted on").state == "yes"
+    assert box(of(firm(build())), "acted on").state == "no"

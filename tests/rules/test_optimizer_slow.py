@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, share
+
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.steps.optimizer_slow import OptimizerSlow
+
+RULE = OptimizerSlow()
+
+
+def updating(
+    ms: float, *, tensors: int = 2000, run: Mapping[str, Value] | None = None, idle_ratio: float | None = None
+) -> Metrics:
+    facts: dict[str, Value] = {
+        "model.parameter_tensors": tensors,
+        "model.parameter_bytes": 64_000,
+        "model.optimizer": "AdamW",
+        **(run or {}),
+    }
+    return build(times_ms={"optimizer": ms}, run=facts, idle_ratio=idle_ratio)
+
+
+def test_a_loop_over_many_tensors_is_found_and_fused_is_advised() -> None:
+    finding = RULE.check(updating(100.0, run={"model.optimizer_foreach": False}))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == "AdamW"
+    assert finding.advice.startswith(
+        "Set torch.optim.AdamW(..., fused=True) in configure_optimizers: foreach=False is set"
+    )
+    assert "2,000 parameter tensors" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(100 - 20 - 0.0896)
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(updating(4.0, tensors=30)) is None
+
+
+def test_a_fused_update_of_much_data_is_no_fault() -> None:
+    assert RULE.check(updating(100.0, run={"model.optimizer_fused": True})) is None
+
+
+def test_what_the_data_itself_needs_is_no_fault() -> None:
+    assert RULE.check(updating(60.0, tensors=150, run={"model.parameter_bytes": 45_000_000})) is None
+
+
+def test_few_tensors_are_information_only() -> None:
+    finding = RULE.check(updating(12.0, tensors=99))
+    assert finding is not None
+    assert finding.severity == "info"
+    finding = RULE.check(updating(12.0, tensors=100))
+    assert finding is not None
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(("ms", "fires"), [(8.2, False), (8.4, True)])
+def test_the_lower_bound_of_the_share_must_pass_the_threshold(ms: float, fires: bool) -> None:
+    assert (RULE.check(updating(ms, tensors=50)) is not None) is fires
+
+
+def test_time_in_which_the_thread_waits_for_a_cpu_is_no_lower_bound() -> None:
+    metrics = updating(100.0)
+    finding = RULE.check(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.5)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(49 - 20.0896)
+    assert finding.severity == "critical"
+    assert finding.gain.saved_ms_per_step == pytest.approx(50 - 20 - 0.0896)  # cpu-contention counts the other half
+
+
+def test_the_scheduler_is_not_the_optimizer() -> None:
+    metrics = updating(100.0)
+    assert RULE.check(replace(metrics, lr_scheduler=share(90.0, 146.0))) is None
+
+
+def test_optimizers_without_a_fused_update_get_foreach() -> None:
+    finding = RULE.check(updating(100.0, run={"model.optimizer": "NAdam"}))
+    assert finding is not None
+    assert "torch.optim.NAdam(..., foreach=True)" in finding.advice
+    scaled = {"trainer.precision": "16-mixed", "trainer.gradient_clip_val": 1.0}
+    finding = RULE.check(updating(100.0, run=scaled))
+    assert finding is not None
+    assert "foreach=True) in configure_optimizers (fused does not go with" in finding.advice
+
+
+def test_an_optimizer_of_ones_own_is_named_with_less_confidence() -> None:
+    finding = RULE.check(updating(100.0, run={"model.optimizer": "Lion"}))
+    assert finding is not None
+    assert finding.confidence == 0.6
+    assert "See whether Lion" in finding.advice
+
+
+CUDA: Mapping[str, Value] = {"device.type": "cuda", "model.optimizer_foreach": False}
+
+
+def test_on_a_device_only_a_loop_that_lets_it_idle_counts() -> None:
+    assert RULE.check(updating(100.0, run={"device.type": "cuda"})) is None
+    assert RULE.check(updating(100.0, run=CUDA, idle_ratio=0.1)) is None
+    finding = RULE.check(updating(100.0, run=CUDA, idle_ratio=0.6))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.6 * 146 - 20.0896, rel=0.02)
+    with pytest.raises(MissingSignal, match="no trace window"):
+        RULE.check(updating(100.0, run=CUDA))
+
+
+def test_unknown_parameters_are_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="parameter tensors"):
+        RULE.check(build(times_ms={"optimizer": 100.0}))

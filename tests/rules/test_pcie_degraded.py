@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_builder import copying_window, gpu, on
+
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.hardware.pcie_degraded import PcieDegraded
+
+RULE = PcieDegraded()
+SLOW = gpu(values={"pcie_generation": 3.0, "pcie_width": 8.0})
+
+
+def test_a_slow_link_that_costs_little_is_information() -> None:
+    finding = RULE.check(on(SLOW))
+    assert finding is not None
+    assert (finding.severity, finding.gain) == ("info", None)
+    assert finding.summary == (
+        "The PCIe link of NVIDIA H200 (gpu0) was at generation 3 x8 at best; GPU and slot can do 5 x16: 12 % of the "
+        "bandwidth. Moving the batch takes 0.100 ms of 50.0 ms."
+    )
+    assert "hardly costs anything" in finding.advice
+
+
+def test_a_slow_link_that_holds_the_step_is_a_warning() -> None:
+    finding = RULE.check(on(SLOW, times_ms={"h2d": 20.0}))
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(20.0 * 7 / 8)
+    assert finding.gain.saved_lower_ms_per_step == 0
+    assert finding.explains == "device: copies of the batch"
+
+
+def test_a_window_tells_how_long_the_copies_take() -> None:
+    metrics = replace(on(SLOW, times_ms={"h2d": 20.0}), windows=(copying_window(h2d_ms=8.0),))
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(8.0 * 7 / 8)
+
+
+@pytest.mark.parametrize(("generation", "width", "fires"), [(5.0, 16.0, False), (4.0, 16.0, True), (5.0, 8.0, True)])
+def test_any_step_down_of_generation_or_width_decides(generation: float, width: float, fires: bool) -> None:
+    finding = RULE.check(on(gpu(values={"pcie_generation": generation, "pcie_width": width})))
+    assert (finding is not None) is fires
+
+
+def test_slow_transfers_over_a_good_link_are_another_cause() -> None:
+    assert RULE.check(on(gpu(), times_ms={"h2d": 20.0})) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        (gpu(values={"pcie_generation": None}), "was not measured"),
+        (gpu(facts={"pcie_width_max": None}), "was not measured"),
+        (gpu(values={"pcie_width": 8.0}, samples=29), "too seldom"),
+        (gpu(values={"pcie_width": 8.0}, samples=100), "an idle link is slow"),
+    ],
+)
+def test_what_is_missing_is_said(device: object, why: str) -> None:
+    with pytest.raises(MissingSignal, match=why):
+        RULE.check(on(device))  # type: ignore[arg-type]

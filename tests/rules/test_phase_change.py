@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, outliers
+from uneven_builder import of_regimes, stretch
+
+from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.steps.phase_change import PhaseChange
+from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
+
+RULE = PhaseChange()
+
+
+def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() -> None:
+    finding = RULE.check(of_regimes(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == finding.explains == "data_wait"
+    assert "From batch 200 on, steps take 100 ms instead of 50.0 ms" in finding.summary
+    assert "100 % of the difference in data_wait" in finding.summary
+    assert finding.advice.startswith("Find what changed at batch 200 in Digits")
+    assert "windows=[(99, 101), (299, 301)]" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(25)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx((99 - 50.5) / 2)
+
+
+def test_a_run_that_gets_faster_tells_its_slow_part() -> None:
+    finding = RULE.check(of_regimes(stretch({"data_wait": 50.0}, count=200), stretch(start=200, count=200)))
+    assert finding is not None
+    assert "Until batch 200, steps take 100 ms" in finding.summary
+    assert "what changed at batch 200" in finding.advice
+
+
+def test_a_slow_part_in_the_middle_is_told_with_its_end() -> None:
+    parts = stretch(), stretch({"loop": 50.0}, start=100), stretch(start=200)
+    finding = RULE.check(of_regimes(*parts))
+    assert finding is not None
+    assert "From batch 100 until 200" in finding.summary
+    assert "1 further regime differs" in finding.summary
+
+
+def test_whether_the_thread_computes_or_waits_is_told() -> None:
+    before = stretch(cpu_ms={"forward": 20.0})
+    waits = RULE.check(of_regimes(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 20.0})))
+    computes = RULE.check(of_regimes(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 50.0})))
+    assert waits is not None
+    assert computes is not None
+    assert "waits there" in waits.summary
+    assert "computes 30.0 ms longer" in computes.summary
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(of_regimes(stretch(count=400))) is None
+
+
+def test_a_shift_that_costs_little_in_all_is_left_alone() -> None:
+    assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=45))) is None
+    assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=46))) is not None
+
+
+def test_another_job_that_takes_the_cpus_is_no_change_of_the_program() -> None:
+    slow = stretch({"forward": 30.0}, start=100, taken_cpus=1.6, cpu_busy_ratio=1.0)
+    assert RULE.check(of_regimes(stretch(), slow)) is None
+
+
+def test_waiting_for_a_cpu_is_no_change_of_the_program() -> None:
+    assert RULE.check(of_regimes(stretch(), stretch({"forward": 80.0}, start=100, run_delay_ratio=0.2))) is None
+
+
+def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
+    cpu = {"forward": 20.0, "backward": 20.0, "optimizer": 5.0}
+    longer: dict[Phase, float] = {"forward": 40.0, "backward": 7.0, "optimizer": 7.0}
+    before = stretch(cpu_ms=cpu)
+    whole_ms = before.period_ms + sum(longer.values())
+    slept = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=14 / whole_ms)
+    finding = RULE.check(of_regimes(before, slept))
+    assert finding is not None
+    assert "waits there" in finding.summary
+    delayed = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=54 / whole_ms)
+    assert RULE.check(of_regimes(before, delayed)) is None
+
+
+def test_on_a_crowded_machine_a_phase_that_computes_longer_is_still_the_program() -> None:
+    before = stretch(cpu_ms={"forward": 20.0, "backward": 20.0}, run_delay_ratio=0.3)
+    after = stretch({"forward": 60.0}, start=100, cpu_ms={"forward": 60.0, "backward": 20.0}, run_delay_ratio=0.4)
+    finding = RULE.check(of_regimes(before, after))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(40.0 / 2)  # CPU time, not 58 less 29 of waiting
+
+
+def test_phases_that_all_change_alike_are_the_machine_or_the_work() -> None:
+    alike = {"forward": 16.0, "backward": 18.0, "optimizer": 3.0, "loop": 1.5}
+    assert RULE.check(of_regimes(stretch(), stretch(alike, start=100))) is None  # type: ignore[arg-type]
+
+
+def test_layers_that_are_unfrozen_at_an_epoch_are_no_fault() -> None:
+    finding = RULE.check(of_regimes(stretch(), stretch({"backward": 20.0}, start=100, into_epoch=1)))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert "by design" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("into_epoch", "later_into", "batches", "severity"),
+    [(None, 2, 100, "info"), (None, 60, 100, "critical"), (0, 2, 100, "critical"), (None, 2, 50, "critical")],
+)
+def test_a_first_epoch_that_fills_a_cache_is_past(
+    into_epoch: int | None, later_into: int, batches: int, severity: str
+) -> None:
+    cold = stretch({"data_wait": 100.0}, count=100, into_epoch=into_epoch)
+    warm = stretch(start=100, count=300, into_epoch=later_into)
+    finding = RULE.check(of_regimes(cold, warm, run={"trainer.num_training_batches": batches}))
+    assert finding is not None
+    assert finding.severity == severity
+    assert ("in a cache" in finding.summary) is (severity == "info")
+    if severity == "info":
+        assert finding.gain is not None
+        assert finding.gain.saved_lower_ms_per_step == 0
+
+
+def test_without_a_look_at_the_machine_there_is_no_warning() -> None:
+    unknown = {"taken_cpus": None, "cpu_busy_ratio": None, "run_delay_ratio": None}
+    finding = RULE.check(of_regimes(stretch(**unknown), stretch({"data_wait": 50.0}, start=100, **unknown)))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert "was not measured" in finding.summary
+
+
+def test_a_run_that_changes_all_the_time_is_unsteady() -> None:
+    parts = [stretch({"data_wait": 40.0 * (i % 2)}, start=100 * i) for i in range(5)]
+    finding = RULE.check(of_regimes(*parts))
+    assert finding is not None
+    assert finding.severity == "info"
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="never became steady"):
+        RULE.check(of_regimes())
+    with pytest.raises(MissingSignal, match="no possible numbers"):
+        RULE.check(of_regimes(stretch(), stretch({"loop": math.nan})))
+    with pytest.raises(MissingSignal, match="steady steps"):
+        RULE.check(replace(build(steady=5), evenness=Evenness(regimes=(stretch(),))))
+
+
+def test_a_short_slow_part_carries_the_gain_of_its_outlying_steps() -> None:
+    stalls = outliers(count=40, stall_ms=50.0, phases="data_wait", steps=380, period_ms=50.0)
+    slow = stretch({"data_wait": 50.0}, start=340, count=40)
+    found = diagnose(of_regimes(stretch(count=340), slow, stalls=stalls), [StepOutliers(), RULE]).findings
+    assert [(f.rule, f.gain is not None) for f in found] == [("phase-change", True), ("step-outliers", False)]

@@ -1,0 +1,119 @@
+"""Findings at random flow in; whatever is settled fits into the run, and no time is gained twice."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from metrics_builder import build
+
+from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, speedup
+from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.rules.base import run_ms_per_step
+from lightning_gpuprof.rules.engine import BESIDE_THE_STEP, combined_gain, is_in_step, settle
+
+METRICS = build(validation=(4, 12.0), checkpoint=(4, 6.0))
+PERIOD_MS = METRICS.period_ms or 0.0
+RUN_MS = run_ms_per_step(METRICS)
+RULES = tuple("abcdef")
+KEYS = ("", *PHASES, *sorted(BESIDE_THE_STEP), "device idle", "communication")
+NO_SPECIALISATION: dict[str, tuple[str, ...]] = {}
+
+
+@st.composite
+def findings(draw: st.DrawFn) -> list[Finding]:
+    made = []
+    for _ in range(draw(st.integers(0, 8))):
+        saved_ms = draw(st.none() | st.floats(0.0, 3 * RUN_MS))
+        gain = None
+        if saved_ms is not None:
+            gain = Gain(
+                saved_ms_per_step=saved_ms,
+                speedup_max=speedup(saved_ms, draw(st.sampled_from((PERIOD_MS, RUN_MS)))),
+                saved_lower_ms_per_step=draw(st.none() | st.floats(0.0, saved_ms)),
+            )
+        made.append(
+            Finding(
+                rule=draw(st.sampled_from(RULES)),
+                severity=draw(st.sampled_from(SEVERITIES)),
+                subject="",
+                summary="Something.",
+                advice="Change it.",
+                evidence=(),
+                gain=gain,
+                confidence=draw(st.floats(0.05, 1.0)),
+                explains=draw(st.sampled_from(KEYS)),
+            )
+        )
+    return made
+
+
+SPECIALISES = st.dictionaries(st.sampled_from(RULES), st.sampled_from([(r,) for r in RULES]), max_size=4)
+
+
+@given(findings(), SPECIALISES)
+@settings(max_examples=60, deadline=None)
+def test_totals_fit_and_each_time_is_gained_once(found: list[Finding], specialises: dict[str, tuple[str, ...]]) -> None:
+    settled = settle(found, METRICS, specialises)
+    gains = [(f, f.gain) for f in settled if f.gain is not None]
+    assert len(settled) == len(found)
+    assert sorted(f.rule for f in settled) == sorted(f.rule for f in found)
+    assert sum(g.saved_ms_per_step for f, g in gains if is_in_step(f)) <= PERIOD_MS + 1e-9
+    assert sum(g.saved_ms_per_step for _, g in gains) <= RUN_MS + 1e-9
+    for key in {f.explains for f, _ in gains if f.explains}:
+        largest_ms = max(f.gain.saved_ms_per_step for f in found if f.explains == key and f.gain is not None)
+        assert sum(g.saved_ms_per_step for f, g in gains if f.explains == key) <= largest_ms + 1e-9
+    for _, gain in gains:
+        assert gain.saved_ms_per_step >= 0
+        assert 1.0 <= gain.speedup_max <= 100.1
+        assert (gain.saved_lower_ms_per_step or 0.0) <= gain.saved_ms_per_step
+
+
+@given(findings())
+@settings(max_examples=30, deadline=None)
+def test_alternatives_follow_each_other(found: list[Finding]) -> None:
+    settled = settle(found, METRICS, NO_SPECIALISATION)
+    for key in {f.explains for f in settled if f.explains}:
+        places = [n for n, f in enumerate(settled) if f.explains == key]
+        assert places == list(range(places[0], places[0] + len(places)))
+
+
+@given(findings(), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_the_order_of_the_rules_changes_no_total(found: list[Finding], dice: object) -> None:
+    def totals(some: list[Finding]) -> tuple[float, ...]:
+        combined = combined_gain(settle(some, METRICS, NO_SPECIALISATION), METRICS)
+        if combined is None:
+            return ()
+        return combined.saved_ms_per_step, combined.saved_run_ms_per_step
+
+    mixed = list(found)
+    dice.shuffle(mixed)  # type: ignore[attr-defined]
+    one_of_each = {(f.rule, f.explains): f for f in found}
+    if len(one_of_each) == len(found):  # two of one rule about one time have no order
+        assert totals(mixed) == pytest.approx(totals(found))
+
+
+@given(findings())
+@settings(max_examples=30, deadline=None)
+def test_the_combined_bound_is_amdahls_and_no_less_than_any_single_one(found: list[Finding]) -> None:
+    settled = settle(found, METRICS, NO_SPECIALISATION)
+    combined = combined_gain(settled, METRICS)
+    gains = [f.gain for f in settled if f.gain is not None]
+    if combined is None:
+        assert not gains
+        return
+    assert math.isfinite(combined.run_speedup_max)
+    assert 0 <= combined.saved_lower_ms_per_step <= combined.saved_ms_per_step <= PERIOD_MS + 1e-9
+    assert combined.saved_ms_per_step <= combined.saved_run_ms_per_step + 1e-9 <= RUN_MS + 1e-6
+    assert combined.step_speedup_max == pytest.approx(speedup(combined.saved_ms_per_step, PERIOD_MS))
+    assert combined.run_speedup_max == pytest.approx(speedup(combined.saved_run_ms_per_step, RUN_MS))
+    for gain in gains:
+        assert combined.run_speedup_max >= speedup(gain.saved_ms_per_step, RUN_MS) - 1e-9
+
+
+def test_without_a_gain_or_steps_there_is_no_combined_bound() -> None:
+    assert combined_gain((), METRICS) is None
+    assert combined_gain((), build(steps=0, epochs=1)) is None

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build
+from uneven_builder import of_fifths, of_regimes, stretch
+
+from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.steps.phase_change import PhaseChange
+from lightning_gpuprof.rules.steps.step_drift import StepDrift
+
+RULE = StepDrift()
+GROWING = (0.0, 10.0, 20.0, 30.0, 40.0)
+
+
+def test_a_list_that_grows_is_found_with_its_phase_and_slope() -> None:
+    finding = RULE.check(of_fifths("forward", GROWING, slope=0.13))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == finding.explains == "forward"
+    assert "from 50.0 ms to 90.0 ms over 380 steps, 130 ms per 1,000 steps; 100 % of it in forward" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(20)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(20 * (0.99 * 90 - 1.01 * 50) / 40)
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(of_fifths("forward", (0.0, 0.4, -0.3, 0.2, 0.5), p_value=0.3)) is None
+
+
+def test_what_drifts_is_not_told_as_a_change_again() -> None:
+    assert PhaseChange().check(of_fifths("forward", GROWING)) is None
+
+
+def test_one_jump_is_a_change_and_no_drift() -> None:
+    assert RULE.check(of_fifths("forward", (0.0, 0.5, 1.0, 29.0, 30.0))) is None
+
+
+def test_a_jump_in_the_middle_of_a_fifth_is_a_change_and_no_drift() -> None:
+    """The third fifth holds both levels, and its median lies between them."""
+    of = of_fifths("forward", (0.0, 0.5, 15.0, 29.5, 30.0))
+    regimes = (stretch(count=190), stretch({"forward": 30.0}, start=190, count=190))
+    changed = replace(of, evenness=Evenness(regimes=regimes, drift=of.evenness.drift))
+    assert RULE.check(of) is not None
+    assert RULE.check(changed) is None
+    found = PhaseChange().check(changed)
+    assert found is not None
+    assert found.subject == "forward"
+
+
+def test_a_run_that_gets_faster_has_no_fault() -> None:
+    assert RULE.check(of_fifths("forward", GROWING[::-1], slope=-0.1)) is None
+
+
+def test_a_course_that_may_be_chance_is_none() -> None:
+    assert RULE.check(of_fifths("forward", GROWING, p_value=0.002)) is None
+
+
+@pytest.mark.parametrize(("last_ms", "fires"), [(6.0, False), (6.3, True)])
+def test_a_tenth_between_the_near_ends_decides(last_ms: float, fires: bool) -> None:
+    levels = [last_ms * part for part in (0, 0.5, 0.7, 0.9, 1)]
+    assert (RULE.check(of_fifths("forward", levels)) is not None) is fires
+
+
+def test_a_machine_that_fills_up_is_no_drift_of_the_program() -> None:
+    assert RULE.check(of_fifths("forward", GROWING, taken_cpus=1.5, cpu_busy_ratio=1.0)) is None
+    assert RULE.check(of_fifths("forward", GROWING, run_delay_ratio=0.3)) is None
+
+
+def test_without_a_look_at_the_machine_it_is_information_only() -> None:
+    finding = RULE.check(of_fifths("forward", GROWING, taken_cpus=None, run_delay_ratio=None))
+    assert finding is not None
+    assert finding.severity == "info"
+    assert "was not measured" in finding.summary
+
+
+def test_too_few_steps_are_not_judged() -> None:
+    with pytest.raises(MissingSignal, match="100 are needed"):
+        RULE.check(of_regimes(stretch()))
+    with pytest.raises(MissingSignal, match="steady steps"):
+        RULE.check(build(steady=3))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from feeding_builder import level, starved, worker_row
+from metrics_builder import build
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.input.too_many_workers import TooManyWorkers
+
+RULE = TooManyWorkers()
+
+
+def planted(delay: float = 0.8, *, workers: int = 16, training: float | None = 0.3, **changes: Any) -> Metrics:
+    row = worker_row(cpu=0.1, delay=delay, uss_bytes=level(50e6))
+    given = {"usable_cpus": 2.0, "worker_cpus": 1.6, "process_cpus": 0.3, "others_cpus": 0.05, **changes}
+    metrics = starved(workers=workers, **{"rows": (row,) * workers, **given})
+    return replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=training))
+
+
+def test_it_proposes_the_usable_cpus_and_says_who_waits() -> None:
+    finding = RULE.check(planted())
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert "16 workers take turns on 2 CPUs" in finding.summary
+    assert "the training thread in 30 % of the step" in finding.summary
+    assert "num_workers is 16: set num_workers=2 (2 CPUs are usable, 0.0 free)" in finding.advice
+    assert "frees 700 MB" in finding.advice
+    assert finding.gain is None
+
+
+@pytest.mark.parametrize(("training", "severity"), [(0.09, "info"), (0.1, "warning"), (None, "info")])
+def test_the_training_thread_makes_it_a_warning(training: float | None, severity: str) -> None:
+    finding = RULE.check(planted(training=training))
+    assert finding is not None
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(("workers", "fires"), [(4, False), (5, True)])
+def test_twice_the_cpus_decide(workers: int, fires: bool) -> None:
+    assert (RULE.check(planted(workers=workers)) is not None) is fires
+
+
+@pytest.mark.parametrize(("delay", "fires"), [(0.29, False), (0.3, True)])
+def test_a_third_of_the_time_without_a_cpu_decides(delay: float, fires: bool) -> None:
+    assert (RULE.check(planted(delay)) is not None) is fires
+
+
+def test_workers_that_wait_for_storage_may_be_many() -> None:
+    assert RULE.check(planted(0.02, worker_cpus=0.2)) is None
+
+
+def test_cpus_that_are_not_used_by_this_run_are_not_short() -> None:
+    assert RULE.check(planted(worker_cpus=0.9)) is None
+
+
+def test_where_others_use_the_cpus_it_does_not_judge() -> None:
+    with pytest.raises(MissingSignal, match=r"other processes used 1\.2 CPUs of 2 CPUs"):
+        RULE.check(planted(others_cpus=1.2))
+    with pytest.raises(MissingSignal, match="who used the CPUs"):
+        RULE.check(planted(others_cpus=None))
+    with pytest.raises(MissingSignal, match="waited for a CPU was not measured"):
+        RULE.check(planted(rows=(worker_row(delay=None),)))
+
+
+def test_it_is_quiet_on_a_healthy_run() -> None:
+    assert RULE.check(build()) is None
+    assert RULE.check(build(num_workers=0)) is None

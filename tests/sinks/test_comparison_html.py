@@ -1,0 +1,94 @@
+"""The page of a comparison: escaped, without a foreign script or any address, and readable in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import sample_report
+from test_comparison_junit import slower
+
+from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.sinks import comparison_html
+from lightning_gpuprof.sinks.comparison_html import render_html
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """Tags, ids, links and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.links += [known.get("href") or "" for _ in (1,) if tag == "a"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def rendered() -> str:
+    full = sample_report.full_report()
+    return render_html(compare(full, slower(full), before_name="A", after_name="B"))
+
+
+def test_the_page_has_outcome_tables_and_findings(rendered: str) -> None:
+    page = Page(rendered)
+    for words in ("Outcome: regressed", "Totals", "Phases, median per step", "single-process-loading", "+47.1 %"):
+        assert words in page.text
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+@pytest.mark.parametrize(
+    "make", [sample_report.full_report, sample_report.minimal_report, sample_report.hostile_report]
+)
+def test_no_name_leaves_its_place_and_adds_a_script(make: object) -> None:
+    report = make() if callable(make) else sample_report.full_report()
+    name = sample_report.HOSTILE
+    page = Page(render_html(compare(report, sample_report.full_report(), before_name=name, after_name=name)))
+    assert page.tags.count("script") <= 1  # ours, which sorts tables
+    assert "<script>alert(1)</script>" in page.text
+    assert not set("\x1b\x07\u202e\u2028") & set(page.text)
+    assert all(link.startswith("#") for link in page.links)
+
+
+@pytest.fixture
+def opened(rendered: str, tmp_path: Path) -> Iterator[tuple[object, list[str]]]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no browser is installed")
+    target = tmp_path / "compare.html"
+    full = sample_report.full_report()
+    comparison_html.write(compare(full, slower(full)), target)
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 700})
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: asked.append(message.text))
+        page.goto(target.as_uri())
+        yield page, [one for one in asked if one != target.as_uri()]
+        browser.close()
+
+
+@pytest.mark.slow
+def test_a_browser_shows_it_without_a_request_or_a_complaint(opened: tuple[object, list[str]]) -> None:
+    page, asked = opened
+    assert asked == []
+    shown = page.locator("#outcome strong")  # type: ignore[attr-defined]
+    assert shown.inner_text() == "regressed"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # type: ignore[attr-defined]

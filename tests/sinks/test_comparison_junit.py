@@ -1,0 +1,95 @@
+"""JUnit XML of a comparison: well-formed whatever names hold, failures for regressions, skips for no comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+import sample_report
+
+from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks.comparison_junit import render_junit, write_junit
+
+
+def slower(report: Report) -> Report:
+    period = sample_report.distribution(40.0)
+    steps = msgspec.structs.replace(
+        report.steps,
+        period_ms=period,
+        samples_per_s=64 / 40.0 * 1e3,
+        period_median_interval_ms=(39.5, 40.5),
+        period_mean_interval_ms=(40.3, 41.3),
+    )
+    wall = msgspec.structs.replace(report.wall, total_s=report.wall.total_s * 1.6)
+    return msgspec.structs.replace(report, steps=steps, wall=wall)
+
+
+def comparison(before: Report, after: Report) -> Comparison:
+    return compare(before, after, before_name="A", after_name="B")
+
+
+def cases(content: bytes) -> dict[str, ElementTree.Element]:
+    return {case.attrib["name"]: case for case in ElementTree.fromstring(content).iter("testcase")}
+
+
+def test_regressions_fail_what_cannot_be_compared_is_skipped_and_the_rest_passes() -> None:
+    full = sample_report.full_report()
+    found = cases(render_junit(comparison(full, slower(full))))
+    assert {name for name, case in found.items() if case.find("failure") is not None} == {
+        "period",
+        "throughput",
+        "wall",
+    }
+    failure = found["period"].find("failure")
+    assert failure is not None
+    assert "27.2 -> 40 ms (+47.1 %" in failure.attrib["message"]
+    skipped = found["phase.forward"].find("skipped")
+    assert skipped is not None
+    assert "name the folders of both runs" in skipped.attrib["message"]
+    assert found["memory.process_rss"].find("failure") is found["memory.process_rss"].find("skipped") is None
+
+
+def test_counts_are_those_of_the_cases() -> None:
+    full = sample_report.full_report()
+    root = ElementTree.fromstring(render_junit(comparison(full, slower(full))))
+    suite = root.find("testsuite")
+    assert suite is not None
+    for element in (root, suite):
+        assert int(element.attrib["tests"]) == len(list(root.iter("testcase")))
+        assert int(element.attrib["failures"]) == len(list(root.iter("failure"))) == 3
+        assert int(element.attrib["skipped"]) == len(list(root.iter("skipped"))) > 0
+        assert element.attrib["errors"] == "0"
+
+
+def test_runs_that_are_not_comparable_only_have_skips() -> None:
+    full = sample_report.full_report()
+    found = cases(render_junit(comparison(sample_report.minimal_report(), full)))
+    assert found
+    assert all(case.find("skipped") is not None for case in found.values())
+
+
+def test_only_the_measures_that_are_asked_for_are_written() -> None:
+    full = sample_report.full_report()
+    assert set(cases(render_junit(comparison(full, slower(full)), only=("wall", "period")))) == {"wall", "period"}
+
+
+def test_hostile_names_leave_the_file_well_formed() -> None:
+    hostile = sample_report.hostile_report()
+    name = sample_report.HOSTILE + "\x00\ud800\ufffe"
+    found = compare(hostile, hostile, before_name=name, after_name=name)
+    content = render_junit(found)
+    root = ElementTree.fromstring(content)
+    assert any("script" in case.attrib["name"] for case in root.iter("testcase"))
+    for character in ("<script", "\x00", "\x1b", "\u202e"):
+        assert character not in content.decode()
+
+
+def test_a_file_that_cannot_be_written_is_told_with_its_name(tmp_path: Path) -> None:
+    full = sample_report.full_report()
+    with pytest.raises(ReportError, match="missing"):
+        write_junit(comparison(full, full), tmp_path / "missing" / "gpuprof.xml")

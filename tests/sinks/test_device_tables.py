@@ -1,0 +1,89 @@
+"""The line and tables of a GPU: what matters is said, what is not known is named, nothing is invented."""
+
+from __future__ import annotations
+
+import msgspec
+from sample_report import distribution, full_report
+
+from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ThrottleShare
+from lightning_gpuprof.model.report import Device, Distribution
+from lightning_gpuprof.sinks.device_tables import device_line, error_table, fact_table, more_tables, throttle_table
+
+FULL = full_report().devices[0]
+
+
+def changed(**fields: object) -> Device:
+    return msgspec.structs.replace(FULL, **fields)
+
+
+def test_the_line_says_load_memory_power_clocks_and_their_limits() -> None:
+    line = device_line(FULL)
+    for words in (
+        "44 samples (21 distinct), medians",
+        "utilization 41.0 %",
+        "of 74.5 GiB",
+        "power 182 of 700 W",
+        "SM clock 1,410 of 1,980 MHz held down: power cap in 40.0 % of busy samples",
+        "2.00 kJ, 5 J/step",
+        "corrected ECC errors +2",
+        "not measured: fan",
+    ):
+        assert words in line
+
+
+def test_idle_clocks_and_rare_limits_are_no_news() -> None:
+    quiet = (
+        ThrottleShare(reason="gpu_idle", ratio=1.0, busy_ratio=1.0),
+        ThrottleShare(reason="sw_power_cap", ratio=0.04, busy_ratio=0.04),
+        ThrottleShare(reason="hw_thermal", ratio=0.5, busy_ratio=None),
+    )
+    assert "held down" not in device_line(changed(throttle=quiet, busy=DeviceBusy(samples=0)))
+    assert "held down" not in device_line(changed(throttle=None))
+
+
+def test_values_that_are_missing_together_are_named_once() -> None:
+    none: dict[str, Distribution | None] = dict.fromkeys(
+        (
+            "compute_processes_count",
+            "graphics_processes_count",
+            "foreign_processes_count",
+            "memory_own_bytes",
+            "sm_active_ratio",
+            "tensor_active_ratio",
+            "dram_active_ratio",
+            "nvlink_tx_bytes_per_s",
+            "sm_clock_mhz",
+        )
+    )
+    line = device_line(changed(values=none))
+    assert line.endswith("not measured: processes, SM, tensor and DRAM activity, SM clock")
+
+
+def test_a_link_is_told_of_only_if_it_never_was_at_its_best() -> None:
+    facts = DeviceFacts(pcie_generation_max=5.0, pcie_width_max=16.0)
+    idle_at_times = {"pcie_generation": distribution(4.0, 0.05), "pcie_width": distribution(16.0, 0.0)}
+    assert "PCIe" not in device_line(changed(facts=facts, values=idle_at_times))
+    narrow = {"pcie_generation": distribution(5.0, 0.0), "pcie_width": distribution(8.0, 0.0)}
+    assert "PCIe 5 x8 of 5 x16" in device_line(changed(facts=facts, values=narrow))
+
+
+def test_a_gpu_that_is_shared_says_with_how_many_and_how_much_they_hold() -> None:
+    values = {
+        "foreign_processes_count": distribution(2.0, 0.0),
+        "memory_others_bytes": distribution(float(1 << 30), 0.0),
+    }
+    assert "2 processes of others with 1 GiB" in device_line(changed(values=values))
+    alone = {"foreign_processes_count": distribution(0.0, 0.0)}
+    assert "of others" not in device_line(changed(values=alone))
+
+
+def test_tables_have_a_row_for_each_limit_counter_and_known_fact() -> None:
+    report = full_report()
+    assert [row[1].text for row in throttle_table(report).rows] == ["idle", "power cap"]
+    assert [[cell.text for cell in row[1:]] for row in error_table(report).rows] == [["corrected ECC errors", "2", "4"]]
+    facts = {row[1].text: row[2].text for row in fact_table(report).rows}
+    assert facts["ecc"] == "on"
+    assert facts["distinct samples"] == "21 of 44"
+    assert "mig" not in facts
+    assert len(more_tables(report)) == 3
+    assert more_tables(msgspec.structs.replace(report, devices=())) == ()

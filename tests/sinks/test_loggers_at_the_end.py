@@ -1,0 +1,225 @@
+"""What the trainer's loggers are given at the end: one that fails keeps nothing from the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sample_report
+
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import attachments, loggers
+from lightning_gpuprof.sinks.scalars import final_scalars
+
+
+class Taking:
+    """Notes what it gets, as logger and as its own experiment."""
+
+    log_dir = "runs/version_0"
+    run_id = "abc"
+    id = "a/b c"
+
+    def __init__(self) -> None:
+        self.experiment = self
+        self.calls: list[tuple[str, Any]] = []
+        self.files: dict[str, str] = {}
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.calls.append(("log_metrics", (dict(metrics), step)))
+        metrics.clear()
+
+    def _keep(self, folder: str) -> None:
+        self.files = {path.name: path.read_text() for path in Path(folder).iterdir()}
+
+
+class MLFlowLogger(Taking):
+    def log_artifacts(self, run_id: str, folder: str, name: str) -> None:
+        self.calls.append(("log_artifacts", (run_id, name)))
+        self._keep(folder)
+
+
+class WandbLogger(Taking):
+    def log_artifact(self, folder: str, *, name: str, type: str) -> None:
+        self.calls.append(("log_artifact", (name, type)))
+        self._keep(folder)
+
+
+class Other(Taking):
+    """A tracker whose method of the same name takes something else."""
+
+    def log_artifact(self, artifact: object) -> None:
+        raise AssertionError
+
+    def add_text(self, tag: str, text: str, step: int) -> None:
+        self.calls.append(("add_text", (tag, step)))
+
+
+class Broken(Taking):
+    @property
+    def experiment(self) -> Any:
+        raise ConnectionError("no server")
+
+    @experiment.setter
+    def experiment(self, value: object) -> None:
+        pass
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        raise ConnectionError("no server")
+
+
+class BrokenMLFlow(Broken, MLFlowLogger):
+    pass
+
+
+class HangingMLFlow(MLFlowLogger):
+    """Its server does not answer."""
+
+    def __init__(self, *, numbers: bool = False) -> None:
+        super().__init__()
+        self.answer = threading.Event()
+        self.answered = threading.Event()
+        self._numbers = numbers
+
+    def _wait(self) -> None:
+        self.answer.wait(30)
+        self.answered.set()
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        if self._numbers:
+            self._wait()
+
+    def log_artifacts(self, run_id: str, folder: str, name: str) -> None:
+        self._wait()
+        super().log_artifacts(run_id, folder, name)
+
+
+class Given:
+    """A push to loggers, what was told of them and how often files were written."""
+
+    def __init__(
+        self,
+        *takers: object,
+        report: Report | None = None,
+        files: bool = True,
+        finished: bool = True,
+        full: bool = False,
+    ) -> None:
+        self.told: list[str] = []
+        self.late: list[str] = []
+        self._full = full
+        self.written = 0
+        self.folders: list[Path] = []
+        self._files = files
+        self.shown_in = loggers.push(
+            report or sample_report.full_report(),
+            takers,
+            41,
+            write_files=self._write,
+            guard=self._guard,
+            late=self.late.append,
+            finished=finished,
+        )
+
+    @contextmanager
+    def _guard(self, logger: object) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.told.append(f"{type(logger).__name__}: {error}")
+
+    def _write(self, folder: Path) -> Mapping[str, str]:
+        self.written += 1
+        self.folders.append(folder)
+        if self._full:
+            raise ReportError("the disk is full")
+        if not self._files:
+            return {}
+        (folder / "report.html").write_text("<html>")
+        return {"HTML": str(folder / "report.html")}
+
+
+def test_each_logger_gets_the_final_numbers_for_itself() -> None:
+    first, second = Taking(), Taking()
+    given = Given(first, second)
+    numbers = final_scalars(sample_report.full_report())
+    assert first.calls == second.calls == [("log_metrics", (numbers, 41))]
+    assert (given.told, given.written, given.shown_in) == ([], 0, "")
+
+
+def test_files_are_written_once_and_given_to_all_that_keep_some() -> None:
+    mlflow, wandb, other = MLFlowLogger(), WandbLogger(), Other()
+    given = Given(other, mlflow, wandb)
+    assert given.told == []
+    assert given.written == 1
+    assert not given.folders[0].exists()
+    assert mlflow.files == wandb.files == {"report.html": "<html>"}
+    assert mlflow.calls[-1] == ("log_artifacts", ("abc", "gpuprof"))
+    assert wandb.calls[-1] == ("log_artifact", ("gpuprof-a-b-c", attachments.ARTIFACT_TYPE))
+    assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
+    assert given.shown_in == "runs/version_0"
+
+
+def test_nothing_is_attached_where_no_file_is_made() -> None:
+    mlflow = MLFlowLogger()
+    Given(mlflow, files=False)
+    assert [name for name, _ in mlflow.calls] == ["log_metrics"]
+
+
+def test_another_stage_is_attached_beside_the_fit() -> None:
+    report = sample_report.full_report()
+    mlflow = MLFlowLogger()
+    Given(mlflow, report=msgspec.structs.replace(report, run={**report.run, "stage": "test"}))
+    assert mlflow.calls[-1] == ("log_artifacts", ("abc", "gpuprof-test"))
+
+
+def test_a_logger_that_fails_keeps_nothing_from_the_others() -> None:
+    before, after = WandbLogger(), MLFlowLogger()
+    given = Given(Broken(), before, BrokenMLFlow(), after)
+    assert before.files == after.files == {"report.html": "<html>"}
+    assert set(given.told) == {"Broken: no server", "BrokenMLFlow: no server"}
+
+
+def test_an_interrupted_run_gives_numbers_and_text_and_no_files() -> None:
+    mlflow, other = MLFlowLogger(), Other()
+    given = Given(mlflow, other, finished=False)
+    assert [name for name, _ in mlflow.calls] == ["log_metrics"]
+    assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
+    assert (given.written, given.told, given.late, given.shown_in) == (0, [], [], "runs/version_0")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_nobody_waits_for_a_tracker_that_hangs(monkeypatch: pytest.MonkeyPatch, finished: bool) -> None:
+    for limit in ("ATTACH_TIMEOUT_S", "INTERRUPTED_TIMEOUT_S"):
+        monkeypatch.setattr(loggers, limit, 0.1)
+    before, hanging = Other(), HangingMLFlow(numbers=not finished)
+    given = Given(before, hanging, finished=finished)
+    waited_for = hanging.answered.is_set()
+    hanging.answer.set()
+    assert hanging.answered.wait(30)
+    assert not waited_for
+    assert len(given.late) == 1
+    assert "within 0.1 s" in given.late[0]
+    assert given.told == []
+    assert given.shown_in == "runs/version_0"
+
+
+def test_files_that_cannot_be_written_take_nothing_from_what_was_shown() -> None:
+    mlflow, other = MLFlowLogger(), Other()
+    given = Given(other, mlflow, full=True)
+    assert given.shown_in == "runs/version_0"
+    assert given.told == ["MLFlowLogger: the disk is full"]
+    assert [name for name, _ in mlflow.calls] == ["log_metrics"]
+
+
+@pytest.mark.parametrize("run_id", ["x", "äöü ∑", "a" * 500, "../../etc"])
+def test_artifact_names_have_only_characters_that_are_allowed(run_id: str) -> None:
+    name = attachments.artifact_name("gpuprof", run_id)
+    assert name.replace("-", "").replace("_", "").replace(".", "").isascii()
+    assert 0 < len(name) <= 128
+    assert not set(name) & set("/ \\:")

@@ -1,0 +1,148 @@
+"""A report in the output of a notebook's cell, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sample_report
+
+import lightning_gpuprof.pipeline  # noqa: F401  draws reports as HTML
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.callback import GpuProfiler as Callback
+from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.notebook import MOST_FINDINGS, WholePage
+
+CHROMIUM = Path("/usr/bin/chromium")
+NOTEBOOK = """<!DOCTYPE html><html><head><style>
+* { font-size: 3px !important; color: rgb(255, 0, 0) !important; } table { display: none } p { color: red }
+</style></head><body style="background: rgb(1, 2, 3)"><p id="cell">a cell</p>%s</body></html>"""
+"""A page with styles that would make a report unreadable."""
+
+
+def html_of(report: Report) -> str:
+    drawn = report._repr_html_()
+    assert drawn is not None
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no {CHROMIUM}")
+    with api.sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def shown(browser: Any, html: str) -> tuple[Any, Any, list[str]]:
+    """The cell's page, the report's frame in it, and what the browser complained about."""
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+    page.set_content(NOTEBOOK % html)
+    frame = page.frame_locator("iframe")
+    frame.locator("#verdict").wait_for(timeout=60_000)
+    return page, frame, said
+
+
+def test_a_report_is_drawn_small_and_without_scripts() -> None:
+    drawn = html_of(sample_report.full_report())
+    assert len(drawn.encode()) < 64_000
+    assert "<script" not in unescape(drawn)
+    assert drawn.startswith("<iframe ")
+    assert drawn.endswith("></iframe>")
+
+
+def test_drawing_is_no_part_of_the_data() -> None:
+    report = sample_report.full_report()
+    assert msgspec.json.decode(json_report.encode(report), type=Report) == report
+    assert "drawn_by" not in msgspec.to_builtins(report)
+    assert not any(field.name == "drawn_by" for field in msgspec.structs.fields(Report))
+
+
+@pytest.mark.parametrize("name", ["full", "minimal", "hostile"])
+def test_nothing_of_the_run_ends_the_frame_or_becomes_markup(name: str) -> None:
+    drawn = html_of(getattr(sample_report, f"{name}_report")())
+    outside = re.sub(r'srcdoc="[^"]*"', "", drawn)
+    assert outside.count("<") == outside.count(">") == 2
+    assert "<script" not in unescape(drawn)
+
+
+def test_many_findings_are_counted() -> None:
+    report = sample_report.full_report()
+    many = msgspec.structs.replace(report, findings=report.findings[:1] * (MOST_FINDINGS + 7))
+    assert "7 further findings" in html_of(many)
+
+
+def test_the_frame_keeps_the_styles_of_both_apart(browser: Any) -> None:
+    report = sample_report.full_report()
+    page, frame, said = shown(browser, html_of(report))
+    assert frame.locator("#verdict h2").inner_text() == f"Verdict: {report.verdict.kind}"
+    assert frame.locator("#phases table").is_visible()
+    assert frame.locator("article.finding").count() == min(len(report.findings), MOST_FINDINGS)
+    size = frame.locator("#verdict h2").evaluate("element => getComputedStyle(element).fontSize")
+    assert float(size.removesuffix("px")) >= 12
+    assert page.locator("#cell").evaluate("element => getComputedStyle(element).color") == "rgb(255, 0, 0)"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert said == []
+    page.close()
+
+
+def test_the_whole_page_has_its_figure(browser: Any) -> None:
+    page, frame, said = shown(browser, WholePage(sample_report.full_report())._repr_html_())
+    frame.locator(".figure .main-svg").first.wait_for(state="attached", timeout=60_000)
+    assert [text for text in said if text.startswith("http")] == []
+    page.close()
+
+
+def finished() -> Callback:
+    profiler = GpuProfiler()
+    profiler.report = sample_report.full_report()
+    return profiler
+
+
+def test_phases_are_plain_data() -> None:
+    profiler = finished()
+    assert profiler.report is not None
+    rows = profiler.phases()
+    assert [row["phase"] for row in rows] == [row.phase for row in profiler.report.phases]
+    assert type(rows) is list
+    assert {type(row) for row in rows} == {dict}
+    assert set(rows[0]) == {"phase", "median_ms", "p05_ms", "p95_ms", "total_s", "share", "device_ms", "cpu_ms"}
+
+
+def test_phases_are_a_frame_where_it_is_asked_for() -> None:
+    pandas = pytest.importorskip("pandas")
+    profiler = finished()
+    frame = profiler.phases(as_frame=True)
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == list(profiler.phases()[0])
+    assert frame.share.sum() == pytest.approx(sum(row.share for row in sample_report.full_report().phases))
+
+
+def test_a_frame_without_pandas_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ArgumentError, match="Install pandas"):
+        finished().phases(as_frame=True)
+
+
+def test_before_the_first_fit_there_is_nothing_to_show() -> None:
+    profiler = GpuProfiler()
+    assert profiler.report is None
+    for look in (profiler.phases, profiler.page):
+        with pytest.raises(ReportError, match="no report yet"):
+            look()
+    profiler.report = sample_report.full_report()
+    assert profiler.page()._repr_html_().startswith("<iframe")

@@ -1,0 +1,334 @@
+"""The tab in a started TensorBoard, drawn by a real browser that can reach nothing else, over real fits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import log_directories
+import pytest
+import sample_report
+from planted_runs import Planted, Sleepy, fit
+from torch.utils.data import DataLoader
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.sinks import json_report
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PATIENCE_MS = 120_000
+SLOW, FAST = "digits/version_0/gpuprof", "digits/version_1/gpuprof"
+
+
+def real_fit(folder: Path, item_s: float) -> None:
+    """A fit with a trace window."""
+    fit(
+        folder,
+        Planted(),
+        DataLoader(Sleepy(120, item_s), batch_size=2),
+        profiler=GpuProfiler(windows=[(20, 22)], nvml=False, reports=["json"]),
+    )
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real fit, a run that goes on, one with names that try to leave the page."""
+    root = tmp_path_factory.mktemp("tab")
+    real_fit(root / Path(SLOW).parent, 0.004)
+    (root / "live").mkdir()
+    lines = log_directories.journal_lines(root, 3)
+    (root / "live" / "rank0.jsonl").write_bytes(b"".join(lines[: log_directories.up_to_epoch(lines, 1)]))
+    hostile = root / sample_report.HOSTILE.replace("/", "")
+    hostile.mkdir()
+    json_report.write(sample_report.hostile_report(), hostile / "report.json")
+    return root
+
+
+@pytest.fixture(scope="module")
+def second_run(logdir: Path) -> str:
+    """Another real fit, which comes while TensorBoard is there."""
+    real_fit(logdir / Path(FAST).parent, 0.001)
+    return FAST
+
+
+@pytest.fixture(scope="module")
+def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A started TensorBoard; yields its address."""
+    log = tmp_path_factory.mktemp("server") / "server.log"
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
+    with log.open("w") as out:
+        process = subprocess.Popen([*command, "--load_fast", "false"], stdout=out, stderr=subprocess.STDOUT)
+    try:
+        address = ""
+        deadline = time.monotonic() + 120
+        while not address:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+            address = next((w for w in log.read_text().split() if w.startswith("http://127.0.0.1:")), "")
+        yield address.rstrip("/")
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_api.sync_playwright() as driver:
+        # Whatever a test does not see is not answered either.
+        offline = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", offline])
+        yield started
+        started.close()
+
+
+class Reader:
+    """A page that notes what it asks of other hosts and what its console says."""
+
+    def __init__(self, browser: Any, server: str) -> None:
+        self.server = server
+        self.page = browser.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.elsewhere: list[str] = []
+        self.said: list[str] = []
+        self.watching = True
+        self.page.route("**/*", self._let_through)
+        self.page.on("console", lambda said: self._note(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _note(self, said: str) -> None:
+        if self.watching:
+            self.said.append(said)
+
+    def _let_through(self, route: Any) -> None:
+        if route.request.url.startswith((self.server, "data:", "blob:")):
+            route.continue_()
+        else:
+            if self.watching:
+                self.elsewhere.append(route.request.url)
+            route.abort()
+
+    def open(self, **state: str) -> Any:
+        """The tab itself, without TensorBoard's own page around it, at a run and a view."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.server}/data/plugin_entry.html?name=gpuprof#{address(state)}")
+        return self.page
+
+    def open_in_tensorboard(self, **state: str) -> Any:
+        """The frame of the tab in TensorBoard's page."""
+        self.page.goto(f"{self.server}/#gpuprof&{address(state)}")
+        return self.page.frame_locator("iframe[src*='name=gpuprof']")
+
+
+def address(state: dict[str, str]) -> str:
+    from urllib.parse import quote
+
+    return "&".join(f"p.gpuprof.{key}={quote(value, safe='')}" for key, value in state.items())
+
+
+@pytest.fixture
+def reader(browser: Any, server: str) -> Iterator[Reader]:
+    """No test may ask another host for anything, and none may leave an error on the console."""
+    opened = Reader(browser, server)
+    yield opened
+    opened.page.close()
+    assert opened.elsewhere == []
+    assert opened.said == []
+
+
+def shown(page: Any, run: str, view: str) -> Any:
+    """The part of the page with a view, once it is drawn."""
+    part = page.locator(f"main[data-shown='{run}|{view}'][aria-busy='false']")
+    part.wait_for()
+    # Figures may be drawn one after the other, so that the page can be read meanwhile.
+    part.locator("[data-figure]:not(:has(svg, canvas))").first.wait_for(state="detached")
+    return part
+
+
+def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> None:
+    tab = reader.open_in_tensorboard()
+    reader.page.get_by_role("tab", name="GPU Profiler").wait_for()
+    tab.get_by_role("link", name=SLOW).click()
+    shown(tab, SLOW, "overview").get_by_text("Verdict:").wait_for()
+    tab.get_by_role("link", name="Step time").click()
+    assert shown(tab, SLOW, "steps").locator(".main-svg").count() >= 1
+    assert "p.gpuprof.view=steps" in reader.page.url
+
+
+@pytest.mark.slow
+def test_every_view_shows_its_heading_and_draws_its_figures(reader: Reader) -> None:
+    page = reader.open(run=SLOW)
+    shown(page, SLOW, "overview")
+    anchors = [link.get_attribute("href")[1:] for link in page.locator("nav a").all()]
+    assert {"overview", "findings", "steps", "phases", "windows", "conditions"} <= set(anchors)
+    for anchor in anchors:
+        page.locator(f"nav a[href='#{anchor}']").click()
+        part = shown(page, SLOW, anchor)
+        assert part.locator("h2").count() >= 1, anchor
+        figures = part.locator("[data-figure]").count()
+        assert part.locator("[data-figure]:has(.main-svg, svg, canvas)").count() == figures, anchor
+        assert page.locator("nav a[aria-current='page']").get_attribute("href") == f"#{anchor}"
+
+
+@pytest.mark.slow
+def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(reader: Reader) -> None:
+    tab = reader.open_in_tensorboard(run=SLOW, view="phases")
+    shown(tab, SLOW, "phases").get_by_text("Phases of a step").wait_for()
+    tab.get_by_role("link", name="Findings", exact=True).click()
+    shown(tab, SLOW, "findings")
+    reader.page.go_back()
+    shown(tab, SLOW, "phases")
+    reader.watching = False  # the other tab asks for its charts
+    reader.page.get_by_role("tab", name="PYTORCH_PROFILER").click()
+    reader.page.get_by_role("tab", name="GPU Profiler").click()
+    shown(tab, SLOW, "phases")
+    reader.page.wait_for_url("**/*p.gpuprof.view=phases*")
+
+
+@pytest.mark.slow
+def test_a_request_to_another_host_would_be_seen(reader: Reader) -> None:
+    reader.page.set_content("<img src='http://gpuprof.example/x.png'>")
+    reader.page.wait_for_load_state()
+    assert reader.elsewhere == ["http://gpuprof.example/x.png"]
+    reader.elsewhere, reader.said = [], []
+
+
+@pytest.mark.slow
+def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) -> None:
+    page = reader.open(run=SLOW, view="phases")
+    shown(page, SLOW, "phases")
+    while page.locator(f"#other option[value='{second_run}']").count() == 0:
+        page.reload()
+        shown(page, SLOW, "phases")
+    page.get_by_label("beside").select_option(second_run)
+    page.locator(".columns .column").nth(1).wait_for()
+    row = page.locator(".changes tr", has_text="data_wait")
+    assert re.search(r"[+-][\d,.]+ %", row.inner_text())
+    names = page.locator(".run-name").all_inner_texts()
+    assert names == [SLOW, second_run]
+    page.get_by_label("beside").select_option("")
+    page.locator(".columns").wait_for(state="detached")
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_long_table_can_be_searched(reader: Reader) -> None:
+    page = reader.open(run=SLOW, view="conditions")
+    part = shown(page, SLOW, "conditions")
+    field = part.locator("input[type=search]").first
+    field.locator("xpath=ancestor::details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
+    rows = field.locator("xpath=following::table[1]").locator("tbody tr:not([hidden])")
+    everything = rows.count()
+    assert everything > 1
+    field.fill("no such condition anywhere")
+    assert rows.count() == 0
+    field.fill("")
+    assert rows.count() == everything
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_is_shown_again_as_it_grows_where_the_reader_was(reader: Reader, logdir: Path) -> None:
+    lines = log_directories.journal_lines(logdir, 3)
+    journal = logdir / "live" / "rank0.jsonl"
+    first = log_directories.up_to_epoch(lines, 1)
+    journal.write_bytes(b"".join(lines[:first]))
+    page = reader.open(run="live", view="overview")
+    part = shown(page, "live", "overview")
+    assert page.locator(".state").inner_text() == "running"
+    part.locator(".tile", has_text="steps").get_by_text("300", exact=True).wait_for()
+    page.set_viewport_size({"width": 700, "height": 300})
+    page.evaluate("scrollTo(0, 150)")
+    page.evaluate("document.querySelector('main').firstElementChild.dataset.old = 'yes'")
+    with journal.open("ab") as file:
+        file.write(b"".join(lines[first:]))
+    part.locator(".tile", has_text="steps").get_by_text("900", exact=True).wait_for()
+    page.get_by_text("finished").first.wait_for()
+    assert page.evaluate("scrollY") == 150
+    assert page.locator("[data-old]").count() == 0
+
+
+@pytest.mark.slow
+def test_a_zoom_is_kept_in_the_views_of_a_run_but_not_in_another_run(reader: Reader) -> None:
+    page = reader.open(run=SLOW, view="steps")
+    shown(page, SLOW, "steps")
+    zoomed = "document.querySelector('main .js-plotly-plot').layout.xaxis.range.map(Number)"
+    page.evaluate("Plotly.relayout(document.querySelector('main .js-plotly-plot'), {'xaxis.range': [40, 50]})")
+    page.locator("nav a[href='#phases']").click()
+    shown(page, SLOW, "phases")
+    assert page.evaluate("[...gpuprof.run.others.keys()].every((canvas) => canvas.isConnected)")
+    page.locator("nav a[href='#steps']").click()
+    shown(page, SLOW, "steps")
+    assert page.evaluate(zoomed) == [40, 50]
+    page.locator("#run").select_option("live")
+    shown(page, "live", "steps")
+    begin, end = page.evaluate(zoomed)
+    assert begin == 0
+    assert end >= 300
+
+
+@pytest.mark.slow
+def test_what_has_not_changed_is_not_drawn_again(reader: Reader, logdir: Path) -> None:
+    lines = log_directories.journal_lines(logdir, 3)
+    journal = logdir / "still" / "rank0.jsonl"
+    journal.parent.mkdir()
+    journal.write_bytes(b"".join(lines[: log_directories.up_to_epoch(lines, 2)]))
+    page = reader.open(run="still", view="phases")
+    shown(page, "still", "phases")
+    page.evaluate("document.querySelector('main').firstElementChild.dataset.old = 'yes'")
+    with page.expect_response(lambda r: "/view?" in r.url and r.status == 304):
+        pass
+    assert page.locator("[data-old]").count() == 1
+
+
+@pytest.mark.slow
+def test_hostile_names_run_nothing_and_are_shown(reader: Reader) -> None:
+    reader.page.on("dialog", lambda dialog: reader.said.append(dialog.message))
+    page = reader.open()
+    page.locator("td a", has_text="alert(1)").first.click()
+    page.locator("main[data-shown$='|overview']").wait_for()
+    for anchor in ("findings", "steps", "windows", "conditions", "callbacks"):
+        page.locator(f"nav a[href='#{anchor}']").click()
+        page.locator(f"main[data-shown$='|{anchor}'][aria-busy='false']").wait_for()
+    assert page.locator("main img, main script:not([type='application/json']), main a[href^='http']").count() == 0
+
+
+@pytest.mark.slow
+def test_all_can_be_reached_by_keyboard(reader: Reader) -> None:
+    page = reader.open(run=SLOW)
+    shown(page, SLOW, "overview")
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.getAttribute('href')"))
+    assert {"run", "other", "#overview", "#findings"} <= set(reached)
+    while page.evaluate("document.activeElement.getAttribute('href')") != "#phases":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    shown(page, SLOW, "phases")
+
+
+@pytest.mark.slow
+def test_it_is_dark_where_the_reader_wants_it_dark(browser: Any, server: str) -> None:
+    colours = {}
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(f"{server}/data/plugin_entry.html?name=gpuprof")
+        page.locator("table.runs").wait_for(timeout=PATIENCE_MS)
+        colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.close()
+    assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_gone_is_said_calmly(reader: Reader) -> None:
+    page = reader.open(run="not-there", view="overview")
+    page.get_by_text("There is no such run under the log directory").wait_for()
+    # Chromium itself notes a 404 on the console.
+    reader.said = [line for line in reader.said if "404" not in line]
