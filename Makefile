@@ -9,6 +9,8 @@ TORCH := $(shell grep -x 'torch==[0-9.]*' constraints.txt)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 export PYTHONUNBUFFERED := 1
+# Where bytecode is not kept, each of the thousands of processes that the tests start compiles all of ours again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The newest run of a configuration: runs are numbered by the logger and never written over.
 newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n 1)")

@@ -95,6 +95,10 @@ def check_table(report: Report) -> Table:
     )
 
 
+_NAMED_BESIDE = 0.01
+"""Share of what is saved that lies beside the ordinary step, from which the words tell the two apart. Ours."""
+
+
 def lines(report: Report) -> list[tuple[str, str]]:
     """What a short summary adds to verdict and findings: label and sentence."""
     if report.method is None:
@@ -115,14 +119,21 @@ def lines(report: Report) -> list[tuple[str, str]]:
 
 
 def combined(gain: CombinedGain) -> str:
-    """``together the step up to 1.8x (saves 12 ms of 27 ms), the run up to 1.7x``."""
+    """``together the step up to 1.8x (saves 12 of 27 ms), the run up to 1.7x``, if all is saved in the ordinary step.
+
+    Where something is saved beside it, the run comes first, as no finding can then be above the number that is read
+    first: ``together the run up to 1.7x (saves 12 of 29 ms per step); of that in the ordinary step 2 of 19 ms, up to
+    1.1x``.
+    """
     run = f"the run up to {numbers.significant(gain.run_speedup_max)}x"
-    if gain.saved_ms_per_step <= 0:
-        return f"together {run}"
-    return (
-        f"together the step up to {numbers.significant(gain.step_speedup_max)}x (saves "
-        f"{numbers.significant(gain.saved_ms_per_step)} of {numbers.significant(gain.period_ms)} ms), {run}"
-    )
+    step = f"up to {numbers.significant(gain.step_speedup_max)}x"
+    saved = f"{numbers.significant(gain.saved_ms_per_step)} of {numbers.significant(gain.period_ms)} ms"
+    beside_ms = gain.saved_run_ms_per_step - gain.saved_ms_per_step
+    if beside_ms <= _NAMED_BESIDE * gain.saved_run_ms_per_step:
+        return f"together the step {step} (saves {saved}), {run}"
+    of_run = f"{numbers.significant(gain.saved_run_ms_per_step)} of {numbers.significant(gain.run_ms_per_step)} ms"
+    inside = f"; of that in the ordinary step {saved}, {step}" if gain.saved_ms_per_step > 0 else ""
+    return f"together {run} (saves {of_run} per step){inside}"
 
 
 def _cost(report: Report) -> str:

@@ -18,6 +18,7 @@ from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
+from lightning_gpuprof.trace.freed_memory import give_back
 from lightning_gpuprof.trace.halves import TWO_FROM_BYTES, Half, add, add_all, read_in_two, size_of_json
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.repair import encoding_of, repaired
@@ -154,7 +155,9 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        return read(_File(source), frames=frames, processes=processes, block_bytes=block_bytes)
+        trace = read(_File(source), frames=frames, processes=processes, block_bytes=block_bytes)
+        give_back()
+        return trace
 
 
 class _File:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +48,44 @@ def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str,
 PARTS = 4
 
 
+def skip_if_not_all(tried: int, places: Sequence[tuple[Place, int]]) -> None:
+    """What was tried did no harm; say so where there was no time for the rest."""
+    if tried < len(places):
+        pytest.skip(f"{tried} of {len(places)} lines tried without harm, then the time for slow tests was over")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, part: int) -> None:
-    found = [text for place, count in places_of(name)[part::PARTS] for text in harm_of(name, place, count)]
+def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(
+    name: str, part: int, deadline: float
+) -> None:
+    places = places_of(name)[part::PARTS]
+    found, tried = [], 0
+    for place, count in places:
+        if time.time() > deadline:
+            break
+        found += harm_of(name, place, count)
+        tried += 1
     assert found == []
     assert torch_profiler_works()
+    skip_if_not_all(tried, places)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("name", ["fit", "windows", "written beside"])
-def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str) -> None:
-    found = []
-    for place, count in places_of(name, training=False):
+def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str, deadline: float) -> None:
+    places = places_of(name, training=False)
+    found, tried = [], 0
+    for place, count in places:
+        if time.time() > deadline:
+            break
         found += [text for text in harm_of(name, place, count) if "nobody was told" not in text]
+        tried += 1
     assert found == []
+    skip_if_not_all(tried, places)
 
 
 HOT = {

@@ -62,6 +62,7 @@ def starved(
     parts: tuple[InputPart, ...] = (),
     verdict: InputVerdictKind | None = None,
     burst: float | None = None,
+    ordinary_wait_ms: float = 0.1,
     rows: tuple[WorkerUse, ...] | None = None,
     idle_ratio: float = 0.01,
     waited: float | None = None,
@@ -81,7 +82,8 @@ def starved(
         compute_ms: Phases of the step without its wait.
         parts: Transforms and regions.
         verdict: Of the input pipeline; default: ``processing`` where there is a wait.
-        burst: Share of the time of all steps that is wait, all of it in few steps.
+        burst: Share of the time of all steps that is wait, all of it in few steps but for ``ordinary_wait_ms``.
+        ordinary_wait_ms: What the median step waits where there is a burst.
         rows: The host's rows of workers; default: none.
         idle_ratio: Of the workers, waiting for work.
         waited: Share of steps that found no batch ready; default: all that wait.
@@ -97,7 +99,7 @@ def starved(
     make_ms = items_ms + collate_ms
     wait_ms = max(0.1, make_ms / max(1, workers) - (sum(step.values()) if workers else 0.0))
     if burst is not None:
-        wait_ms = 0.1
+        wait_ms = ordinary_wait_ms
     if rows is not None or others_cpus is not None:
         host = HostUse(
             samples=30,

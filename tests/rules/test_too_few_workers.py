@@ -9,6 +9,7 @@ from metrics_builder import build
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.loading import loading, making_evidence
 from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
 
@@ -132,6 +133,18 @@ def test_bursts_that_few_steps_wait_for_get_the_number_as_well() -> None:
     assert finding.gain is not None
     # a mean step is 10 / (1 - 0.4); with 8 workers 10 and the receipt of a batch
     assert finding.gain.saved_ms_per_step == pytest.approx(10 / 0.6 - 10.5, abs=0.01)
+
+
+@pytest.mark.parametrize(("burst", "fires"), [(0.4, True), (0.24, False)])
+def test_bursts_do_not_hide_behind_a_wait_that_all_steps_have(burst: float, fires: bool) -> None:
+    # 2.5 ms may be the price of a fetch; the mean step waits 6.7 ms, or 3.2 ms, which is 1.3 times as much.
+    metrics = starved(items_ms=59.0, workers=4, burst=burst, ordinary_wait_ms=2.5, waited=0.9, usable_cpus=16.0)
+    finding = RULE.check(metrics)
+    assert (finding is not None) is fires
+    assert (InputBound().check(metrics) is None) is fires  # the time of the wait is told once
+    if finding is not None:
+        assert finding.explains == "outliers"
+        assert "set num_workers=8 " in finding.advice
 
 
 @pytest.mark.parametrize("verdict", ["compute", "transfer"])

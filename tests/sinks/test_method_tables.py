@@ -56,11 +56,33 @@ def terminal(report: Report) -> str:
 def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
     said = dict(method_tables.lines(with_method(full_report())))
     assert said["operation"] == "not opened: the run is input-bound"
-    assert said["all findings"] == "together the step up to 1.50x (saves 10 of 30 ms), the run up to 2x"
+    # What lies beside the step may gain more than the whole step has: the number of the run comes first.
+    assert said["all findings"] == (
+        "together the run up to 2x (saves 20 of 40 ms per step); of that in the ordinary step 10 of 30 ms, up to 1.50x"
+    )
     assert said["checklist"] == "1 of 2 boxes ticked; open: table and trace are both there"
     assert said["target"] == "It is known."
     assert "price of a million samples 3.5" in said["cost"]
     assert "bottleneck" not in said
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "words"),
+    [
+        (20.0, "together the step up to 3x (saves 20 of 30 ms), the run up to 2x"),
+        (0.0, "together the run up to 2x (saves 20 of 40 ms per step)"),
+    ],
+)
+def test_gains_of_the_step_alone_or_beside_it_alone_are_one_number(step_ms: float, words: str) -> None:
+    gain = CombinedGain(
+        period_ms=30.0,
+        saved_ms_per_step=step_ms,
+        step_speedup_max=30.0 / (30.0 - step_ms),
+        run_ms_per_step=40.0,
+        saved_run_ms_per_step=20.0,
+        run_speedup_max=2.0,
+    )
+    assert method_tables.combined(gain) == words
 
 
 def test_all_sinks_hold_levels_and_checklist() -> None:

@@ -35,6 +35,7 @@ from lightning_gpuprof.rules.input.loading import (
     made_in_time,
     wait_severity,
 )
+from lightning_gpuprof.rules.input.starving import in_bursts
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _NAMED_QUEUE_RATIO = 0.1
@@ -73,7 +74,8 @@ class InputBound:
     - An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
     - Where the workers make their batches in time, but the training thread has no CPU in a tenth of the step or more,
       the wait is for a CPU, too: information only.
-    - Rare, very long fetches do not show in a median. `step-outliers` finds those.
+    - Rare, very long fetches do not show in a median. `step-outliers` finds those, and the rules of the workers where
+      these deliver their batches in bursts; a small wait of all steps beside such bursts is told there.
     - Fewer than 10 steady steps: not evaluated.
 
     ## What to do
@@ -107,6 +109,8 @@ class InputBound:
         certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else certain_ratio(state)
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
+        if certain < self.least_ratio and state is not None and in_bursts(metrics, state) is not None:
+            return None  # that wait is part of the bursts, which rules of the workers tell
         seen = fetch_is_seen(metrics, period_ms)
         if certain < self.least_ratio and metrics.windows and not seen:
             raise MissingSignal(

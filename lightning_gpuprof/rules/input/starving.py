@@ -32,6 +32,9 @@ from lightning_gpuprof.rules.wording import counted, millis, percent
 STEADY_WAIT_MS = 0.5
 """Median wait below which the steps do not all wait. Ours: as the verdict of the input pipeline has it."""
 
+UNEVEN_WAIT = 1.5
+"""Mean over median wait from which few steps hold much of it. Ours: steps that wait alike have about 1."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Starving:
@@ -129,8 +132,9 @@ def starving(metrics: Metrics) -> Starving | None:
 def in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
     """How the loop is fed on average, if workers that are behind deliver several batches at a time.
 
-    Then few steps wait, but for long, and medians show nothing. It needs the verdict ``processing`` of the input
-    pipeline, which says that the workers deliver less often than steps could use and have no time left.
+    Then few steps wait, but for long, and medians show nothing, or no more than the price of a fetch. It needs the
+    verdict ``processing`` of the input pipeline, which says that the workers deliver less often than steps could use
+    and have no time left.
 
     Returns:
         The loading of a mean step, its wait with the bootstrap's bound of the total; None where ordinary steps wait,
@@ -139,14 +143,16 @@ def in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
     found = metrics.input
     if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
         return None
-    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
-    if steadily and (metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO):
-        return None
     total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
     if lower is None or not possible(lower) or not 0 < total < 1:
         return None
     # Exact for steps that are alike but for their wait.
     period_ms = state.compute_ms / (1 - total)
+    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
+    hidden = certain_ratio(state) < LEAST_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
+    if steadily and often and not hidden:
+        return None
     wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
     mean = dataclasses.replace(state, period_ms=period_ms, wait=wait)
     if not usable(wait) or burst_ratio(metrics, mean) < LEAST_WAIT_RATIO:

@@ -54,9 +54,9 @@ class TooFewWorkers:
     on a GPU the device's idle time bounds it likewise.
 
     Several workers that are behind often hand over their batches at about the same time: then few steps wait, but for
-    long, and medians show nothing. Where the input pipeline was measured from inside and found such bursts (its verdict
-    is `processing`), W and T are those of a mean step, and the lower bound of the wait's share of the time of all steps
-    has to pass.
+    long, and medians show nothing, or only a wait that may be the price of a fetch. Where the input pipeline was
+    measured from inside and found such bursts (its verdict is `processing`), W and T are those of a mean step, and the
+    lower bound of the wait's share of the time of all steps has to pass.
 
     ## When it is wrong
 
