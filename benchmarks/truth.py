@@ -48,18 +48,14 @@ def report_of(case: Case, seed: int, folder: Path) -> Said:
     return said(case.source(folder, seed))
 
 
-def matrix(cases: Sequence[Case], *, repetitions: int, at_once: int = 1) -> list[Judgement]:
-    """Run and judge all cases, in rounds."""
+def matrix(cases: Sequence[Case], *, repetition: int = 0, at_once: int = 1) -> list[Judgement]:
+    """Run and judge all cases once, with the seed of a repetition."""
     rules = {rule.id for rule in discover().rules}
-    jobs = [
-        (Job(name=f"{case.name}#{repetition}", do=functools.partial(report_of, case, 1 + repetition)), case, repetition)
-        for repetition in range(repetitions)
-        for case in cases
-    ]
-    by_name = {job.name: (case, repetition) for job, case, repetition in jobs}
+    by_name = {case.name: case for case in cases}
+    jobs = [Job(name=case.name, do=functools.partial(report_of, case, 1 + repetition)) for case in cases]
     judgements = []
-    for done in run_all([job for job, *_ in jobs], at_once=at_once):
-        case, repetition = by_name[done.name]
+    for done in run_all(jobs, at_once=at_once):
+        case = by_name[done.name]
         if done.told is None:
             judgement = Judgement(
                 case=case.name,
@@ -192,11 +188,36 @@ def show(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 0
 
 
+def row(one: Judgement) -> dict[str, object]:
+    """What of a run is kept: how it was judged, and what a wrong judgement can be understood by."""
+    kept: dict[str, object] = {
+        "case": one.case,
+        "repetition": one.repetition,
+        "group": one.group,
+        "ranks": one.ranks,
+        "verdict_right": one.verdict_right,
+        "false_alarms": one.false_alarms,
+        "not_judged": one.not_judged,
+        "seconds": round(one.seconds, 1),
+        "error": one.error,
+    }
+    if one.said is None:
+        return kept
+    findings = [f"{f.rule} ({f.severity}): {f.subject}" for f in one.said.findings]
+    disturbed = None if one.said.run_delay_ratio is None else round(one.said.run_delay_ratio, 3)
+    return kept | {"verdict": one.said.verdict, "findings": findings, "run_delay_ratio": disturbed}
+
+
 def run_matrix(cases: Sequence[Case], options: argparse.Namespace) -> int:
-    judgements = matrix(cases, repetitions=options.repetitions, at_once=options.jobs)
+    judgements: list[Judgement] = []
+    for repetition in range(options.repetitions):
+        console.rule(f"repetition {repetition + 1} of {options.repetitions}")
+        judgements += matrix(cases, repetition=repetition, at_once=options.jobs)
+        summary = summarise(judgements)
+        # after each: ten take hours, and what is known when they are stopped is worth having
+        runs = [row(one) for one in judgements]
+        write_json(options.json, "truth", repetitions=repetition + 1, summary=asdict(summary), runs=runs)
     console.print(table_of(judgements))
-    summary = summarise(judgements)
-    write_json(options.json, "truth", summary=asdict(summary), runs=[asdict(one) for one in judgements])
     return 1 if summary.failed or summary.healthy.right < summary.healthy.of else 0
 
 
@@ -221,7 +242,7 @@ def run_advice(cases: Sequence[Case], options: argparse.Namespace) -> int:
 
 def run_peers(cases: Sequence[Case], options: argparse.Namespace) -> int:
     chosen_cases = [case for case in cases if case.of_peers]
-    ours = matrix(chosen_cases, repetitions=1, at_once=options.jobs)
+    ours = matrix(chosen_cases, at_once=options.jobs)
     jobs = [Job(name=case.name, do=functools.partial(ask_traceml, case.name, 1)) for case in chosen_cases]
     theirs = list(run_all(jobs, at_once=options.jobs))
     console.print(peers_table(ours, theirs))
