@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from feeding_builder import starved
 from metrics_builder import build, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse
@@ -115,6 +116,19 @@ def test_too_many_workers_are_to_be_fewer() -> None:
     finding = OWN.check(delayed(20.0, threads=1, workers=9, used=(1.0, 3.0)))
     assert finding is not None
     assert finding.advice.startswith("Use fewer workers: num_workers=3 instead of 9")
+
+
+@pytest.mark.parametrize(("worker_cpus", "counted"), [(0.2, False), (1.9, True)])
+def test_workers_that_wait_for_storage_take_no_cpu(worker_cpus: float, counted: bool) -> None:
+    host = HostUse(machine=MachineUse(cpu_others_cpus=Level(mean=0.0, max=0.0)))
+    values: dict[str, object] = {"usable_cpus": 2.0, "process_cpus": 1.9, "worker_cpus": worker_cpus, "host": host}
+    metrics = starved(items_ms=159.0, workers=3, run={"torch.num_threads": 2, "device.type": "cpu"}, **values)
+    cpu = replace(metrics.cpu, run_delay_ratio=0.2, run_delay=share(8.0, 40.0), run_delay_samples=40)
+    metrics = replace(metrics, cpu=cpu)
+    assert (OWN.check(metrics) is not None) is counted
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert ("fewer workers" in finding.advice) is counted
 
 
 def test_many_threads_that_do_not_make_it_wait_are_no_fault() -> None:

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules.base import (
     MissingSignal,
+    NotApplicable,
     condition,
     gain,
     possible,
@@ -22,6 +23,7 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.input.loading import loading
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
@@ -143,6 +145,20 @@ def torch_threads(metrics: Metrics) -> int | None:
     return threads if isinstance(threads, int) and threads >= 1 else None
 
 
+def configured_workers(metrics: Metrics) -> int:
+    """Workers of the loader that sets the pace; 0 where it is not known."""
+    return max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
+
+
+def computing_workers(metrics: Metrics) -> int:
+    """Workers that want a CPU: none of them where they were measured to mostly wait, for storage as a rule."""
+    try:
+        state = loading(metrics)
+    except (MissingSignal, NotApplicable):
+        return configured_workers(metrics)
+    return 0 if state.made is not None and state.cpu_bound is False else configured_workers(metrics)
+
+
 def _cause(metrics: Metrics) -> _Cause:
     others = others_cpus(metrics)
     usable_cpus = metrics.cpu.usable_cpus
@@ -165,19 +181,20 @@ def _cause(metrics: Metrics) -> _Cause:
             ),
             confidence=0.9,
         )
-    threads, workers = torch_threads(metrics), metrics.loader.num_workers if metrics.loader is not None else None
+    threads, workers = torch_threads(metrics), configured_workers(metrics)
     if own >= _OTHERS_CPUS:
-        left = max(1, math.floor(usable_cpus) - (workers or 0)) if possible(usable_cpus) else 1
+        compute = computing_workers(metrics) > 0
+        taken_cpus = workers if compute else metrics.cpu.worker_cpus or 0.0
+        left = max(1, math.floor(usable_cpus - taken_cpus)) if possible(usable_cpus) else 1
         return _Cause(
             subject="this run's own threads and workers",
             words=(
-                f"this run has {counted(threads or 1, 'torch thread')} and {counted(workers or 0, 'worker')} for "
+                f"this run has {counted(threads or 1, 'torch thread')} and {counted(workers, 'worker')} for "
                 f"{cpus(usable_cpus)}"
             ),
             advice=(
                 f"Let them fit into {cpus(usable_cpus)}: torch.set_num_threads({left}) with "
-                f"{counted(workers or 0, 'worker')}"
-                f"{', or fewer workers' if workers else ''}."
+                f"{counted(workers, 'worker')}{', or fewer workers' if compute else ''}."
             ),
             confidence=0.8,
         )

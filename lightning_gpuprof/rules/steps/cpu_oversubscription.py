@@ -20,7 +20,13 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.steps.cpu_contention import EXPLAINS, delay_share, others_cpus, torch_threads
+from lightning_gpuprof.rules.steps.cpu_contention import (
+    EXPLAINS,
+    computing_workers,
+    delay_share,
+    others_cpus,
+    torch_threads,
+)
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
@@ -43,7 +49,8 @@ class CpuOversubscription:
 
     ## When it is wrong
 
-    - Workers that mostly wait for a disk do not need a CPU each.
+    - Workers that mostly wait, for a disk for example, do not need a CPU each: where that was measured, they do not
+      count, and otherwise they count although they should not.
     - Other libraries' threads (OpenMP, MKL, OpenCV in workers) are not in the number.
     - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
       one.
@@ -72,7 +79,7 @@ class CpuOversubscription:
         usable_cpus = metrics.cpu.usable_cpus
         if threads is None or not possible(usable_cpus) or usable_cpus <= 0:
             raise MissingSignal("the number of torch's threads or of the CPUs was not measured")
-        workers = max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
+        workers = computing_workers(metrics)
         per_cpu = (threads + workers) / usable_cpus
         if per_cpu <= self.most_per_cpu:
             return None
@@ -89,12 +96,13 @@ class CpuOversubscription:
         recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
         if lower_ratio < self.least_delay_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
+        who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
         return Finding(
             rule=self.id,
             severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
-            subject=f"{counted(threads, 'torch thread')}, {counted(workers, 'worker')}",
+            subject=", ".join(who),
             summary=(
-                f"{counted(threads, 'torch thread')} and {counted(workers, 'worker')} share {cpus(usable_cpus)}: the "
+                f"{' and '.join(who)} share {cpus(usable_cpus)}: the "
                 f"training thread waits for one for {millis(share.median_ms)} of a step of {millis(period_ms)} "
                 f"({percent(share.median_ratio)})."
             ),
