@@ -81,6 +81,14 @@ DATA: tuple[Case, ...] = (
         cure="workers",
     ),
     Case(
+        name="items of 3 ms, four workers",
+        source=Fit(kind="mlp", faults=(slow_items(3), workers(4)), steps=250),
+        expected=(FEW,),
+        verdicts=("input-bound",),
+        allowed=("step-outliers", "input-bound", "cpu-contention", "cpu-oversubscription"),
+        cure="workers",
+    ),
+    Case(
         name="transform computes 1.5 ms, no workers",
         source=Fit(kind="conv", faults=(slow_transform(1.5),), steps=120),
         expected=(("transform-hotspot", "single-process-loading", "input-bound"),),
