@@ -117,7 +117,11 @@ def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> 
         yield from _without_waits(around) if is_cpu_only(metrics) is False else around
         host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
         yield from host
-        yield _host_compute(metrics, period_ms, in_steps=in_steps, blocked_ratio=blocked_ratio)
+        compute_ratio = sum(share.median_ratio for share in _compute_shares(metrics).values()) - blocked_ratio
+        crowded_ratio = _without_a_cpu(metrics, most=compute_ratio)
+        if crowded_ratio >= HOST_RATIO:
+            yield _crowded_host(crowded_ratio, period_ms, in_steps=in_steps)
+        yield _host_compute(metrics, period_ms, in_steps=in_steps, blocked_ratio=blocked_ratio + crowded_ratio)
         return
     most = _idle_shares(metrics, split)
     starved = max(0.0, split.idle_ratio - sum(most.values()))
@@ -381,6 +385,31 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
 
+def _without_a_cpu(metrics: Metrics, *, most: float) -> float:
+    """Share of the step in which the training thread has no CPU while it would compute; 0 where a device computes.
+
+    In which phase it has none is known of few steps only: what the model's phases have room for is taken off them.
+    """
+    delay = metrics.cpu.run_delay
+    if delay is None or not usable(delay) or is_cpu_only(metrics) is False:
+        return 0.0
+    return max(0.0, min(delay.lower_ratio, most))
+
+
+def _crowded_host(ratio: float, period_ms: float, *, in_steps: float) -> Cause:
+    return Cause(
+        kind="host-bound",
+        ratio=ratio * in_steps,
+        passes=ratio * period_ms >= MIN_COST_MS,
+        words=f"in at least {percent(ratio)} of the step ({millis(period_ms)}) the training thread is ready to run but "
+        "has no CPU: other threads or processes take it",
+    )
+
+
+def _compute_shares(metrics: Metrics) -> dict[Phase, Share]:
+    return {phase: share for phase in COMPUTE_PHASES if (share := _share(metrics, phase)) is not None}
+
+
 def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in_steps: float) -> Cause:
     phases: tuple[Phase, ...] = ("callbacks", "logging", "loop")
     shares = {phase: share for phase in phases if (share := _share(metrics, phase)) is not None}
@@ -405,7 +434,7 @@ def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in
 
 def _host_compute(metrics: Metrics, period_ms: float, *, in_steps: float, blocked_ratio: float) -> Cause:
     """The model's phases as the host sees them."""
-    shares = {phase: share for phase in COMPUTE_PHASES if (share := _share(metrics, phase)) is not None}
+    shares = _compute_shares(metrics)
     total_ms = sum(s.median_ms for s in shares.values())
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
     named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]

@@ -3,10 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from metrics_builder import build, busy_machine, outliers, scaled
+from metrics_builder import build, busy_machine, outliers, scaled, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import steady_period_ms
 from lightning_gpuprof.rules.verdict import decide
 
 SHORT: dict[Phase, float] = {
@@ -207,6 +208,18 @@ def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
     assert verdict.kind == "host-bound"
     assert "had no CPU" in verdict.summary
     assert decide(without_a_cpu(0.1)).kind == "mixed"
+
+
+@pytest.mark.parametrize(("ratio", "kind"), [(0.1, "compute-bound"), (0.4, "host-bound"), (0.9, "host-bound")])
+def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
+    metrics = build()
+    period_ms = steady_period_ms(metrics)
+    crowded = replace(metrics, cpu=replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms)))
+    verdict = decide(crowded)
+    assert verdict.kind == kind
+    assert ("has no CPU" in verdict.summary) is (kind == "host-bound")
+    on_a_device = replace(crowded, run={**crowded.run, "device.type": "cuda"})
+    assert decide(on_a_device).kind != "host-bound"  # the device may have had work meanwhile
 
 
 def test_what_a_larger_cause_explains_is_not_put_down_to_the_cpus() -> None:

@@ -80,6 +80,8 @@ class CpuContention:
         if share.lower_ratio < self.least_ratio or not worthwhile(share.median_ms, period_ms):
             return None
         lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
+        # not the median time: it was read in a few steps, which may have been longer ones
+        waited_ms = min(1.0, share.median_ratio) * period_ms
         recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
         if lower_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
@@ -89,8 +91,8 @@ class CpuContention:
             severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=cause.subject,
             summary=(
-                f"The training thread is ready to run but has no CPU for {millis(share.median_ms)} of a step of "
-                f"{millis(period_ms)} ({percent(share.median_ratio)}): {cause.words}."
+                f"The training thread is ready to run but has no CPU for {millis(waited_ms)} of a step of "
+                f"{millis(period_ms)} ({percent(min(1.0, share.median_ratio))}): {cause.words}."
             ),
             advice=cause.advice,
             evidence=(

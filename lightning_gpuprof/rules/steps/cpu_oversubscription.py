@@ -93,6 +93,8 @@ class CpuOversubscription:
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
         lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
+        # not the median time: it was read in a few steps, which may have been longer ones
+        waited_ms = min(1.0, share.median_ratio) * period_ms
         recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
         if lower_ratio < self.least_delay_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
@@ -103,8 +105,8 @@ class CpuOversubscription:
             subject=", ".join(who),
             summary=(
                 f"{' and '.join(who)} share {cpus(usable_cpus)}: the "
-                f"training thread waits for one for {millis(share.median_ms)} of a step of {millis(period_ms)} "
-                f"({percent(share.median_ratio)})."
+                f"training thread waits for one for {millis(waited_ms)} of a step of {millis(period_ms)} "
+                f"({percent(min(1.0, share.median_ratio))})."
             ),
             advice=_advice(metrics, threads, workers, usable_cpus),
             evidence=(
