@@ -20,6 +20,7 @@ from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.cli.doctor_tab import GROUP, tab_check
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
 
@@ -173,13 +174,14 @@ def _nvml(gpus: MachineLook | None) -> list[Check]:
 
 
 def _plugins() -> list[Check]:
-    checks = []
-    tab = [e for e in metadata.entry_points(group="tensorboard_plugins") if e.name == "torch_profiler"]
+    found = metadata.entry_points(group=GROUP)
+    checks = [tab_check(_version("tensorboard"), found)]
+    tab = [e for e in found if e.name == "torch_profiler"]
     if tab:
-        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="ok", value=tab[0].value))
+        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="ok", value=tab[0].value))
     else:
         meaning = "torch-tb-profiler is not installed: open the traces in Perfetto"
-        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="absent", meaning=meaning))
+        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="absent", meaning=meaning))
     for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
         own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
         if own:
