@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_OFF = ("", "0", "false", "no", "off")
+from lightning_gpuprof.capture.fence import warn
+
+_ON = ("1", "true", "yes", "on")
+_OFF = ("0", "false", "no", "off")
+_UNSET = ""
 
 GPUPROF = "GPUPROF"
 """A profiler for any Lightning script."""
@@ -13,5 +17,19 @@ LIVE = "GPUPROF_LIVE"
 
 
 def switched_on(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether a variable is set to anything but ``0``, ``false``, ``no`` or ``off``."""
-    return environ.get(name, "").strip().lower() not in _OFF
+    """Whether a variable is ``1``, ``true``, ``yes`` or ``on``; a value that means nothing is warned of and is off."""
+    if problem := unknown_value(name, environ):
+        warn(f"gpuprof: {problem}")
+    return _value(name, environ) in _ON
+
+
+def unknown_value(name: str, environ: Mapping[str, str]) -> str:
+    """Which value of a variable means nothing, and which do; empty if it is unset or has one of these."""
+    if _value(name, environ) in (*_ON, *_OFF, _UNSET):
+        return ""
+    accepted = f"{', '.join(_ON)} to switch on, {', '.join(_OFF)} to switch off"
+    return f"{name}={environ[name]!r} is ignored, as if it were not set: accepted are {accepted}"
+
+
+def _value(name: str, environ: Mapping[str, str]) -> str:
+    return environ.get(name, _UNSET).strip().lower()

@@ -17,6 +17,7 @@ from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOL
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
 from lightning_gpuprof.sinks import comparison_html, comparison_json, comparison_junit
 from lightning_gpuprof.sinks.comparison_text import print_comparison
+from lightning_gpuprof.sinks.plain import visible
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
 """A gate must not open because nothing could be compared."""
@@ -141,9 +142,15 @@ def run(before: Path, after: Path, wanted: Wanted | None = None) -> int:
         print_comparison(comparison)
     if wanted.junit is not None:
         comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
+        _tell("JUnit", wanted.junit)
     if wanted.page is not None:
         comparison_html.write(comparison, wanted.page)
+        _tell("HTML", wanted.page)
     return EXIT_CODES[comparison.outcome]
+
+
+def _tell(kind: str, written: Path) -> None:
+    print(f"{kind}: {visible(str(written))}", file=sys.stderr)  # beside the JSON, and as gpuprof trace tells it
 
 
 COMMAND = Command(

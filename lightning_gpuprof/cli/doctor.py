@@ -15,10 +15,12 @@ from rich.text import Text
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.capture.nvml.look import MachineLook, look
+from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
 from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.cli.doctor_tab import GROUP, tab_check
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
 
@@ -172,13 +174,14 @@ def _nvml(gpus: MachineLook | None) -> list[Check]:
 
 
 def _plugins() -> list[Check]:
-    checks = []
-    tab = [e for e in metadata.entry_points(group="tensorboard_plugins") if e.name == "torch_profiler"]
+    found = metadata.entry_points(group=GROUP)
+    checks = [tab_check(_version("tensorboard"), found)]
+    tab = [e for e in found if e.name == "torch_profiler"]
     if tab:
-        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="ok", value=tab[0].value))
+        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="ok", value=tab[0].value))
     else:
         meaning = "torch-tb-profiler is not installed: open the traces in Perfetto"
-        checks.append(Check(area="plugins", name="TensorBoard's profiler tab", state="absent", meaning=meaning))
+        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="absent", meaning=meaning))
     for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
         own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
         if own:
@@ -190,14 +193,21 @@ def _plugins() -> list[Check]:
 
 
 def _environment() -> list[Check]:
-    names = ("GPUPROF", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
-    checks = [
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
+    checks = [_switch(name) for name in (GPUPROF, LIVE) if name in os.environ]
+    checks += [
         Check(area="environment", name=name, state="ok", value=os.environ[name]) for name in names if name in os.environ
     ]
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
         meaning = "every kernel launch waits for the GPU: unset it, or all times are those of debugging"
         checks.append(Check(area="environment", name="CUDA_LAUNCH_BLOCKING", state="problem", meaning=meaning))
     return checks
+
+
+def _switch(name: str) -> Check:
+    if problem := unknown_value(name, os.environ):
+        return Check(area="environment", name=name, state="problem", meaning=problem)
+    return Check(area="environment", name=name, state="ok", value=os.environ[name])
 
 
 def _print(checks: list[Check]) -> None:

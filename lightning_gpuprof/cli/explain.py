@@ -1,4 +1,4 @@
-"""``gpuprof explain``: a rule's id flows in, the page about it flows out."""
+"""``gpuprof explain``: a rule's id flows in, the page about it flows out; without one, a list of all rules."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import sys
 import msgspec
 from jsonargparse import ArgumentParser, Namespace
 from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
 
 from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("rule", metavar="RULE", help="id of a rule as findings show it, such as input-bound")
-    parser.add_argument("--json", action="store_true", help="print rule and page as JSON")
+    parser.add_argument(
+        "rule", metavar="RULE", nargs="?", help="id of a rule as findings show it, such as input-bound; none: list all"
+    )
+    parser.add_argument("--json", action="store_true", help="print rule and page, or the list, as JSON")
 
 
 def _run(options: Namespace) -> int:
+    if options.rule is None:
+        return list_all(as_json=options.json)
     return run(options.rule, as_json=options.json)
 
 
@@ -46,6 +53,31 @@ def run(rule: str, *, as_json: bool = False) -> int:
     return 0
 
 
+def list_all(*, as_json: bool = False) -> int:
+    """Print all rules, each with what it finds.
+
+    Args:
+        as_json: Print JSON for a program.
+
+    Returns:
+        0.
+    """
+    from lightning_gpuprof.rules import pages  # loads all rules: not for --help
+
+    rules = pages.overview()
+    if as_json:
+        listed = [{"rule": rule, "finds": finds} for rule, finds in rules.items()]
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=1).decode() + "\n")
+        return 0
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for rule, finds in rules.items():
+        table.add_row(Text(plain.name(rule)), Text(plain.visible(finds)))
+    print_to(None, table)
+    return 0
+
+
 def _rules() -> list[str]:
     from lightning_gpuprof.rules import discovery
 
@@ -55,8 +87,11 @@ def _rules() -> list[str]:
 COMMAND = Command(
     name="explain",
     summary="what a rule's finding means, how it is measured and what to do",
-    description="Prints the page of a rule: what it means, how it is measured, when it is wrong, what to do.",
-    examples=("gpuprof explain input-bound", "gpuprof explain single-process-loading | less"),
+    description=(
+        "Prints the page of a rule: what it means, how it is measured, when it is wrong, what to do.\n"
+        "Without a rule it lists all of them."
+    ),
+    examples=("gpuprof explain", "gpuprof explain input-bound", "gpuprof explain single-process-loading | less"),
     add_arguments=_add_arguments,
     run=_run,
     values={"rule": _rules},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import json_report
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
+MOST_NAMED = 8
+"""Runs in an error."""
 OUTPUT_FOLDERS = "gpuprof*"
 """Names of the profiler's own folder in a logger's folder."""
 
 
 def run_folder(path: Path) -> Path:
-    """The folder that holds a run's journal or report: the path itself or the ``gpuprof`` folder in it.
+    """The folder with a run's journal or report: the path, the ``gpuprof`` folder in it, or the only run below it.
 
     Args:
         path: A folder.
@@ -39,10 +42,24 @@ def run_folder(path: Path) -> Path:
         return inner[0]
     if inner:
         raise ReportError(f"{path} holds {len(inner)} runs, name one: {', '.join(map(str, inner))}")
-    raise ReportError(
-        f"{path} holds neither a journal ({JOURNALS}) nor a {json_report.FILE_NAME}: "
-        "name the folder that GpuProfiler wrote"
-    )
+    return _only_run_below(path)
+
+
+def _only_run_below(path: Path) -> Path:
+    with progress(f"looking for runs below {name(str(path))}"):
+        below = runs_below(path, JOURNALS)
+    if len(below.folders) == 1 and below.all_searched:
+        return below.folders[0]
+    if not below.folders:
+        raise ReportError(
+            f"{path} holds neither a journal ({JOURNALS}) nor a {json_report.FILE_NAME}: "
+            "name the folder that GpuProfiler wrote"
+        )
+    count = len(below.folders)
+    counted = f"{count} run{'' if count == 1 else 's'}{'' if below.all_searched else ' or more'}"
+    named = ", ".join(map(str, below.folders[:MOST_NAMED]))
+    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
+    raise ReportError(f"{path} holds {counted} below it, name one (newest first): {named}{more}")
 
 
 def has_journal(folder: Path) -> bool:

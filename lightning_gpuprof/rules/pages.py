@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.misspelt import no_such_rule
 
 
 def explain(rule_id: str) -> str:
@@ -27,23 +26,23 @@ def explain(rule_id: str) -> str:
         Markdown that ends with a newline.
 
     Raises:
-        ArgumentError: There is no such rule; the message names the closest ones, or all if none is close.
+        ArgumentError: There is no such rule; the message names the closest ones and how to list all.
     """
     rules = {rule.id: rule for rule in discover().rules}
     rule = rules.get(rule_id)
     if rule is None:
-        near = difflib.get_close_matches(rule_id, rules, n=5, cutoff=0.5)
-        if near:
-            hint = f"Did you mean {near[0]!r}?"
-            raise ArgumentError("rule", rule_id, f"be the id of a rule, such as {', '.join(near)}", hint)
-        raise ArgumentError("rule", rule_id, f"be one of {', '.join(rules)}")
+        raise no_such_rule("rule", rule_id, "be the id of a rule", rules)
     return page(rule)
 
 
 def page(rule: Rule) -> str:
     """One rule's page: its docstring under its id, and its thresholds with their sources."""
-    text = inspect.getdoc(type(rule)) or "This rule has no description."
-    return f"# {rule.id}\n\n{text}\n{_thresholds(rule)}"
+    return f"# {rule.id}\n\n{_text(rule)}\n{_thresholds(rule)}"
+
+
+def overview() -> dict[str, str]:
+    """The ids of all rules, also of those that other packages have added, each with what it finds in a sentence."""
+    return {rule.id: " ".join(_text(rule).partition("\n\n")[0].split()) for rule in discover().rules}
 
 
 def write(folder: Path) -> list[Path]:
@@ -61,6 +60,10 @@ def write(folder: Path) -> list[Path]:
         path.write_text(page(rule), encoding="utf-8")
         written.append(path)
     return written
+
+
+def _text(rule: Rule) -> str:
+    return inspect.getdoc(type(rule)) or "This rule has no description."
 
 
 def _thresholds(rule: Rule) -> str:

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.config import THRESHOLDS
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.rules.base import Rule
+from lightning_gpuprof.rules.misspelt import no_such_rule
 
 Thresholds = Mapping[str, Mapping[str, float]]
 """Rule id -> name of the threshold -> value, in the unit that the name ends with."""
@@ -27,14 +28,14 @@ def with_thresholds(rules: Sequence[Rule], thresholds: Thresholds) -> tuple[Rule
 
     Raises:
         ArgumentError: There is no such rule or threshold, or the value is no finite number of at least 0; the message
-            names all that there are, and the closest.
+            names the closest rules, or all thresholds of the rule.
     """
     if not isinstance(thresholds, Mapping):
         raise ArgumentError("thresholds", thresholds, "be a mapping of rules", _WAY_OUT)
     by_id = {rule.id: rule for rule in rules}
     for rule_id, values in thresholds.items():
         if rule_id not in by_id:
-            raise ArgumentError("thresholds", rule_id, f"name rules: {', '.join(by_id)}", _meant(rule_id, by_id))
+            raise no_such_rule("thresholds", rule_id, "name rules", by_id)
         if not isinstance(values, Mapping):
             raise ArgumentError(f"thresholds.{rule_id}", values, "be a mapping of thresholds", _WAY_OUT)
         by_id[rule_id] = _replaced(by_id[rule_id], values)

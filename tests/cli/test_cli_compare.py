@@ -109,6 +109,18 @@ def test_files_for_ci_and_people_are_written_beside_the_text(
     assert "Outcome: <strong>regressed</strong>" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("json_options", [(), ("--json",)])
+def test_where_files_were_written_is_said_beside_the_output(
+    tmp_path: Path, json_options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b")
+    junit, page = tmp_path / "gpuprof.xml", tmp_path / "compare.html"
+    assert main(["compare", str(before), str(after), "--junit", str(junit), "--html", str(page), *json_options]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [f"JUnit: {junit}", f"HTML: {page}"]
+    assert str(page) not in captured.out
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -45,3 +45,12 @@ def test_json_and_text_name_the_same_things(capsys: pytest.CaptureFixture[str]) 
 def test_blocking_launches_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     assert "problem" in {c.state for c in doctor.examine() if c.name == "CUDA_LAUNCH_BLOCKING"}
+
+
+def test_a_switch_that_means_nothing_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPROF", "maybe")
+    monkeypatch.setenv("GPUPROF_LIVE", "1")
+    switches = {c.name: c for c in doctor.examine() if c.name.startswith("GPUPROF")}
+    assert switches["GPUPROF"].state == "problem"
+    assert "accepted are 1, true, yes, on" in switches["GPUPROF"].meaning
+    assert switches["GPUPROF_LIVE"].state == "ok"

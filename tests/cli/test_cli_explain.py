@@ -22,6 +22,17 @@ def test_json_holds_rule_and_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(shown["page"]) > 100
 
 
+def test_without_a_rule_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    shown = capsys.readouterr().out
+    ids = [rule.id for rule in discover().rules]
+    assert [line.split()[0] for line in shown.splitlines() if not line.startswith(" ")] == ids
+    assert main(["explain", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["rule"] for one in listed] == ids
+    assert all(one["finds"] for one in listed)
+
+
 def test_an_unknown_rule_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "no-such-rule"]) == 2
     error = capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.rules.pages import explain, main, page, write
+from lightning_gpuprof.rules.pages import explain, main, overview, page, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules"
 SECTIONS = ["What it means", "How it is measured", "When it is wrong", "What to do", "Example", "Thresholds"]
@@ -58,7 +58,14 @@ def test_explain_gives_the_page_of_a_rule() -> None:
     assert "median + max(5 * 1.4826 * MAD, 0.5 * median)" in text
 
 
-def test_an_unknown_rule_names_the_closest_or_all() -> None:
+def test_the_overview_has_a_sentence_for_each_rule() -> None:
+    listed = overview()
+    assert [rule.id for rule in RULES] == [rule for rule in listed if rule in {one.id for one in RULES}]
+    assert listed["gc-pauses"] == "Python's garbage collector stops the training for a noticeable part of the time."
+    assert all(finds and "\n" not in finds for finds in listed.values())
+
+
+def test_an_unknown_rule_names_the_closest_and_how_to_list_all() -> None:
     with pytest.raises(GpuProfError, match=r"got 'input-bond'\. Did you mean 'input-bound'\?") as caught:
         explain("input-bond")
     assert "launch-bound" in str(caught.value)
@@ -66,7 +73,8 @@ def test_an_unknown_rule_names_the_closest_or_all() -> None:
     with pytest.raises(GpuProfError) as far:
         explain("xyz")
     assert "Did you mean" not in str(far.value)
-    assert "step-outliers" in str(far.value)
+    assert str(far.value).endswith("gpuprof explain without a rule lists all.")
+    assert len(str(far.value)) < 100
 
 
 def test_the_command_writes_the_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

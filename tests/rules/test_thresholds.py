@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -50,7 +51,10 @@ def test_a_threshold_is_replaced_and_keeps_its_type() -> None:
 @pytest.mark.parametrize(
     ("thresholds", "words"),
     [
-        ({"limit": {"least_steps": 5}}, r"thresholds must name rules: limits, got 'limit'\. Did you mean 'limits'\?"),
+        (
+            {"limit": {"least_steps": 5}},
+            r"thresholds must name rules, such as limits, got 'limit'\. Did you mean 'limits'\?",
+        ),
         (
             {"limits": {"least_step": 5}},
             r"thresholds\.limits must name thresholds of the rule: least_steps, least_ratio, got 'least_step'",
@@ -67,6 +71,20 @@ def test_a_threshold_is_replaced_and_keeps_its_type() -> None:
 def test_errors_name_argument_value_and_way_out(thresholds: Any, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         with_thresholds([Limits()], thresholds)
+
+
+@pytest.mark.parametrize(
+    ("given", "near"), [("input-bond", ["input-bound", "val-input-bound", "launch-bound"]), ("xyz", []), (3, [])]
+)
+def test_an_unknown_rule_names_the_closest_few_and_how_to_list_all(given: object, near: list[str]) -> None:
+    rules = discover(entry_points=()).rules
+    with pytest.raises(ArgumentError) as caught:
+        with_thresholds(rules, {given: {}})  # type: ignore[dict-item]
+    message = str(caught.value)
+    named = re.findall(r"[\w-]+", message.partition(", got ")[0])
+    assert [name for name in named if name in {rule.id for rule in rules}] == near
+    assert message.endswith("gpuprof explain without a rule lists all.")
+    assert ("Did you mean" in message) == bool(near)
 
 
 def test_the_run_s_conditions_hold_them_so_that_later_reports_agree() -> None:

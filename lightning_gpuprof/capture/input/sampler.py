@@ -16,8 +16,9 @@ subject                values
 
 from __future__ import annotations
 
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,13 +87,22 @@ class InputSampler:
     Args:
         iterators: Grows on the training thread; ended ones are taken out here.
         interval_s: Seconds between two looks.
+        now: The run's clock in ns.
     """
 
     name = "input pipeline"
 
-    def __init__(self, iterators: list[LiveIterator], interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        iterators: list[LiveIterator],
+        interval_s: float = 1.0,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         self.interval_s = interval_s
         self._iterators = iterators
+        self._now = now
+        self._written: dict[str, Mapping[str, float | None]] = {}
+        """The sums that were handed over last, by subject."""
         self._past: dict[tuple[int, str], Reading] = {}
         self._ticks = 0
         self._told = False
@@ -112,17 +122,20 @@ class InputSampler:
             elif one.workers:
                 readings.append(_queue_sample(one, t_ns))
         if self._ticks % TICKS_PER_SUM == 0:
-            readings += self._sums(t_ns)
-        self._last_ns = t_ns
+            sums = self._sums(t_ns)
+            self._written = {one.subject: one.values for one in sums if isinstance(one, Sample)}
+            readings += sums
         return readings
 
-    _last_ns = 0
-
     def close(self) -> Sequence[RecordedReading]:
-        """The sums up to now."""
+        """The sums up to now; those that are as the last look wrote them are not written twice."""
         for one in self._iterators:
             one.read()
-        return self._sums(self._last_ns)
+        return [
+            one
+            for one in self._sums(self._now())
+            if not isinstance(one, Sample) or self._written.get(one.subject) != one.values
+        ]
 
     def _retire(self, one: LiveIterator) -> None:
         self._iterators.remove(one)

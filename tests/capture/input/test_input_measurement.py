@@ -36,8 +36,10 @@ from torch.utils.data._utils import worker as torch_worker
 
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.probe import Probe
+from lightning_gpuprof.capture.input.sampler import TICKS_PER_SUM, InputSampler
 from lightning_gpuprof.capture.input.table import Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
+from lightning_gpuprof.model.journal import Sample
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -204,6 +206,25 @@ def test_no_file_is_left_once_workers_have_begun_nor_at_the_end(files: Callable[
         found.sampler.sample(0)
         assert files() == []
     assert files() == []
+
+
+@pytest.mark.parametrize(("more", "at_the_end"), [(False, []), (True, ["loader0.process"])])
+def test_no_sum_is_written_twice_at_the_end(more: bool, at_the_end: list[str]) -> None:
+    """Where the last look was one that writes sums; what came after it is written with a time of its own."""
+    workers, inside = loader(), loader(num_workers=0)
+    with Measured(inside, workers) as found:
+        sampler = InputSampler(found.measurement.iterators, now=lambda: 11)
+        batches(inside)
+        batches(workers)
+        looks = [one for t_ns in range(1, TICKS_PER_SUM + 1) for one in sampler.sample(t_ns)]
+        if more:
+            batches(inside)
+        closing = sampler.close()
+    sums = [one for one in (*looks, *closing) if isinstance(one, Sample) and not one.subject.endswith(".queue")]
+    assert {one.subject for one in sums} >= {"loader0.process", "loader1.worker0", "loader1.worker1"}
+    assert len({(one.t_ns, one.subject) for one in sums}) == len(sums)
+    ended = [one.subject for one in sums if one.t_ns == 11]
+    assert [subject for subject in ended if ":" not in subject] == at_the_end
 
 
 def test_what_stands_in_for_the_worker_loop_pickles_as_its_class_and_a_path() -> None:

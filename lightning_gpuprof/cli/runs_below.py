@@ -1,0 +1,79 @@
+"""A folder that is no run flows in, the runs somewhere below it flow out, newest first; the search is bounded."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from lightning_gpuprof.sinks import json_report
+
+MOST_DEPTH = 8
+MOST_FOLDERS = 5_000
+_OWN_REPORT = b'{\n "schema_version":'
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsBelow:
+    """What was found."""
+
+    folders: tuple[Path, ...]
+    """Newest first, by the last change of a journal or report."""
+    all_searched: bool
+    """Whether no folder was left out; there may be more runs otherwise."""
+
+
+def runs_below(root: Path, journals: str, most_folders: int = MOST_FOLDERS) -> RunsBelow:
+    """Look for runs, near ones first; neither in hidden folders, nor behind links to folders, nor inside of runs.
+
+    Args:
+        root: An existing folder.
+        journals: Pattern of the names of journals.
+        most_folders: Looks into no more than so many.
+    """
+    changed_ns: dict[Path, int] = {}
+    waiting = deque([(root, 0)])
+    searched, too_deep = 0, False
+    while waiting and searched < most_folders:
+        folder, depth = waiting.popleft()
+        searched += 1
+        inner, files = _inside(folder, journals)
+        if times := [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]:
+            changed_ns[folder] = max(times)
+        elif depth < MOST_DEPTH:
+            waiting += [(one, depth + 1) for one in sorted(inner)]
+        else:
+            too_deep = too_deep or bool(inner)
+    folders = sorted(changed_ns, key=lambda folder: (-changed_ns[folder], folder))
+    return RunsBelow(folders=tuple(folders), all_searched=not waiting and not too_deep)
+
+
+def _inside(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
+    """Folders, and files that have the name of a journal or a report; of a folder that cannot be read, none."""
+    inner: list[Path] = []
+    files: list[Path] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                if entry.name == json_report.FILE_NAME or fnmatchcase(entry.name, journals):
+                    files.append(folder / entry.name)
+            elif not entry.name.startswith("."):
+                inner.append(folder / entry.name)
+    return inner, files
+
+
+def _changed_ns(file: Path) -> int | None:
+    """When a journal or a report of ours was written last; others may give theirs the report's name."""
+    try:
+        if not file.is_file():
+            return None
+        if file.name == json_report.FILE_NAME:
+            with file.open("rb") as opened:
+                if opened.read(len(_OWN_REPORT)) != _OWN_REPORT:
+                    return None
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
