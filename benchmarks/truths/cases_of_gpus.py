@@ -54,12 +54,17 @@ GPUS: tuple[Case, ...] = (
     *_twins(
         "a loop in Python between launches",
         launches.python_between_launches,
-        "python-overhead",
-        "gpu-gaps",
-        "launch-bound",
+        "gpu-gaps",  # one long gap at one line: neither launches nor the interpreter as a whole are slow
         verdicts=("host-bound",),
-        allowed=("gpu-gaps", "python-overhead"),
         without="a short loop between launches",
+    ),
+    *_twins(
+        "some Python before each launch",
+        launches.python_before_each_launch,
+        "python-overhead",
+        verdicts=("host-bound",),
+        allowed=("launch-bound",),
+        without="the same Python before long kernels",
     ),
     *_twins(
         "the loss is read in each step",

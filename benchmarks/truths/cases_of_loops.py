@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from truths.case import Case
+from truths.faults_of_data import slow_batch, workers
 from truths.faults_of_loops import (
     checkpoints,
     csv_logger,
@@ -31,6 +32,13 @@ LOOPS: tuple[Case, ...] = (
         source=Fit(kind="conv", faults=(slow_callback(4, hook="on_train_batch_start"),), steps=200),
         expected=(("callback-slow",),),
         verdicts=("loop-bound", "mixed", "compute-bound"),
+        cure="callback",
+    ),
+    Case(
+        name="callback sleeps 20 ms beside a worker that needs 14 ms for a batch",
+        source=Fit(kind="mlp", faults=(slow_callback(20), slow_batch(14), workers(1)), steps=150),
+        expected=(("callback-slow",),),
+        verdicts=("loop-bound",),
         cure="callback",
     ),
     Case(

@@ -162,7 +162,7 @@ def tensors_of_the_host(random: Random, faulty: bool) -> Program:
 def python_between_launches(random: Random, faulty: bool) -> Program:
     """A loop in Python decides in the middle of the forward pass what comes next."""
     forward, backward = busy(random, size=2048)
-    loop_us = random.uniform(6_000.0, 12_000.0)
+    loop_us = random.uniform(8_000.0, 14_000.0)
 
     def loop(run: GpuRun) -> None:
         forward(run)
@@ -170,6 +170,22 @@ def python_between_launches(random: Random, faulty: bool) -> Program:
             run.python(loop_us if faulty else loop_us / 40)
 
     return Program(step=Step(forward=loop, backward=backward, update=update))
+
+
+def python_before_each_launch(random: Random, faulty: bool) -> Program:
+    """A model of many modules: the interpreter takes longer than the operators. The twin's kernels outlast both."""
+    count, us = random.randint(100, 200), random.uniform(4.0, 8.0) if faulty else random.uniform(150.0, 200.0)
+    python_us = random.uniform(40.0, 80.0)
+
+    def work(times: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(times * count):
+                run.python(python_us)
+                pointwise(run, us)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
 
 
 def outputs_copied_back(random: Random, faulty: bool) -> Program:

@@ -14,6 +14,7 @@ from lightning_gpuprof.model.input_pipeline import (
     InputVerdictKind,
     InputWorker,
     PartKind,
+    enough_workers,
 )
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.metrics import Share
@@ -80,7 +81,7 @@ def input_pipeline(
         step_ms=step_ms,
         wait_ms=None if wait is None else wait.median_ms,
         waited_ratio=waited_ratio,
-        enough_workers=_enough_workers(slowest, step_ms),
+        enough_workers=None if kind == "not-enough-data" else _enough_workers(slowest, step_ms),
         loaders=loaders,
         workers=tuple(sorted(workers, key=lambda w: (w.loader, len(w.process), w.process))),
         parts=_parts(last, workers, _own_regions(journal, workers)),
@@ -257,7 +258,7 @@ def _parts(
 def _enough_workers(slowest: InputLoader | None, step_ms: float | None) -> int | None:
     if slowest is None or slowest.make_ms is None or not step_ms:
         return None
-    return max(1, math.ceil(slowest.make_ms / step_ms))
+    return enough_workers(slowest.make_ms, step_ms)
 
 
 def _verdict(

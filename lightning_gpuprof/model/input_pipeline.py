@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -121,7 +122,7 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     waited_ratio: float | None
     """Share of steady steps that found no batch ready."""
     enough_workers: int | None
-    """Workers with which batches are made as fast as steps use them; None if that is not known."""
+    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit; None if that is not known."""
     loaders: tuple[InputLoader, ...] = ()
     workers: tuple[InputWorker, ...] = ()
     parts: tuple[InputPart, ...] = ()
@@ -129,3 +130,13 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     queues: tuple[InputQueue, ...] = ()
     slowest: int | None = None
     """Which loader the verdict is about."""
+
+
+def enough_workers(make_ms: float, step_ms: float) -> int:
+    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit: what view and findings name.
+
+    Args:
+        make_ms: Time in which one of them makes a batch.
+        step_ms: A step without its wait for data, above 0.
+    """
+    return math.ceil(make_ms / step_ms) + 1

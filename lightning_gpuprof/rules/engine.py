@@ -26,11 +26,13 @@ from lightning_gpuprof.rules.base import (
     is_cpu_only,
     possible,
     run_ms_per_step,
+    severity,
     steady_period_ms,
     worthwhile,
 )
 from lightning_gpuprof.rules.discovery import describe, discover
 from lightning_gpuprof.rules.hardware.gpus import CLOCKS
+from lightning_gpuprof.rules.pace import OF_THE_WORKERS_TOO, Pace, workers_pace
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 from lightning_gpuprof.rules.wording import millis
@@ -142,19 +144,23 @@ def settle(
     a run that ended out of memory, comes first. In that order each gain is held within what is left: of the period for
     what is part of an ordinary step, of the run's time per step for everything. Where windows tell how long a device is
     busy, its work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks
-    shorten what other gains leave of the work.
+    shorten what other gains leave of the work. What makes no batch come sooner gains no more than the pace of the
+    workers leaves, unless another finding makes them faster.
 
     Args:
         findings: What the rules said.
         metrics: The run.
         specialises: Rule id -> ids of more general rules that it explains in more detail.
     """
+    pace, faster = workers_pace(metrics), _makes_workers_faster(findings, metrics)
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
+        finding = finding if pace is None else _at_the_pace(finding, pace, faster=faster, metrics=metrics)
         groups.setdefault(finding.explains or f"rule {finding.rule}", []).append(finding)
     settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
     settled.sort(key=lambda group: (not _is_disaster(group), min(_order(f) for f in group)))
-    return tuple(_within_the_period([finding for group in settled for finding in group], metrics))
+    left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
+    return tuple(_within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms))
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
@@ -249,7 +255,36 @@ def _above(gain: Gain, counted_ms: float) -> Gain | None:
     )
 
 
-def _within_the_period(findings: list[Finding], metrics: Metrics) -> list[Finding]:
+def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:
+    """Whether workers are the limit and a finding on the wait for them has a gain: its cure lifts their pace."""
+    behind = metrics.input is not None and metrics.input.verdict == "processing"
+    return behind and any(f.gain is not None and f.explains in ("data_wait", "outliers") for f in findings)
+
+
+def _is_paced(finding: Finding) -> bool:
+    """Whether what a finding explains is part of the step and in no way of the making of batches."""
+    return is_in_step(finding) and finding.explains not in OF_THE_WORKERS_TOO
+
+
+def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics) -> Finding:
+    """A finding by itself with the gain that the pace of the workers leaves it, or with what else that gain needs."""
+    gain = finding.gain
+    if gain is None or not _is_paced(finding) or gain.saved_ms_per_step <= pace.room_ms:
+        return finding
+    if faster:
+        told = f" {pace.words}: what goes beyond that is gained only if batches come faster, too."
+        return msgspec.structs.replace(finding, summary=finding.summary + told)
+    held = _held(gain, pace.room_ms)
+    left_ratio = 0.0 if held is None else _lower_ms(held) / pace.period_ms
+    return msgspec.structs.replace(
+        finding,
+        gain=held,
+        severity=max(finding.severity, severity(left_ratio, metrics.steps.steady_count), key=SEVERITIES.index),
+        summary=f"{finding.summary} {pace.words}, so no step gets shorter than that: it would wait for them instead.",
+    )
+
+
+def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_ms: float) -> list[Finding]:
     left_of_step_ms, left_of_run_ms = _times_ms(metrics)
     times = _device_times_ms(metrics)
     left_idle_ms, left_busy_ms = times or (math.inf, math.inf)
@@ -262,6 +297,8 @@ def _within_the_period(findings: list[Finding], metrics: Metrics) -> list[Findin
         room_ms = left_of_run_ms
         if is_in_step(finding):
             room_ms = min(room_ms, left_of_step_ms)
+        if _is_paced(finding):
+            room_ms = min(room_ms, left_of_pace_ms)
         if finding.explains in _IDLE_TIME:
             room_ms = min(room_ms, left_idle_ms)
         elif finding.explains in _BUSY_TIME:
@@ -274,6 +311,7 @@ def _within_the_period(findings: list[Finding], metrics: Metrics) -> list[Findin
         saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
         left_of_run_ms -= saved_ms
         left_of_step_ms -= saved_ms if is_in_step(finding) else 0.0
+        left_of_pace_ms -= saved_ms if _is_paced(finding) else 0.0
         left_idle_ms -= saved_ms if finding.explains in _IDLE_TIME else 0.0
         left_busy_ms -= saved_ms if finding.explains in _BUSY_TIME else 0.0
     return held

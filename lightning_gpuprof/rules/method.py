@@ -73,7 +73,7 @@ def method(
         component,
         operation,
         _actions(diagnosis),
-        _verification(metrics),
+        _verification(metrics, baseline),
     )
     return Method(levels=levels, checklist=tuple(_checklist(metrics, diagnosis, levels)))
 
@@ -305,20 +305,21 @@ def _actions(diagnosis: Diagnosis) -> Level:
     )
 
 
-def _verification(metrics: Metrics) -> Level:
+def _verification(metrics: Metrics, baseline: Level) -> Level:
+    """How to see a change; a run that is held against another one need not be a firm baseline itself."""
     compared = condition(metrics, BASELINE) is True
     half_ratio = _half_width(metrics)
     lines = [f"again after each change: {_COMPARE}"]
     if half_ratio is not None:
         lines.append(f"changes of the median period above about {percent(2 * half_ratio)} are seen")
+    answer = "This run can serve as the baseline." if baseline.holds else "This run is no firm baseline."
+    why = "too few steps to tell a change from noise" if half_ratio is None else "" if compared else baseline.why
     return Level(
         name="verification",
-        answer="The run is held against its baseline at its end."
-        if compared
-        else "This run can serve as the baseline.",
-        holds=half_ratio is not None,
+        answer="The run is held against its baseline at its end." if compared else answer,
+        holds=not why,
         unfolded=True,
-        why="" if half_ratio is not None else "too few steps to tell a change from noise",
+        why=why,
         lines=tuple(lines),
     )
 

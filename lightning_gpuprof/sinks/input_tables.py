@@ -37,7 +37,10 @@ def verdict_table(report: Report) -> Table:
             ("step without its wait", _ms(found.step_ms)),
             ("wait for data", _ms(found.wait_ms)),
             ("steps that found no batch ready", numbers.percent(found.waited_ratio)),
-            ("workers that would do", "" if found.enough_workers is None else str(found.enough_workers)),
+            (
+                "workers that keep pace, with one to spare",
+                "" if found.enough_workers is None else str(found.enough_workers),
+            ),
         ]
     return Table(
         title=TITLE,

@@ -60,6 +60,16 @@ def test_a_training_without_the_fault_has_no_warning(name: str) -> None:
     assert judgement.verdict_right is not False, judgement.said
 
 
+def test_a_loop_in_python_is_named_by_its_line_and_not_as_slow_launches() -> None:
+    found = of("a loop in Python between launches")
+    assert [(f.rule, f.subject) for f in found.findings] == [("gpu-gaps", "loss.py(31): match")]
+    judgement = judged(BY_NAME["a loop in Python between launches"], found)
+    assert judgement.ranks == (1,)
+    called_slow = replace(found, findings=(replace(found.findings[0], rule="launch-bound"),))
+    judgement = judged(BY_NAME["a loop in Python between launches"], called_slow)
+    assert (judgement.ranks, judgement.false_alarms) == ((None,), ("launch-bound",))
+
+
 def test_the_promised_gain_is_what_the_twin_is_shorter_by() -> None:
     name = "the loss is read in each step"
     source = BY_NAME[name].source

@@ -100,6 +100,26 @@ def test_a_baseline_must_be_known_to_five_percent(half_ratio: float, holds: bool
     assert level(of(firm(build(), half_ratio)), "baseline").holds is holds
 
 
+@pytest.mark.parametrize("steps", [400, 30])
+@pytest.mark.parametrize("half_ratio", [0.01, 0.3, None])
+def test_a_run_can_serve_as_the_baseline_if_that_level_holds(half_ratio: float | None, steps: int) -> None:
+    metrics = build(steps=steps) if half_ratio is None else firm(build(steps=steps), half_ratio)
+    found = of(metrics)
+    baseline, verification = level(found, "baseline"), level(found, "verification")
+    assert baseline.holds is (half_ratio == 0.01)
+    assert verification.holds is baseline.holds
+    said = "This run can serve as the baseline." if baseline.holds else "This run is no firm baseline."
+    assert verification.answer == said
+    assert bool(verification.why) is not baseline.holds
+
+
+def test_a_run_that_is_held_against_another_need_not_be_a_baseline() -> None:
+    found = of(firm(build(run={"gpuprof.baseline": True}), 0.3))
+    assert not level(found, "baseline").holds
+    assert level(found, "verification").holds
+    assert level(found, "verification").answer == "The run is held against its baseline at its end."
+
+
 def test_a_target_is_part_of_the_baseline() -> None:
     found = of(firm(build(run={"gpuprof.target": "1.3x"})))
     assert any("target of 1.3x" in line for line in level(found, "baseline").lines)

@@ -6,7 +6,7 @@ import pytest
 from feeding_builder import starved, worker_row
 from metrics_builder import build
 
-from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
+from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
@@ -164,6 +164,29 @@ def test_a_cap_by_the_cpus_is_explained() -> None:
     assert finding is not None
     assert "set num_workers=2 " in finding.advice
     assert "7 workers would keep pace with the step, but making a batch is CPU work, and 2 CPUs" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("items_ms", "usable_cpus", "worker_cpus", "why"),
+    [
+        (59.0, 2.0, 0.95, "making a batch is CPU work"),
+        (59.0, 2.0, None, "whether loading is CPU work was not measured"),
+        (294.0, 2.0, 0.02, "each is a process with a memory of its own"),
+        (59.0, 16.0, 0.95, ""),
+    ],
+)
+def test_the_number_is_that_of_the_input_view_or_it_is_said_why_not(
+    items_ms: float, usable_cpus: float, worker_cpus: float | None, why: str
+) -> None:
+    enough = enough_workers(items_ms + 1.0, 10.02)  # a step without its wait
+    finding = RULE.check(starved(items_ms=items_ms, workers=1, usable_cpus=usable_cpus, worker_cpus=worker_cpus))
+    assert finding is not None
+    if why:
+        assert f"{enough} workers would keep pace with the step, but {why}" in finding.advice
+        assert f"num_workers={enough} " not in finding.advice
+    else:
+        assert f"set num_workers={enough} " in finding.advice
+        assert "would keep pace" not in finding.advice
 
 
 def test_workers_that_wait_for_a_cpu_do_not_count_as_waiting_for_storage() -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Severity
-from lightning_gpuprof.model.input_pipeline import InputLoader
+from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
 from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Share
 from lightning_gpuprof.rules.base import (
     MissingSignal,
@@ -135,8 +135,8 @@ class Loading:
 
     @property
     def wanted_workers(self) -> int:
-        """Workers with which batches come faster than steps use them, if CPUs were no limit."""
-        return math.ceil(self.batch_ms / self.compute_ms) + 1
+        """Workers with which batches come faster than steps use them, if CPUs were no limit: as the view has it."""
+        return enough_workers(self.batch_ms, self.compute_ms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,14 +353,7 @@ def batch_words(state: Loading) -> str:
 
 def cap_words(state: Loading, workers: int) -> str:
     """What else to know about the proposed workers: why not more of them, and who competes with them; or empty."""
-    words = ""
-    if state.cpu_bound and workers < state.wanted_workers:
-        words = (
-            f" {state.wanted_workers} workers would keep pace with the step, but making a batch is CPU work, and "
-            f"{cpus(state.usable_cpus)} cannot do more of it at a time: for more, make the batch cheaper."
-        )
-    if state.cpu_bound is None:
-        words = " Whether loading is CPU work was not measured, so not more workers than usable CPUs are proposed."
+    words = _fewer_words(state) if workers < state.wanted_workers else ""
     threads = state.compute_threads
     if threads is not None and threads > 1 and state.cpu_bound is not False and threads + workers > state.usable_cpus:
         left = max(1, int(state.usable_cpus) - workers)
@@ -369,6 +362,19 @@ def cap_words(state: Loading, workers: int) -> str:
             "workers and model slow each other down."
         )
     return words
+
+
+def _fewer_words(state: Loading) -> str:
+    """Why fewer workers are proposed than would keep pace."""
+    keep_pace = f" {state.wanted_workers} workers would keep pace with the step, but"
+    if state.cpu_bound:
+        return (
+            f"{keep_pace} making a batch is CPU work, and {cpus(state.usable_cpus)} cannot do more of it at a time: "
+            "for more, make the batch cheaper."
+        )
+    if state.cpu_bound is None:
+        return f"{keep_pace} whether loading is CPU work was not measured, so not more than usable CPUs are proposed."
+    return f"{keep_pace} each is a process with a memory of its own, so not more than {MAX_WORKERS} are proposed."
 
 
 def making_evidence(state: Loading) -> list[Evidence]:

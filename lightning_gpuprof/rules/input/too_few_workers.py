@@ -123,11 +123,9 @@ class TooFewWorkers:
         if metrics.cpu.worker_cpus is not None:
             evidence.append(Evidence(name="CPUs used by the workers", value=metrics.cpu.worker_cpus, unit="CPUs"))
         average = "" if bursts is None else " on average"
-        waits = (
-            " The workers mostly wait rather than compute, so more of them than CPUs are right."
-            if state.cpu_bound is False
-            else cap_words(state, plan.num_workers)
-        )
+        waits = cap_words(state, plan.num_workers)
+        if state.cpu_bound is False:
+            waits = f" The workers mostly wait rather than compute, so more of them than CPUs are right.{waits}"
         return Finding(
             rule=self.id,
             severity=wait_severity(state.idle_ratio, certain, metrics.steps.steady_count),

@@ -66,6 +66,8 @@ class CallbackSlow:
       the device. That time then moves elsewhere rather than disappearing if the hook is removed; what the device idles
       because of a progress bar `progress-bar-sync` explains.
     - A hook that works only in rare steps is found by `step-outliers`.
+    - DataLoader workers that make batches no faster than steps use them are waited for instead: where their pace was
+      measured, the gain ends there, and the summary says so.
     - Hooks of the LightningModule and its DataModule around the batch are not told apart from each other: what no
       callback holds of the phase is reported as theirs, with less confidence.
 

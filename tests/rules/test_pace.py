@@ -1,0 +1,150 @@
+"""What is gained beside the making of batches: no step gets shorter than the pace of the workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from feeding_builder import starved, worker_row
+from test_engine import finding
+
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.input_pipeline import InputWorker
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
+from lightning_gpuprof.rules.pace import workers_pace
+
+SLOW = {("Slow", "on_train_batch_end"): 10.0}
+
+
+def paced(every_ms: float = 12.0, *, workers: int = 2, callbacks: bool = False, **changes: Any) -> Metrics:
+    """Steps of 15 ms, 10 of them in a callback, whose workers make a batch every 12 ms if nothing holds them up."""
+    times = {"callbacks": 10.0, "forward": 2.0, "backward": 1.0, "optimizer": 0.5, "loop": 0.5, "logging": 0.5}
+    times |= {"zero_grad": 0.2, "h2d": 0.2, **changes.pop("compute_ms", {})}
+    return starved(
+        items_ms=every_ms * max(1, workers) - 1.0,
+        workers=workers,
+        compute_ms=times,  # type: ignore[arg-type]
+        callbacks_ms=SLOW if callbacks else None,
+        **changes,
+    )
+
+
+def held(metrics: Metrics, *findings: Finding) -> dict[str, float | None]:
+    return {
+        f.rule: None if f.gain is None else round(f.gain.saved_ms_per_step, 6) for f in settle(findings, metrics, {})
+    }
+
+
+def worker(*, item_max_ms: float, measured: int) -> InputWorker:
+    return InputWorker(
+        loader=0,
+        process="worker0",
+        batches=measured,
+        measured=measured,
+        items=measured,
+        item_mean_ms=1.0,
+        item_p95_ms=1.0,
+        item_max_ms=item_max_ms,
+        items_ms=1.0,
+        collate_mean_ms=1.0,
+        collate_max_ms=None,
+        idle_ms=None,
+        idle_ratio=None,
+    )
+
+
+CALLBACK = finding("callback-slow", saved_ms=10.0, explains="callbacks", severity="critical", period_ms=15.0)
+LOGGING = finding("logging-overhead", saved_ms=2.0, explains="logging", period_ms=15.0)
+WAIT = finding("input-bound", saved_ms=3.0, explains="data_wait", period_ms=15.0)
+
+
+def test_a_slow_callback_promises_what_the_workers_leave() -> None:
+    metrics = paced(callbacks=True)
+    assert metrics.period_ms == pytest.approx(15.0)
+    first = diagnose(metrics).findings[0]
+    assert first.rule == "callback-slow"
+    assert first.gain is not None
+    assert first.gain.saved_ms_per_step == pytest.approx(3.0)
+    assert first.gain.speedup_max == pytest.approx(15 / 12)
+    assert "2 workers deliver a batch every 12.0 ms at best, so no step gets shorter" in first.summary
+
+
+def test_workers_that_are_fast_enough_bound_nothing() -> None:
+    assert held(paced(4.9), CALLBACK) == {"callback-slow": 10.0}
+
+
+@pytest.mark.parametrize("metrics", [paced(workers=0), paced(measured=False)])
+def test_without_workers_that_were_measured_there_is_no_pace(metrics: Metrics) -> None:
+    assert workers_pace(metrics) is None
+    assert held(metrics, CALLBACK) == {"callback-slow": 10.0}
+
+
+def test_all_cures_together_keep_the_pace() -> None:
+    metrics = paced()
+    found = settle([LOGGING, CALLBACK], metrics, {})
+    assert [f.gain.saved_ms_per_step for f in found if f.gain is not None] == pytest.approx([3.0])
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    assert combined.saved_ms_per_step == pytest.approx(3.0)
+
+
+def test_what_lies_beside_the_step_and_what_makes_batches_faster_is_free_of_the_pace() -> None:
+    metrics = paced(13.0, validation=(4, 60.0))
+    quota = finding("host-cpu-quota", saved_ms=3.5, explains="cpu_quota", period_ms=15.0)
+    validation = finding("validation-stall", saved_ms=40.0, explains="validation", period_ms=200.0)
+    assert held(metrics, WAIT, quota, validation) == {
+        "input-bound": 3.0,
+        "host-cpu-quota": 3.5,
+        "validation-stall": 40.0,
+    }
+
+
+def test_where_nothing_is_left_it_is_information_and_does_not_come_first() -> None:
+    metrics = paced(14.9)
+    found = settle([CALLBACK, finding("other", severity="warning")], metrics, {})
+    assert [(f.rule, f.severity, f.gain) for f in found] == [
+        ("other", "warning", None),
+        ("callback-slow", "info", None),
+    ]
+
+
+def test_the_severity_is_that_of_what_is_left() -> None:
+    assert [f.severity for f in settle([CALLBACK], paced(13.0), {})] == ["warning"]
+
+
+def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> None:
+    behind = paced(18.0, verdict="processing")
+    assert held(behind, WAIT, CALLBACK) == {"callback-slow": 10.0, "input-bound": 3.0}
+    told = next(f for f in settle([WAIT, CALLBACK], behind, {}) if f.rule == "callback-slow")
+    assert told.summary.endswith("what goes beyond that is gained only if batches come faster, too.")
+    assert told.severity == "critical"
+
+
+def test_bursts_of_batches_are_a_wait_for_workers_too() -> None:
+    behind = paced(18.0, burst=0.2)
+    few = finding("too-few-workers", saved_ms=3.0, explains="outliers", period_ms=18.0)
+    assert held(behind, few, CALLBACK)["callback-slow"] == 10.0
+    assert held(behind, CALLBACK)["callback-slow"] is None
+
+
+def test_a_wait_that_is_none_for_the_workers_lifts_no_pace() -> None:
+    assert held(paced(verdict="transfer"), WAIT, CALLBACK)["callback-slow"] == pytest.approx(3.0)
+
+
+def test_workers_without_a_cpu_may_get_faster_by_the_cure() -> None:
+    queued = paced(rows=(worker_row(0, delay=0.1), worker_row(1, delay=0.1)))
+    found = workers_pace(queued)
+    assert found is not None
+    assert found.batch_ms == pytest.approx(12.0 - 0.1 * 15.0)
+
+
+def test_the_longest_item_of_a_worker_is_no_pace() -> None:
+    metrics = paced(workers=1)
+    assert metrics.input is not None
+    late = msgspec.structs.replace(metrics.input, workers=(worker(item_max_ms=500.0, measured=100),))
+    found = workers_pace(replace(metrics, input=late))
+    assert found is not None
+    assert found.batch_ms == pytest.approx(12.0 - 500.0 / 100)
