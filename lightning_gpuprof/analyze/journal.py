@@ -232,14 +232,23 @@ class _Origin(msgspec.Struct, tag="header", tag_field="k"):
     gpuprof: str
 
 
+_LAST_YEAR_NS = 4_102_444_800 * 10**9
+"""2100: no journal was written after it."""
+
+
 def _header(path: Path, line: bytes) -> Header:
+    if not line:
+        raise JournalError(f"{path}: empty. The run has not written anything yet, or was stopped before it could.")
     try:
         origin = msgspec.json.decode(line, type=_Origin)
         if origin.version != JOURNAL_VERSION:
             raise JournalError(_way_out(path, origin))
-        return msgspec.json.decode(line, type=Header)
+        header = msgspec.json.decode(line, type=Header)
     except UNREADABLE as error:
         raise JournalError(f"{path}: no journal of gpuprof (its first line is not a header)") from error
+    if not 0 <= header.epoch_ns < _LAST_YEAR_NS:
+        raise JournalError(f"{path}: damaged (its first line says that the run began {header.epoch_ns} ns after 1970)")
+    return header
 
 
 def _way_out(path: Path, origin: _Origin) -> str:

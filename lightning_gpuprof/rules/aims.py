@@ -26,12 +26,14 @@ def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
     from a time T to T / s, T (1 - 1/s) must be saved; gains of different findings are disjoint and add up.
 
     Returns:
-        None if no target was given.
+        None if no target was given. Nothing is promised by a measurement that is not valid.
     """
     given = condition(metrics, TARGET)
     if not isinstance(given, (str, int, float)) or isinstance(given, bool):
         return None
     target = parse_target(given)
+    if not metrics.validity.ok:
+        return _not_held(str(target), "the measurement is not valid")
     if target.speedup is not None:
         return _of_run(str(target), target.speedup, metrics, diagnosis)
     now = metrics.steps.samples_per_s

@@ -167,8 +167,11 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     """Amdahl's bound for all cures at once, from gains that :func:`settle` has made disjoint.
 
     Returns:
-        None if no finding has a gain, or neither the period nor the run's time per step is known.
+        None if no finding has a gain, if neither the period nor the run's time per step is known, or if the measurement
+        is not valid.
     """
+    if not metrics.validity.ok:
+        return None
     gains = [(finding, finding.gain) for finding in findings if finding.gain is not None]
     period_ms, run_ms = _times_ms(metrics)
     if not gains or run_ms <= 0:

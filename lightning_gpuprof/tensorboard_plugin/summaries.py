@@ -95,17 +95,19 @@ class Summaries:
 
 
 def _summary(files: RunFiles) -> Summary:
+    damaged: list[str] = []
     if files.report is not None and files.report_is_current:
         try:
             return _of_report(msgspec.json.decode(_read(files.report, MOST_BYTES), type=_Head))
         except _UNREADABLE:
-            pass
+            damaged.append(files.report.path.name)
     if files.journals:
         try:
             return _of_journal(files.journals[0])
         except _UNREADABLE:
-            pass
-    return Summary(state="cannot be read")
+            damaged.append(files.journals[0].path.name)
+    why = f"{' and '.join(damaged)} empty or damaged" if damaged else "no report and no journal"
+    return Summary(state=f"cannot be read: {why}")
 
 
 def _of_report(report: Report | _Head) -> Summary:

@@ -90,7 +90,7 @@ def test_a_journal_cut_anywhere_is_read_as_far_as_it_is_whole(path: Path) -> Non
     for cut in range(len(data)):
         path.write_bytes(data[:cut])
         if cut < first_line:
-            with pytest.raises(JournalError, match="no journal"):
+            with pytest.raises(JournalError, match="no journal" if cut else "empty. The run has not written"):
                 read_journal(path)
         else:
             journal = read_journal(path)
@@ -241,6 +241,15 @@ def test_a_journal_of_another_version_is_refused_with_the_way_out(path: Path, ve
     encode = msgspec.json.encode
     path.write_bytes(encode(header(version)) + b"\n" + encode(Notice(part="p", message="m")) + b"\n")
     with pytest.raises(JournalError, match=way_out):
+        read_journal(path)
+
+
+@pytest.mark.parametrize("epoch_ns", [-1, 10**19 - 1, 9 * 10**18])
+def test_a_run_that_began_at_no_time_is_damaged(path: Path, epoch_ns: int) -> None:
+    damaged = header(JOURNAL_VERSION)
+    damaged.epoch_ns = epoch_ns
+    path.write_bytes(msgspec.json.encode(damaged) + b"\n")
+    with pytest.raises(JournalError, match="damaged|not a header"):
         read_journal(path)
 
 

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.device import DeviceEnergy
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.method import Outlook
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.report import Device, Validity
 from lightning_gpuprof.rules.aims import cost, outlook
 from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.engine import diagnose
@@ -84,6 +84,16 @@ def test_outlying_steps_are_part_of_the_mean_step() -> None:
         found = seen(replace(metrics, steps=steps, run={**metrics.run, **target}))
         assert found.reachable is reachable, found.summary
         assert found.rules == ("step-outliers",)
+
+
+def test_a_measurement_that_is_not_valid_promises_nothing() -> None:
+    metrics = slow_callback("1.3x")
+    assert seen(metrics).reachable
+    assert diagnose(metrics).combined is not None
+    invalid = replace(metrics, validity=Validity(ok=False))
+    assert seen(invalid).reachable is None
+    assert "the measurement is not valid" in seen(invalid).summary
+    assert diagnose(invalid).combined is None
 
 
 def test_a_target_that_cannot_be_held_against_anything_says_why() -> None:

@@ -364,7 +364,8 @@ def test_one_broken_folder_is_one_row_that_says_so_and_the_others_are_listed(tmp
     states = {row["name"]: row["state"] for row in tab.get("runs").json["rows"]}
     assert states.pop("sound") == "finished"
     assert set(states) == {"circle", "epoch_ns", "start_ns"}
-    assert all(state.startswith("cannot be read") for state in states.values())
+    assert all(state.startswith("cannot be read: ") for state in states.values())
+    assert states["epoch_ns"] == "cannot be read: rank0.jsonl empty or damaged"
     assert tab.get("view", run="circle", view="overview").status_code == 422
     assert tab.get("view", run="epoch_ns", view="overview").status_code in (200, 422)
 
