@@ -249,7 +249,7 @@ def test_a_run_that_began_at_no_time_is_damaged(path: Path, epoch_ns: int) -> No
     damaged = header(JOURNAL_VERSION)
     damaged.epoch_ns = epoch_ns
     path.write_bytes(msgspec.json.encode(damaged) + b"\n")
-    with pytest.raises(JournalError, match="damaged|not a header"):
+    with pytest.raises(JournalError, match=r"damaged|not a header"):
         read_journal(path)
 
 
