@@ -16,6 +16,9 @@ from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.sinks.plain import shorten, visible
 from lightning_gpuprof.sinks.status_line import progress
 
+RANKS = "ranks"
+"""Beside the files' names: several files of one job compared, rank by rank."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -43,11 +46,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="trace of torch.profiler, .json or .json.gz")
     parser.add_argument("--table", metavar="NAME,…", help="print these tables only; 'all' for all")
     parser.add_argument("--json", action="store_true", help="print the plain facts of each file as JSON, times in µs")
-    parser.add_argument("--analysis", action="store_true", help="print everything that is computed as JSON")
+    parser.add_argument(
+        "--analysis", action="store_true", help="print all that is computed as JSON, ranks compared too"
+    )
     parser.add_argument(
         "--operators", metavar="NAME,…", help="print what these operators did, per shape of their inputs, as JSON"
     )
-    parser.add_argument("--compare", action="store_true", help="two files: what got slower or faster per step")
+    parser.add_argument("--compare", action="store_true", help="two files: what got slower per step; also with --json")
     parser.add_argument(
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
@@ -104,7 +109,7 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
 
     _check(files, wanted)
-    if wanted.json:
+    if wanted.json and not wanted.compare:
         facts = {}
         for number, (name, path) in enumerate(_named(files).items(), 1):
             with _progress("reading", name, number, len(files)):
@@ -114,7 +119,10 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     if wanted.compare:
         with _progress("comparing", " and ".join(_named(files)), 1, 1):
             differences = outputs.compare(files[0], files[1])
-        outputs.print_differences(files[0], files[1], differences)
+        if wanted.json:
+            _print_json(differences)
+        else:
+            outputs.print_differences(files[0], files[1], differences)
         return 0
     ceilings = outputs.measured() if wanted.measure else None
     if wanted.perfetto:
@@ -139,11 +147,14 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
             outputs.serve(wanted.annotated)
         else:
             outputs.print_analysis(path, analysis, wanted.tables, alone=len(files) == 1)
-        if wanted.prints and not wanted.tables:
+        if wanted.analysis_json or (wanted.prints and not wanted.tables):
             ranks.add(path, linked)
+    if wanted.analysis_json and (compared := ranks.compared()) is not None:
+        results[RANKS] = compared
     if results:
         _print_json(results)
-    ranks.print_comparison()
+    else:
+        ranks.print_comparison()
     return 0
 
 
@@ -167,7 +178,7 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
     if unknown:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
     alone = [name for name in ("json", "analysis_json", "operators", "compare", "perfetto") if getattr(wanted, name)]
-    if len(alone) > 1:
+    if len(alone) > 1 and alone != ["json", "compare"]:
         option = f"--{alone[1].removesuffix('_json')}"
         raise ArgumentError(option, True, f"not go with --{alone[0].removesuffix('_json')}", "Ask for one at a time.")
     if wanted.compare and len(files) != 2:
@@ -224,6 +235,7 @@ COMMAND = Command(
         "gpuprof trace trace.json.gz --perfetto",
         "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
+        "gpuprof trace before.json.gz after.json.gz --compare --json",
         "gpuprof trace rank*.pt.trace.json.gz --json",
     ),
     add_arguments=_add_arguments,

@@ -22,6 +22,7 @@ from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
+from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import make_console, print_to
 from lightning_gpuprof.sinks.csv_tables import write_csv
@@ -123,13 +124,19 @@ class Ranks:
         if linked.trace.about.rank is not None:
             self._traces.append((path.name, linked))
 
-    def print_comparison(self) -> None:
-        """Print the ranks beside each other, if there are several, each once."""
+    def compared(self) -> RanksComparison | None:
+        """The ranks beside each other; None unless there are several, each once."""
         numbers = [linked.trace.about.rank for _, linked in self._traces]
         if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
-            return
+            return None
         with progress("comparing the ranks"):
-            found = compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
+            return compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
+
+    def print_comparison(self) -> None:
+        """Print the ranks beside each other, if there are several, each once."""
+        found = self.compared()
+        if found is None:
+            return
         tables = [
             ranks.rank_table(found),
             ranks.rank_kind_table(found),

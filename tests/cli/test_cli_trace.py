@@ -103,6 +103,8 @@ def test_two_traces_are_compared(trace: Path, capsys: pytest.CaptureFixture[str]
     slower = another(trace, "after.json")
     slower.write_text(slower.read_text().replace('"dur": 30.0', '"dur": 45.0'))
     assert "slower" in out(capsys, trace, slower, "--compare")
+    told = json.loads(out(capsys, trace, slower, "--compare", "--json"))
+    assert max(row["change_us"] for row in told["kernels"]) == 30  # two of them, 15 longer each
     assert main(["trace", str(trace), "--compare"]) == 2
     assert "--compare must get two files" in capsys.readouterr().err
 
@@ -111,6 +113,10 @@ def test_ranks_of_one_job_are_held_against_each_other(trace: Path, capsys: pytes
     ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 2}) for n in (0, 1)]
     assert "2 ranks" in out(capsys, *ranks)
     assert "2 ranks" not in out(capsys, ranks[0], trace)
+    told = json.loads(out(capsys, *ranks, "--analysis"))
+    assert set(told) == {ranks[0].name, ranks[1].name, "ranks"}
+    assert [row["rank"] for row in told["ranks"]["ranks"]] == [0, 1]
+    assert "ranks" not in json.loads(out(capsys, ranks[0], trace, "--analysis"))
 
 
 @pytest.mark.parametrize(
