@@ -15,7 +15,8 @@ import msgspec
 
 import lightning_gpuprof
 from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, warn
-from lightning_gpuprof.capture.session import FINISHED, Entry, Session, interrupted_by
+from lightning_gpuprof.capture.session import Session
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, switched_on
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.config import (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from lightning_gpuprof.capture import progress_bars
+from lightning_gpuprof.capture.fence import warn
 from lightning_gpuprof.capture.live_scalars import step_scalars
 from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -94,6 +96,27 @@ class LiveLine:
         if self._above_bar is None:
             self._line.clear()
         return ()
+
+
+def live_line_for(
+    trainer: Any, line: Line | None, slots: Sequence[Slot], samples_per_step: int | None
+) -> LiveLine | None:
+    """The live line of a stage, above the trainer's progress bar if it has one.
+
+    Args:
+        trainer: With its callbacks.
+        line: Where it is written if there is no bar; None for no live line.
+        slots: The clock's.
+        samples_per_step: Samples per step over all ranks, if known.
+    """
+    if line is None:
+        return None
+    try:
+        above = progress_bars.above_bar(trainer)
+    except progress_bars.UnknownBarError as error:
+        warn(f"gpuprof: no live line: it would tear {error}, and only the bars of tqdm and rich make room")
+        return None
+    return LiveLine(line, above, slots, samples_per_step)
 
 
 def live_text(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_step: int | None, *, now_ns: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from lightning_gpuprof.capture.fence import Fence, part_of_logger
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
 from lightning_gpuprof.model.phases import PHASES
 
@@ -103,6 +104,24 @@ class ScalarLog:
             given = True
         if not given:
             self._failed.append(logger)
+
+
+def scalar_log_for(
+    trainer: Any,
+    options: Options,
+    clock: StepClock,
+    edges: LoopEdges,
+    samples_per_step: int | None,
+    fence: Fence,
+) -> ScalarLog | None:
+    """What the options ask for; None without loggers, on other ranks than the first, and where nothing is ever logged.
+
+    Arguments as for :class:`ScalarLog`.
+    """
+    every = options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
+    if not (every and trainer.loggers and trainer.is_global_zero):
+        return None
+    return ScalarLog(trainer, clock, edges, every, samples_per_step, fence=fence, verbose=options.verbose)
 
 
 def step_scalars(

@@ -109,7 +109,7 @@ _SAFE = frozenset(
         "with self._changed:",
         "with self._lock:",
         # What notes or lets go of a file.
-        "self._opened.append(file.close)",
+        "self._opened.append(self._journal.close)",
         "os.close(self._descriptor)",
         "os.close(descriptor)",
         "self._file.close()",

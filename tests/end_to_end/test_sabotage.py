@@ -93,7 +93,7 @@ HOT = {
     "a step's beginning": ("capture/step_clock.py", "begin_step"),
     "a place without a name": ("capture/profiler_tap.py", "ProfilerTap.place"),
     "a region of the user's": ("capture/annotated_regions.py", "annotate.__enter__"),
-    "what a boundary does": ("capture/session.py", "Session._at_boundary"),
+    "what a boundary does": ("capture/step_boundary.py", "StepBoundary.at_boundary"),
 }
 
 

@@ -1,0 +1,132 @@
+"""Where one stage is written down: its folder, its journal from header to footer, and what went wrong on the way."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_gpuprof.capture import output_folder
+from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.journal_writer import JournalWriter
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice, Record
+from lightning_gpuprof.model.phases import Stage
+
+FINISHED = "finished"
+"""Status of a stage that came to its own end."""
+
+
+def interrupted_by(error: BaseException) -> str:
+    """Status of a stage that was left by an exception."""
+    return f"interrupted: {type(error).__name__}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """When ``fit`` or another stage was entered, on the run's clock and on the calendar."""
+
+    perf_ns: int
+    epoch_ns: int
+
+    @classmethod
+    def now(cls) -> Entry:
+        """This moment."""
+        return cls(perf_ns=time.perf_counter_ns(), epoch_ns=time.time_ns())
+
+
+def header_of(trainer: Any, stage: Stage, entry: Entry, version: str) -> Header:
+    """First line of a stage's journal; ``version`` is that of this package."""
+    return Header(
+        version=JOURNAL_VERSION,
+        gpuprof=version,
+        run_id=uuid.uuid4().hex[:12],
+        stage=stage,
+        rank=trainer.global_rank,
+        world_size=trainer.world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        start_ns=entry.perf_ns,
+        epoch_ns=entry.epoch_ns,
+    )
+
+
+class StageJournal:
+    """The journal of one stage, and the fence that notes failures of its parts in there.
+
+    Args:
+        wanted: The folder; one beside it is made if it holds another run, a temporary one if it cannot be written.
+        key: Of the run, which all its ranks know.
+        header: First line of the journal.
+        clock: Its steps and segments are written.
+        on_steps: Shown the steps that ended lately, in the journal's thread.
+
+    Raises:
+        OSError: Neither the wanted nor a temporary folder can be written.
+    """
+
+    def __init__(
+        self,
+        wanted: Path,
+        key: str,
+        header: Header,
+        clock: StepClock,
+        on_steps: Callable[[Sequence[ClosedStep]], None],
+    ) -> None:
+        self.notices: list[Notice] = []
+        """What the report is to tell of."""
+        self.fence = Fence(self.note)
+        self._clock = clock
+        self.folder, file, self._problem = output_folder.create(wanted, header.rank, key)
+        try:
+            self._writer = JournalWriter(file, clock, header=header, on_failure=self._writing_failed, on_steps=on_steps)
+        except BaseException:
+            file.close()
+            raise
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds that writing has used."""
+        return self._writer.cpu_s
+
+    def start(self) -> None:
+        """Begin to write, in the background."""
+        if self._problem:
+            self.fence.tell("dirpath", self._problem)
+        self._writer.start()
+
+    def post(self, record: Record) -> None:
+        """Have a record written; on any thread."""
+        self._writer.post(record)
+
+    def note(self, part: str, message: str) -> None:
+        """Write down what the report is to tell of a part."""
+        notice = Notice(part=part, message=message)
+        self.notices.append(notice)
+        self.post(notice)
+
+    def switched_off(self, part: str, error: Exception) -> None:
+        """Tell that a part does nothing any more because of an error."""
+        self.fence.tell(part, f"switched off after {type(error).__name__}: {error}")
+
+    def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:
+        """The last line if the stage ended now; the last footer of a journal counts."""
+        global_step = self._clock.counters()[1]
+        return Footer(end_ns=time.perf_counter_ns(), status=status, overhead=dict(overhead), global_step=global_step)
+
+    def sync(self) -> None:
+        """Wait until what was posted is in the file."""
+        self._writer.sync()
+
+    def close(self, last: Sequence[Record] = ()) -> None:
+        """Have what is left and ``last`` written, and let go of the file. Safe to call twice."""
+        self._writer.close(last)
+
+    def _writing_failed(self, error: OSError) -> None:
+        written = self._writer.steps_written
+        self.fence.tell("journal", f"writing failed ({error.strerror or error}); about {written} steps are recorded")

@@ -1,0 +1,267 @@
+"""What measures from the first step of a stage to the last: parts and samplers that begin and end with the steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lightning_gpuprof.capture import conditions, run_end
+from lightning_gpuprof.capture.compilation import dynamo
+from lightning_gpuprof.capture.device_spans import DeviceSpans, EventBackend
+from lightning_gpuprof.capture.device_steps import DeviceSteps
+from lightning_gpuprof.capture.input.measurement import InputMeasurement
+from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.live_line import Line, LiveLine, live_line_for
+from lightning_gpuprof.capture.live_scalars import scalar_log_for
+from lightning_gpuprof.capture.memory.backend import AllocatorBackend
+from lightning_gpuprof.capture.memory.recording import MemoryRecording
+from lightning_gpuprof.capture.nvtx_ranges import NvtxRanges
+from lightning_gpuprof.capture.profiler_tap import ProfilerTap
+from lightning_gpuprof.capture.recorder import Recorder
+from lightning_gpuprof.capture.stage_journal import StageJournal
+from lightning_gpuprof.capture.stage_samplers import stage_samplers
+from lightning_gpuprof.capture.step_boundary import StepBoundary
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.capture.window_recording import WindowRecording
+from lightning_gpuprof.model.config import Options
+from lightning_gpuprof.model.journal import Conditions, Notice, Record, Sample
+from lightning_gpuprof.model.phases import Stage
+
+if TYPE_CHECKING:
+    import lightning.pytorch as pl
+
+_LOADERS: dict[Stage, str] = {
+    "fit": "train_dataloader",
+    "validate": "val_dataloaders",
+    "test": "test_dataloaders",
+    "predict": "predict_dataloaders",
+}
+"""Attribute of the trainer that holds the loaders of a stage."""
+
+
+def loaders_of(trainer: Any, stage: Stage) -> object:
+    """The loaders of a stage, once the trainer has them: one, or a collection."""
+    return getattr(trainer, _LOADERS[stage])
+
+
+class StageSteps:
+    """Begins once the trainer has its loaders and counters, which is long after ``setup``.
+
+    Args:
+        trainer: The trainer.
+        stage: Whose steps.
+        options: Checked options.
+        journal: Takes what is measured, and failures.
+        clock: Knows the steps.
+        tap: Knows their actions.
+        edges: Know the step axis of the trainer's loggers.
+        windows: Trace windows of the stage.
+        ranges: NVTX ranges around the steps, if they are wanted.
+        inputs: Measured in the loaders' workers, if it is.
+        events: Gives timed events of a device, or None where there are none.
+        allocator: Gives the allocator of a device, or None where there is none that can be read.
+        line: Where to tell of the steps while they go on; None for nowhere.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        stage: Stage,
+        options: Options,
+        *,
+        journal: StageJournal,
+        clock: StepClock,
+        tap: ProfilerTap,
+        edges: LoopEdges,
+        windows: WindowRecording,
+        ranges: NvtxRanges | None,
+        inputs: InputMeasurement | None,
+        events: Callable[[Any], EventBackend[Any] | None],
+        allocator: Callable[[Any], AllocatorBackend | None],
+        line: Line | None,
+    ) -> None:
+        self._trainer: Any = trainer
+        self._stage = stage
+        self._options = options
+        self._journal = journal
+        self._fence = journal.fence
+        self._clock = clock
+        self._tap = tap
+        self._edges = edges
+        self._windows = windows
+        self._ranges = ranges
+        self._inputs = inputs
+        self._events = events
+        self._allocator = allocator
+        self._line = line
+        self._live: LiveLine | None = None
+        self._recorder: Recorder | None = None
+        self._began: tuple[float, float] | None = None
+        self._ended = False
+        self.boundary = StepBoundary(clock, windows, self._fence)
+        """Of the parts that there are: none before :meth:`begin`."""
+        self.conditions_s = 0.0
+        """Seconds for which reading the conditions has kept training waiting."""
+
+    def begin(self, module: pl.LightningModule, *, epoch_ns: int, compiled_before: dynamo.Counters | None) -> None:
+        """Read the conditions, start samplers, plan windows.
+
+        Args:
+            module: The model.
+            epoch_ns: Calendar time at the entry of the stage.
+            compiled_before: The compiler's counters then.
+        """
+        trainer, fitting = self._trainer, self._stage == "fit"
+        samples_per_step = self._read_conditions(module)
+        batch_before, global_step = -1, 0
+        if fitting:
+            batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
+        self.boundary = self._boundary_with_parts(module, batch_before + 1, samples_per_step)
+        with self._fence.around("live line"):
+            self._live = live_line_for(trainer, self._line, self._clock.slots, samples_per_step)
+        with self._fence.around("samplers"):
+            self._start_samplers(epoch_ns, compiled_before)
+        self._clock.begin_training(batch_before, global_step)
+        wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
+        self.boundary.listen(wake)
+        self._began = time.perf_counter(), time.process_time()
+
+    def end(self) -> None:
+        """The last step is over; what follows is teardown. Safe to call twice."""
+        if self._ended:
+            return
+        self._ended = True
+        self.boundary.end_step()
+        self.end_live_line()
+        self.boundary.steps_end()
+        self._clock.open_segment("teardown")
+        self.note_process_cpus()
+        self._windows.end("finished")
+        self.boundary.log_last(self._trainer.global_step)
+
+    def ended_lately(self, steps: Sequence[ClosedStep]) -> None:
+        """Some steps are in the journal; called in its thread."""
+        if self._live is not None:
+            self._live.watch(steps)
+        self._windows.watch(steps)
+
+    def end_live_line(self) -> None:
+        """Others write to the terminal now."""
+        if self._live is not None:
+            self._live.end()
+
+    def let_go(self) -> None:
+        """Samplers and device spans are to end by themselves; nothing is waited for."""
+        self.boundary.close_device()
+        if self._recorder is not None:
+            self._recorder.ask_to_stop()
+
+    def stop_samplers(self) -> None:
+        """End all samplers and have what they hold in the journal. Never raises; safe to call twice."""
+        with self._fence.around("samplers"):
+            if self._recorder is not None:
+                self._recorder.stop()
+
+    def note_process_cpus(self) -> None:
+        """CPUs that this process kept busy during training, for runs too short to be sampled; noted once."""
+        begin, self._began = self._began, None
+        if begin is not None:
+            wall_s = time.perf_counter() - begin[0]
+            cpus = (time.process_time() - begin[1]) / wall_s if wall_s > 0 else None
+            now_ns = time.perf_counter_ns()
+            self._journal.post(Sample(source="host", subject="training", t_ns=now_ns, values={"process_cpus": cpus}))
+
+    @property
+    def samplers_cpu_s(self) -> float:
+        """CPU seconds that the samplers have used."""
+        return self._recorder.cpu_s if self._recorder is not None else 0.0
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _read_conditions(self, module: pl.LightningModule) -> int | None:
+        """Write them down; returns the samples per step over all ranks, if known."""
+        samples_per_step: int | None = None
+        with self._fence.around("conditions"):
+            begin_ns = time.perf_counter_ns()
+            found = conditions.collect(self._trainer, module, loaders_of(self._trainer, self._stage))
+            batch_size = found.get("loader.batch_size")
+            if isinstance(batch_size, int):
+                samples_per_step = batch_size * int(self._trainer.world_size)
+            self._journal.post(Conditions(values=found | self._options.aims()))
+            self.conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
+        return samples_per_step
+
+    def _boundary_with_parts(
+        self, module: pl.LightningModule, first_batch: int, samples_per_step: int | None
+    ) -> StepBoundary:
+        trainer, clock, fence = self._trainer, self._clock, self._fence
+        device: DeviceSteps[Any] | None = None
+        memory: MemoryRecording | None = None
+        with fence.around("device spans"):
+            device = self._device_steps()
+        with fence.around("memory"):
+            memory = self._memory_recording(module)
+        logs = self._stage == "fit"
+        return StepBoundary(
+            clock,
+            self._windows,
+            fence,
+            first_batch=first_batch,
+            ranges=self._ranges,
+            device=device,
+            memory=memory,
+            scalars=scalar_log_for(trainer, self._options, clock, self._edges, samples_per_step, fence)
+            if logs
+            else None,
+        )
+
+    def _device_steps(self) -> DeviceSteps[Any] | None:
+        backend = self._events(self._trainer.strategy.root_device)
+        if backend is None:
+            return None
+        spans = DeviceSpans(backend, on_failure=partial(self._journal.switched_off, "device spans"))
+        return DeviceSteps(spans, self._clock, partial(self._tap.wrap_actions, "main"))
+
+    def _memory_recording(self, module: pl.LightningModule) -> MemoryRecording:
+        trace = self._options.trace
+        return MemoryRecording(
+            self._trainer,
+            module,
+            self._allocator(self._trainer.strategy.root_device),
+            tap=self._tap,
+            clock=self._clock,
+            fence=self._fence,
+            post=self._journal.post,
+            folder=self._journal.folder,
+            rank=self._trainer.global_rank,
+            histories=trace is not None and trace.memory_snapshot,
+            fitting=self._stage == "fit",
+        )
+
+    def _start_samplers(self, epoch_ns: int, compiled_before: dynamo.Counters | None) -> None:
+        samplers = stage_samplers(
+            self._options,
+            self._trainer,
+            self._clock,
+            thread_id=threading.get_ident(),
+            epoch_ns=epoch_ns,
+            compiled_before=compiled_before,
+        )
+        samplers += self.boundary.samplers()
+        if self._inputs is not None:
+            samplers.append(self._inputs.sampler())
+        if self._live is not None:
+            samplers.append(self._live)
+        self._recorder = Recorder(samplers, self._sampled)
+        self._recorder.start()
+
+    def _sampled(self, record: Record) -> None:
+        """In a sampler's thread."""
+        if isinstance(record, Sample):
+            self.boundary.take(record)
+        if isinstance(record, Notice):
+            self._journal.notices.append(record)
+        self._journal.post(record)
