@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lightning_gpuprof.model.finding import Finding, VerdictKind
 from lightning_gpuprof.model.method import Check, CheckState, Cost, Level, LevelName, Method, Outlook
@@ -197,12 +197,25 @@ def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Level:
     )
 
 
+_PHASES_OF: Mapping[VerdictKind, tuple[Phase, ...]] = {
+    "input-bound": ("data_wait",),
+    "transfer-bound": ("h2d",),
+    "sync-bound": ("sync",),
+    "loop-bound": ("callbacks", "logging", "loop"),
+    "compute-bound": tuple(COMPUTE_PHASES),
+    "memory-bound": tuple(COMPUTE_PHASES),
+}
+"""The phases in which what bounds the run takes place: the component is one of them, and not the longest of all."""
+
+
 def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
     if folded:
         return _folded("component", folded)
-    phase, ratio = _slowest(metrics)
+    of_verdict = _PHASES_OF.get(diagnosis.verdict.kind, ())
+    phase, ratio = _slowest(metrics, of_verdict)
     subject = next((finding for finding in diagnosis.findings if finding.subject), None)
-    answer = f"The longest phase is {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
+    which = " around the model" if diagnosis.verdict.kind == "loop-bound" else ""
+    answer = f"The longest phase{which} is {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
     if subject is not None:
         answer += f"; the most valuable finding is about {subject.subject}"
     lines = []
@@ -215,8 +228,9 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
     return Level(name="component", answer=f"{answer}.", holds=bool(phase), unfolded=True, lines=tuple(lines))
 
 
-def _slowest(metrics: Metrics) -> tuple[Phase | None, float]:
-    shares = {phase: share.median_ratio for phase, share in metrics.shares.items()}
+def _slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | None, float]:
+    """The longest phase and its share of the step; among some, or all."""
+    shares = {phase: share.median_ratio for phase, share in metrics.shares.items() if not among or phase in among}
     slowest = max(shares, key=lambda phase: shares[phase], default=None)
     return slowest, 0.0 if slowest is None else shares[slowest]
 
@@ -466,7 +480,7 @@ def _verification_checks(metrics: Metrics) -> Iterable[Check]:
     yield _check(
         "verification",
         "a change can be told from noise",
-        half_ratio is not None,
+        half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO,
         f"the median period is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
     )
     files = [window.file for window in metrics.windows if window.file]

@@ -97,7 +97,16 @@ def test_nothing_is_opened_without_a_verdict() -> None:
 
 @pytest.mark.parametrize(("half_ratio", "holds"), [(0.049, True), (0.051, False)])
 def test_a_baseline_must_be_known_to_five_percent(half_ratio: float, holds: bool) -> None:
-    assert level(of(firm(build(), half_ratio)), "baseline").holds is holds
+    found = of(firm(build(), half_ratio))
+    assert level(found, "baseline").holds is holds
+    assert box(found, "a change can be told from noise").state == ("yes" if holds else "no")
+
+
+def test_the_component_is_where_the_bound_is_and_not_the_longest_phase() -> None:
+    slow = build(times_ms={"callbacks": 9.0, "backward": 10.0}, callbacks_ms={("Slow", "on_train_batch_end"): 8.5})
+    assert diagnose(slow).verdict.kind == "loop-bound"
+    assert level(of(firm(slow)), "component").answer.startswith("The longest phase around the model is callbacks, ")
+    assert level(of(firm(build())), "component").answer.startswith("The longest phase is backward")
 
 
 @pytest.mark.parametrize("steps", [400, 30])
