@@ -113,6 +113,8 @@ def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[Render
     lines = _drawn(comparison_tables.change_table(title, large), width)
     if lines and small:
         lines.append(Text(f"  below {numbers.percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim"))
+    if lines and (why := comparison_tables.unjudged(large)):
+        lines.append(Text(f"  {comparison_tables.UNJUDGED}: {why}", style="dim"))
     return lines
 
 

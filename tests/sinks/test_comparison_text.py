@@ -86,3 +86,15 @@ def test_what_was_promised_stands_beside_what_was_achieved() -> None:
 def test_what_cannot_be_compared_says_why() -> None:
     text = printed(sample_report.minimal_report(), sample_report.full_report())
     assert "not comparable: the measurement of the earlier run is not valid" in " ".join(text.split())
+
+
+def test_a_phase_that_moved_much_and_is_not_judged_does_not_look_like_noise() -> None:
+    before = sample_report.full_report()
+    rows = tuple(
+        msgspec.structs.replace(row, median_ms=60.0, p95_ms=None) if row.phase == "forward" else row
+        for row in before.phases
+    )
+    text = printed(before, msgspec.structs.replace(before, phases=rows))
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("forward ")]
+    assert line.rstrip().endswith("not judged")
+    assert "not judged: its uncertainty is known from journals only" in " ".join(text.split())

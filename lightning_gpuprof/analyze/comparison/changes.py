@@ -13,7 +13,7 @@ from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Pair, noise, 
 from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.model.comparison import Better, Change, Judgement, Outcome
 from lightning_gpuprof.model.phases import PARTS, PHASES
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import PhaseRow, Report
 
 MEMORY_FLOOR_BYTES = 64 * 2**20
 """Peaks of two runs of one program differ by less than this for no reason (ours)."""
@@ -47,7 +47,7 @@ class Ends:
     low: float
     high: float
     few: str = ""
-    """Why it is only the spread of the steps: too few of them are independent. Empty if it is an interval of draws."""
+    """Why it is only the spread of the steps, too few of which are independent; empty if it is an interval of draws."""
 
 
 def changed(name: str, unit: str, before: float | None, after: float | None) -> Change:
@@ -169,9 +169,11 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
     """Median time per step of each phase.
 
     A change counts if it is at least the threshold's share of the period, not of the phase, and its interval leaves 0
-    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance.
+    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance. Of reports
+    alone, only a change beyond the spread of the phase counts.
     """
-    sides = [{row.phase: row.median_ms for row in report.phases} for report in (before, after)]
+    known = [{row.phase: row for row in report.phases} for report in (before, after)]
+    sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]
     shown = [phase for phase in PHASES if phase in sides[0] or phase in sides[1]]
     period = before.steps.period_ms
     fell, rose = _noises(before, after, basis)
@@ -183,6 +185,8 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
         if basis.draws is not None and all(draws.source == "journal" for draws in basis.draws):
             drawn = [draws.phases_ms.get(phase, NOTHING) for draws in basis.draws]
             ends = _ends(drawn[0], drawn[1], values, among=len(shown))
+        elif basis.draws is not None:
+            ends = _ends_of_reports(known[0].get(phase), known[1].get(phase))
         rows.append(
             judged(
                 changed(phase, "ms", *values),
@@ -259,9 +263,20 @@ def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int
     difference = values[1] - values[0]
     few = too_few.why(before, after)
     if few:
-        half_width = too_few.half_width(before, after)
-        return Ends(low=difference - half_width, high=difference + half_width, few=few)
+        low, high = too_few.ends(before.usual, after.usual, (values[0], values[1]))
+        return Ends(low=low, high=high, few=few)
     drawn = after.at - before.at
     low, high = np.quantile(drawn, [INTERVAL[0] / among, 1 - INTERVAL[0] / among])
     shift = difference - float(np.median(drawn))
     return Ends(low=float(low) + shift, high=float(high) + shift)
+
+
+def _ends_of_reports(before: PhaseRow | None, after: PhaseRow | None) -> Ends | None:
+    """What two reports tell without their journals: the spread of a phase, for how far apart nobody can doubt."""
+    if before is None or before.median_ms is None or before.p95_ms is None:
+        return None
+    if after is None or after.median_ms is None or after.p95_ms is None:
+        return None
+    usual = [(row.p05_ms or 0.0, max(row.p95_ms or 0.0, row.p05_ms or 0.0)) for row in (before, after)]
+    low, high = too_few.ends(usual[0], usual[1], (before.median_ms, after.median_ms))
+    return Ends(low=low, high=high, few=NEEDS_JOURNALS)

@@ -73,8 +73,7 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     waits = _waits_words(cpu_waits(before, after))
     few = too_few.why(*drawn)
     if few:
-        half_width = _apart(too_few.half_width(*drawn), *(float(np.median(one.at)) for one in drawn))
-        return _judged_of_few(measure, speedup, half_width, floor=floor, few=few, why=waits)
+        return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits)
     speedups = _speedups(drawn[0].at, drawn[1].at)
     centre = float(np.median(speedups))
     low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
@@ -82,11 +81,6 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
         why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; measure more steady steps"
         return not_comparable(measure, why)
     return _judged(measure, speedup, (low, high), floor=floor, why=waits)
-
-
-def _apart(half_width: float, before: float, after: float) -> float:
-    """Logarithm of the speed-up between values that lie so far apart."""
-    return math.log1p(half_width / min(before, after))
 
 
 def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
@@ -186,11 +180,8 @@ def wall(before: Report, after: Report, draws: Pair | None, threshold_ratio: flo
     if any(own_s):
         why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
     speedup = net_s[0] / net_s[1]
-    if draws is not None and (few := too_few.why(draws[0].mean_ms, draws[1].mean_ms)):
-        spread_s = sum(
-            one.mean_ms.spread / 1e3 * report.steps.count for one, report in zip(draws, (before, after), strict=True)
-        )
-        return _judged_of_few(measure, speedup, _apart(spread_s, *net_s), floor=floor, few=few, why=why)
+    if draws is not None and (few := too_few.why(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
+        return _judged_of_few(measure, speedup, means, floor=floor, few=few, why=why)
     errors = [
         _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)
         for side, report in enumerate((before, after))
@@ -280,8 +271,13 @@ def _judged(measure: str, speedup: float, ends: tuple[float, float], *, floor: f
     )
 
 
-def _judged_of_few(measure: str, speedup: float, half_width: float, *, floor: float, few: str, why: str) -> Judgement:
+def _judged_of_few(
+    measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str
+) -> Judgement:
     """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together."""
+    half_width = too_few.half_width(drawn[0].usual, drawn[1].usual)
+    if half_width is None:
+        return not_comparable(measure, few)
     judged = _judged(measure, speedup, (-half_width, half_width), floor=floor, why=f"{why}; {few}" if why else few)
     together = abs(math.log(speedup)) + half_width < floor
     return judged if judged.outcome != "within noise" or together else not_comparable(measure, few)

@@ -40,8 +40,8 @@ class Drawn:
     steps: int = 0
     blocks: float = math.inf
     """Independent values that the steps are worth; infinite where only a report tells."""
-    spread: float = 0.0
-    """From the 5th to the 95th percentile of the steps."""
+    usual: tuple[float, float] = (0.0, 0.0)
+    """5th and 95th percentile of the steps."""
 
     @property
     def few(self) -> bool:
@@ -104,7 +104,7 @@ class Resampling:
 
     def _around(self, centre: float, deviations: Floats, blocks: float, values: Floats) -> Drawn:
         low, high = np.quantile(values, [0.05, 0.95])
-        return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, spread=float(high - low))
+        return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, usual=(float(low), float(high)))
 
     def _cells(self, values: Floats) -> Floats:
         """Means of cells of consecutive steps, without a last one that is not full."""

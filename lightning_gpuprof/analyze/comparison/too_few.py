@@ -6,7 +6,11 @@ whose difference with that spread is below the threshold have not.
 
 from __future__ import annotations
 
+import math
+
 from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn
+
+Range = tuple[float, float]
 
 
 def why(before: Drawn, after: Drawn) -> str:
@@ -25,10 +29,34 @@ def why(before: Drawn, after: Drawn) -> str:
     )
 
 
-def half_width(before: Drawn, after: Drawn) -> float:
-    """Half of the interval that then stands in: from the 5th to the 95th percentile of the steps, of both runs added.
+def half_width(before: Range, after: Range) -> float | None:
+    """Half of the interval of the speed-up that then stands in, as a logarithm.
 
-    Two runs of one autoregression lie so far apart in less than 5 % of pairs from 50 steps on, also where they forget
-    only over 99 of them (decision 68).
+    It is that from the 5th to the 95th percentile of the steps, of both runs added. Two runs of one autoregression lie
+    so far apart in less than 5 % of pairs from 50 steps on, also where they forget only over 99 of them (decision 68).
+
+    Args:
+        before: 5th and 95th percentile of the earlier run's steps.
+        after: Of the later one's.
+
+    Returns:
+        None if one of them is 0, so that there is no logarithm.
     """
-    return before.spread + after.spread
+    if min(before[0], after[0]) <= 0:
+        return None
+    return math.log(before[1] / before[0]) + math.log(after[1] / after[0])
+
+
+def ends(before: Range, after: Range, values: Range) -> Range:
+    """The same as an interval of the difference, in its unit; where there is no logarithm the two ranges are added.
+
+    Args:
+        before: 5th and 95th percentile of the earlier run's steps.
+        after: Of the later one's.
+        values: The statistic of both.
+    """
+    width = half_width(before, after)
+    if width is None or min(values) <= 0:
+        apart = before[1] - before[0] + after[1] - after[0]
+        return values[1] - values[0] - apart, values[1] - values[0] + apart
+    return values[1] * math.exp(-width) - values[0], values[1] * math.exp(width) - values[0]
