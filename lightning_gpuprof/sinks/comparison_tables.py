@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lightning_gpuprof.model.comparison import Change, Comparison, FindingChange, Judgement, Source
+from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingChange, Judgement, Source
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.sinks import numbers, plain
@@ -189,6 +189,14 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
         ),
         absent="They are the same in both runs.",
     )
+
+
+def divided_conditions(
+    changes: Sequence[ConditionChange],
+) -> tuple[tuple[ConditionChange, ...], tuple[ConditionChange, ...]]:
+    """Conditions that differ, and those that are not known of one run, which says nothing of a difference."""
+    differing = tuple(change for change in changes if None not in (change.before, change.after))
+    return differing, tuple(change for change in changes if change not in differing)
 
 
 def judgement(judged: Judgement) -> str:
