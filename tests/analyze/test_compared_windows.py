@@ -227,7 +227,7 @@ def test_operators_of_a_window_that_is_longer_as_a_whole_are_called_slower_only_
 ) -> None:
     more = {"op8": 2.0 if factor > 1 else 0.5, "op1": 1.05}
     found = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(factor, **more))))
-    assert found.host_ratio == pytest.approx(factor)
+    assert found.host_factor == pytest.approx(factor)
     assert {one.name for one in found.operators if one.status == status} == {"aten::op8"}
     assert {one.status for one in found.operators if one.name != "aten::op8"} == {"same"}
     assert any(f"host times of operators are {factor:.2g} times as long throughout" in said for said in found.caveats)
@@ -238,7 +238,7 @@ def test_an_operator_that_did_not_follow_the_others_is_told_by_itself() -> None:
     inflated = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(3.0, op8=0.2))))
     assert {one.name for one in inflated.operators if one.status == "faster"} == {"aten::op8"}
     few = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(1.0, op8=5.0, op7=3.0))))
-    assert few.host_ratio is None
+    assert few.host_factor is None
     assert {one.name for one in few.operators if one.status == "slower"} == {"aten::op8", "aten::op7"}
     assert not few.caveats
 
@@ -246,5 +246,5 @@ def test_an_operator_that_did_not_follow_the_others_is_told_by_itself() -> None:
 def test_operators_that_are_called_more_often_are_no_inflation() -> None:
     after = {name: (3 * count, 3 * us) for name, (count, us) in OPERATORS.items()}
     found = changes(traced(window(operators=OPERATORS)), traced(window(operators=after)))
-    assert found.host_ratio is None
+    assert found.host_factor is None
     assert {one.status for one in found.operators} == {"slower"}

@@ -10,7 +10,7 @@ import msgspec
 from lightning_gpuprof.model.comparison import WindowChanges
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.differences import Change, Status
-from lightning_gpuprof.model.trace.host_ratio import beyond, host_ratio, words
+from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
 from lightning_gpuprof.model.window import WindowFacts
 
 SAME_RATIO = 0.02
@@ -71,7 +71,7 @@ def window_changes(before: Report, after: Report) -> WindowChanges | None:
             for side, count in zip(sides, steps, strict=True)
         )
     )
-    ratio = host_ratio(operators)
+    ratio = host_factor(operators)
     return WindowChanges(
         before_steps=steps[0],
         after_steps=steps[1],
@@ -80,7 +80,7 @@ def window_changes(before: Report, after: Report) -> WindowChanges | None:
         kernels=kernels[:ROWS],
         operators=tuple(msgspec.structs.replace(one, status=beyond(one, ratio)) for one in operators[:ROWS]),
         left_out=left_out + unknown,
-        host_ratio=ratio,
+        host_factor=ratio,
         caveats=(*_caveats(sides, steps), *([words(ratio, "in the later run's windows")] if ratio else [])),
     )
 

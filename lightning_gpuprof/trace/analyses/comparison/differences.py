@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trace.differences import (
     Status,
     Unit,
 )
-from lightning_gpuprof.model.trace.host_ratio import beyond, host_ratio, words
+from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
 from lightning_gpuprof.trace.analyses.comparison.per_step import PerStep, Total, Totals
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -47,7 +47,7 @@ def differences_of(
     old, new = PerStep(linked=before, unit=unit), PerStep(linked=after, unit=unit)
     of_kernels = _changes(old.kernels, new.kernels, old, new)
     of_operators = _operator_changes(old, new)
-    ratio = host_ratio([one.host for one in of_operators])
+    ratio = host_factor([one.host for one in of_operators])
     compared = _compared(old, names[0]), _compared(new, names[1])
     return Differences(
         unit=unit,
@@ -63,7 +63,7 @@ def differences_of(
         operators=tuple(_beyond(one, ratio) for one in of_operators[:operators]),
         operators_left_out=max(len(of_operators) - operators, 0),
         caveats=(*_caveats(old, new, names), *([_of_host(ratio, names[1])] if ratio else [])),
-        host_ratio=ratio,
+        host_factor=ratio,
     )
 
 

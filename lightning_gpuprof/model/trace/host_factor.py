@@ -22,7 +22,7 @@ PROPORTION_RATIO = 0.1
 """Inflation is not the same for each operator: so far beyond it one is still no exception (ours)."""
 
 
-def host_ratio(operators: Sequence[Change]) -> float | None:
+def host_factor(operators: Sequence[Change]) -> float | None:
     """How many times as long operators' own host time is throughout: the median over the operators.
 
     The median, so that one operator that really became slower, however long it is, does not count as all of them.
