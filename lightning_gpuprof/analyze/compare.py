@@ -76,7 +76,9 @@ def compare(
         else judging.training(before, after, draws, threshold_ratio)
     )
     wall = (
-        judging.not_comparable("wall time of fit", unlike) if unlike else judging.wall(before, after, threshold_ratio)
+        judging.not_comparable("wall time of fit", unlike)
+        if unlike
+        else judging.wall(before, after, draws, threshold_ratio)
     )
     unequal = unlike or judging.unequal_steps(before, after)
     basis = Basis(

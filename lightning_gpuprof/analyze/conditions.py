@@ -34,7 +34,7 @@ def conditions_hash(conditions: Mapping[str, Value]) -> str:
 
 
 def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[ConditionChange, ...]:
-    """What differs between two runs, by group; a fact that only one of them has counts as different."""
+    """What differs between two runs, by group; facts that only one of them has come last: they may be equal."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _said_twice(name, before, after):
@@ -43,7 +43,7 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Co
         found.append(
             ConditionChange(name=name, before=before.get(name), after=after.get(name), group=fact.group, role=fact.role)
         )
-    return tuple(sorted(found, key=lambda change: GROUPS.index(change.group)))
+    return tuple(sorted(found, key=lambda one: (None in (one.before, one.after), GROUPS.index(one.group))))
 
 
 def _said_twice(name: str, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:

@@ -124,6 +124,9 @@ class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):
     """Host time of operators without the operators inside them; inflated by profiling."""
     left_out: int = 0
     """Names of either run whose time in the other is not known."""
+    host_factor: float | None = None
+    """How many times as long operators' host times are throughout; a status of ``operators`` is beside that. None: not
+    longer or shorter as a whole."""
     caveats: tuple[str, ...] = ()
     """Why the two are not fully comparable, in sentences."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lightning_gpuprof.model.comparison import Change, Comparison, FindingChange, Judgement, Source
+from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingChange, Judgement, Source
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.sinks import numbers, plain
@@ -17,6 +18,10 @@ SMALL_RATIO = 0.005
 LARGE_FACTOR = 10
 """A change of so much or more is told as a factor: percent of it are hard to read."""
 
+MUCH_RATIO = 0.1
+"""A change of so much is not left without a word, also where it could not be judged."""
+
+UNJUDGED = "not judged"
 NAME_LIMIT = 40
 NOT_JUDGED = "not judged: the rule could not judge the other run, so that its silence means nothing"
 
@@ -86,7 +91,7 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
     columns += [Column(title=heading, numeric=True) for heading in ("before", "after", "difference", "change")]
     with_interval = any(change.lower is not None for change in changes)
     with_unit = any(change.unit not in _SCALED for change in changes)
-    with_outcome = any(change.outcome in ("improved", "regressed") for change in changes)
+    with_outcome = any(_standing(change) for change in changes)
     if with_interval:
         columns.append(
             Column(
@@ -98,7 +103,7 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
     if with_unit:
         columns.append(Column(title="unit"))
     if with_outcome:
-        columns.append(Column(title="is", term="empty: within noise, or not judged"))
+        columns.append(Column(title="is", term="empty: within noise, or told without being judged"))
     rows = []
     for change in changes:
         cells = [
@@ -113,10 +118,24 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
         if with_unit:
             cells.append(Cell(text="" if change.unit in _SCALED else change.unit))
         if with_outcome:
-            shown = change.outcome if change.outcome in ("improved", "regressed") else ""
-            cells.append(Cell(text=shown or "", term=plain.sentence(change.why) if shown else ""))
+            shown = _standing(change)
+            cells.append(Cell(text=shown, term=plain.sentence(change.why) if shown else ""))
         rows.append(tuple(cells))
     return Table(title=title, columns=tuple(columns), rows=tuple(rows), absent="Neither run has any of it.")
+
+
+def unjudged(changes: Sequence[Change]) -> str:
+    """Why rows that moved much are not judged, the commonest reason first; empty if there is none."""
+    reasons = Counter(change.why for change in changes if _standing(change) == UNJUDGED)
+    return "; ".join(plain.sentence(why) for why, _ in reasons.most_common(1))
+
+
+def _standing(change: Change) -> str:
+    """What a row is, in a word. One that moved much and is not judged must not look like noise."""
+    if change.outcome in ("improved", "regressed"):
+        return str(change.outcome)
+    moved = bool(change.before) and abs(change.difference or 0.0) >= MUCH_RATIO * abs(change.before or 0.0)
+    return UNJUDGED if change.outcome == "not comparable" and moved else ""
 
 
 def finding_table(comparison: Comparison) -> Table:
@@ -170,6 +189,14 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
         ),
         absent="They are the same in both runs.",
     )
+
+
+def divided_conditions(
+    changes: Sequence[ConditionChange],
+) -> tuple[tuple[ConditionChange, ...], tuple[ConditionChange, ...]]:
+    """Conditions that differ, and those that are not known of one run, which says nothing of a difference."""
+    differing = tuple(change for change in changes if None not in (change.before, change.after))
+    return differing, tuple(change for change in changes if change not in differing)
 
 
 def judgement(judged: Judgement) -> str:

@@ -12,13 +12,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lightning_gpuprof.model.comparison import Change, Comparison, FindingState, Outcome
+from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
 from lightning_gpuprof.sinks import comparison_tables, numbers, plain, tables
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to
 from lightning_gpuprof.sinks.terminal_table import draw
 
 MAX_CONDITIONS = 20
+MAX_UNKNOWN = 3
+"""Names of conditions that are known of one run only; the line has their count."""
 MAX_WINDOW_ROWS = 6
 """Kernels and operators beyond these are in the page and in the JSON."""
 
@@ -113,6 +115,8 @@ def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[Render
     lines = _drawn(comparison_tables.change_table(title, large), width)
     if lines and small:
         lines.append(Text(f"  below {numbers.percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim"))
+    if lines and (why := comparison_tables.unjudged(large)):
+        lines.append(Text(f"  {comparison_tables.UNJUDGED}: {why}", style="dim"))
     return lines
 
 
@@ -152,24 +156,35 @@ def _findings(comparison: Comparison) -> list[RenderableType]:
 def _conditions(comparison: Comparison) -> list[RenderableType]:
     if not comparison.conditions:
         return [_title("Conditions"), Text("  the same in both runs")]
+    differing, unknown = comparison_tables.divided_conditions(comparison.conditions)
+    if not differing:
+        return [_title("Conditions"), Text("  what is known of both runs is the same"), *_unknown(unknown)]
     lines: list[RenderableType] = [_title("Conditions that differ")]
-    shown = comparison.conditions[:MAX_CONDITIONS]
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_column(overflow="fold")
     group = ""
-    for change in shown:
+    for change in differing[:MAX_CONDITIONS]:
         head = change.group if change.group != group else ""
         group = change.group
         style = "bold yellow" if change.role == "fixed" else ""
         values = (comparison_tables.condition_value(value) for value in (change.before, change.after))
         grid.add_row(Text(head, style="dim"), Text(plain.name(change.name, 40), style=style), Text(" -> ".join(values)))
     lines.append(Padding(grid, (0, 0, 0, _INDENT)))
-    left_out = len(comparison.conditions) - MAX_CONDITIONS
+    left_out = len(differing) - MAX_CONDITIONS
     if left_out > 0:
         lines.append(Text(f"  and {left_out} more (see --json)"))
-    return lines
+    return [*lines, *_unknown(unknown)]
+
+
+def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
+    """One line about what is known of one run only, so that it does not hide what differs."""
+    if not changes:
+        return []
+    named = ", ".join(plain.name(change.name, 40) for change in changes[:MAX_UNKNOWN])
+    more = ", ..." if len(changes) > MAX_UNKNOWN else ""
+    return [Padding(Text(f"known of one run only: {len(changes)} ({named}{more}; see --json)"), (0, 0, 0, _INDENT))]
 
 
 def _notes(comparison: Comparison) -> list[RenderableType]:

@@ -330,3 +330,38 @@ def test_any_two_reports_give_a_comparison_that_survives_json(
             numbers = (one.before, one.after, one.difference, one.lower, one.upper)
             assert all(number is None or np.isfinite(number) for number in numbers)
         assert all(one.why for one in result.judged if one.outcome == "not comparable")
+
+
+def ranged(report: Report, **phases_ms: tuple[float, float, float]) -> Report:
+    """The report with 5th percentile, median and 95th of some phases."""
+    rows = tuple(
+        msgspec.structs.replace(row, p05_ms=known[0], median_ms=known[1], p95_ms=known[2])
+        if (known := phases_ms.get(row.phase))
+        else row
+        for row in report.phases
+    )
+    return msgspec.structs.replace(report, phases=rows)
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "outcome"),
+    [((126.0, 140.0, 155.0), "regressed"), ((6.6, 7.7, 8.9), "not comparable"), ((6.9, 7.0, 7.1), "within noise")],
+)
+def test_a_phase_of_reports_alone_is_judged_where_its_spread_leaves_no_doubt(
+    after_ms: tuple[float, float, float], outcome: str
+) -> None:
+    before = ranged(report_of(steps(1)), forward=(6.9, 7.0, 7.1))
+    found = row(compare(before, ranged(report_of(steps(2)), forward=after_ms)), "phase.forward")
+    assert found.outcome == outcome
+    assert outcome == "within noise" or "name the folders" in found.why
+
+
+def test_an_enormous_change_of_a_phase_that_drifts_is_marked() -> None:
+    ramp = np.linspace(0.5, 1.5, STEPS)
+    before, after = (
+        StepTimes(period_ms=9.0 + scale * ramp, phases_ms={"data_wait": np.full(STEPS, 9.0), "forward": scale * ramp})
+        for scale in (7.0, 140.0)
+    )
+    result = compared(before, after)
+    assert result.outcome == row(result, "phase.forward").outcome == "regressed"
+    assert "independent blocks" in row(result, "phase.forward").why

@@ -208,3 +208,43 @@ def test_windows_of_recorded_traces_agree_with_the_comparison_of_the_traces(shar
 @pytest.mark.parametrize("other", [(), (WindowFacts(start_step=1, stop_step=2, problem="no trace"),)])
 def test_a_run_without_a_usable_window_gives_none(other: tuple[WindowFacts, ...]) -> None:
     assert window_changes(traced(window({"gemm_a": (4, 400.0)})), traced(*other)) is None
+
+
+OPERATORS: Table = {f"aten::op{number}": (4, 100.0 * number) for number in range(1, 9)}
+
+
+def stretched(factor: float, **exceptions: float) -> Table:
+    """The operators so many times as long; some more than that."""
+    return {
+        name: (count, us * factor * exceptions.get(name.removeprefix("aten::"), 1.0))
+        for name, (count, us) in OPERATORS.items()
+    }
+
+
+@pytest.mark.parametrize(("factor", "status"), [(3.0, "slower"), (0.4, "faster")])
+def test_operators_of_a_window_that_is_longer_as_a_whole_are_called_slower_only_beyond_it(
+    factor: float, status: str
+) -> None:
+    more = {"op8": 2.0 if factor > 1 else 0.5, "op1": 1.05}
+    found = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(factor, **more))))
+    assert found.host_factor == pytest.approx(factor)
+    assert {one.name for one in found.operators if one.status == status} == {"aten::op8"}
+    assert {one.status for one in found.operators if one.name != "aten::op8"} == {"same"}
+    assert any(f"host times of operators are {factor:.2g} times as long throughout" in said for said in found.caveats)
+
+
+def test_an_operator_that_did_not_follow_the_others_is_told_by_itself() -> None:
+    """One that got faster while all others were inflated is faster, and a few slower ones are no inflation."""
+    inflated = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(3.0, op8=0.2))))
+    assert {one.name for one in inflated.operators if one.status == "faster"} == {"aten::op8"}
+    few = changes(traced(window(operators=OPERATORS)), traced(window(operators=stretched(1.0, op8=5.0, op7=3.0))))
+    assert few.host_factor is None
+    assert {one.name for one in few.operators if one.status == "slower"} == {"aten::op8", "aten::op7"}
+    assert not few.caveats
+
+
+def test_operators_that_are_called_more_often_are_no_inflation() -> None:
+    after = {name: (3 * count, 3 * us) for name, (count, us) in OPERATORS.items()}
+    found = changes(traced(window(operators=OPERATORS)), traced(window(operators=after)))
+    assert found.host_factor is None
+    assert {one.status for one in found.operators} == {"slower"}

@@ -50,11 +50,13 @@ def compared(root: Path, after: str, capsys: pytest.CaptureFixture[str], *option
     return code, msgspec.json.decode(capsys.readouterr().out, type=Comparison)
 
 
-def test_two_runs_of_the_same_script_are_within_noise(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_of_the_same_script_are_not_called_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = compared(root, "again", capsys)
-    assert (code, found.outcome) == (0, "within noise"), found.summary
+    if found.outcome == "not comparable":  # beside bursts of other work, 33 steps are worth too few
+        assert "steps depend on each other" in found.training.why
+    assert (code, found.outcome) in ((0, "within noise"), (2, "not comparable")), found.summary
     assert found.sources == ("journal", "journal")
-    assert {row.outcome for row in found.phases} == {"within noise"}
+    assert not {row.outcome for row in found.phases} & {"improved", "regressed"}
     assert [change.name for change in found.conditions] == []
 
 

@@ -86,3 +86,34 @@ def test_what_was_promised_stands_beside_what_was_achieved() -> None:
 def test_what_cannot_be_compared_says_why() -> None:
     text = printed(sample_report.minimal_report(), sample_report.full_report())
     assert "not comparable: the measurement of the earlier run is not valid" in " ".join(text.split())
+
+
+def test_a_phase_that_moved_much_and_is_not_judged_does_not_look_like_noise() -> None:
+    before = sample_report.full_report()
+    rows = tuple(
+        msgspec.structs.replace(row, median_ms=60.0, p95_ms=None) if row.phase == "forward" else row
+        for row in before.phases
+    )
+    text = printed(before, msgspec.structs.replace(before, phases=rows))
+    (line,) = [line for line in text.splitlines() if line.strip().startswith("forward ")]
+    assert line.rstrip().endswith("not judged")
+    assert "not judged: its uncertainty is known from journals only" in " ".join(text.split())
+
+
+def test_conditions_known_of_one_run_do_not_hide_the_one_that_differs() -> None:
+    before = sample_report.full_report()
+    unknown = {f"package.p{number:02}": "1.0" for number in range(30)}
+    after = msgspec.structs.replace(before, run={**before.run, "loader.num_workers": 7, **unknown})
+    text = printed(before, after)
+    assert "loader.num_workers  0 -> 7" in text
+    assert "known of one run only: 30 (package.p00, package.p01, package.p02, ...; see --json)" in text
+    assert "not known" not in text
+    told = compare(before, after).conditions
+    assert (len(told), told[0].name) == (31, "loader.num_workers")
+
+
+def test_only_unknown_conditions_are_no_difference() -> None:
+    before = sample_report.full_report()
+    text = printed(before, msgspec.structs.replace(before, run={**before.run, "package.other": "1.0"}))
+    assert "what is known of both runs is the same" in text
+    assert "known of one run only: 1 (package.other; see --json)" in text

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightning_gpuprof.analyze.comparison import too_few
 from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Pair, noise, profiler_s
-from lightning_gpuprof.analyze.comparison.resampling import Floats
+from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.model.comparison import Better, Change, Judgement, Outcome
 from lightning_gpuprof.model.phases import PARTS, PHASES
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import PhaseRow, Report
 
 MEMORY_FLOOR_BYTES = 64 * 2**20
 """Peaks of two runs of one program differ by less than this for no reason (ours)."""
@@ -20,6 +21,9 @@ MEMORY_FLOOR_BYTES = 64 * 2**20
 TAIL_FACTOR = 2
 """The 95th percentile rests on a twentieth of the steps and on whatever disturbed them: it must differ by twice the
 threshold (ours; chosen on 36 pairs of fits of one script on a crowded machine, of which 2 still differed by more)."""
+
+NOTHING = Drawn(at=np.zeros(1))
+"""Of a phase that took no time in any steady step."""
 
 ONE_READING = "one measurement per run"
 NEEDS_JOURNALS = "its uncertainty is known from journals only: name the folders of both runs, not report.json"
@@ -36,6 +40,16 @@ class Basis:
     threshold_ratio: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """Interval of a difference."""
+
+    low: float
+    high: float
+    few: str = ""
+    """Why it is only the spread of the steps, too few of which are independent; empty if it is an interval of draws."""
+
+
 def changed(name: str, unit: str, before: float | None, after: float | None) -> Change:
     """A number that is told, not judged."""
     difference = None if before is None or after is None else after - before
@@ -47,7 +61,7 @@ def judged(
     measure: str,
     *,
     least: tuple[float, float],
-    ends: tuple[float, float] | None = None,
+    ends: Ends | None = None,
     better: Better = "lower",
     obstacle: str = "",
     why: str = "",
@@ -68,11 +82,14 @@ def judged(
         obstacle = f"not measured in the {' and the '.join(missing)} run"
     if obstacle or row.difference is None:
         return _with(row, measure, "not comparable", better, why=obstacle)
-    sure = ends is None or ends[0] > 0 or ends[1] < 0
+    sure = ends is None or ends.low > 0 or ends.high < 0
     outcome: Outcome = "within noise"
     if sure and abs(row.difference) >= least[row.difference > 0] and row.difference:
         outcome = "improved" if (row.difference < 0) == (better == "lower") else "regressed"
-    return _with(row, measure, outcome, better, ends=ends, why=why)
+    elif ends is not None and ends.few and not (-least[0] < ends.low and ends.high < least[1]):
+        return _with(row, measure, "not comparable", better, why=ends.few)
+    shown = None if ends is None else (ends.low, ends.high)
+    return _with(row, measure, outcome, better, ends=shown, why=ends.few if ends is not None and ends.few else why)
 
 
 def _with(
@@ -152,9 +169,11 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
     """Median time per step of each phase.
 
     A change counts if it is at least the threshold's share of the period, not of the phase, and its interval leaves 0
-    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance.
+    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance. Of reports
+    alone, only a change beyond the spread of the phase counts.
     """
-    sides = [{row.phase: row.median_ms for row in report.phases} for report in (before, after)]
+    known = [{row.phase: row for row in report.phases} for report in (before, after)]
+    sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]
     shown = [phase for phase in PHASES if phase in sides[0] or phase in sides[1]]
     period = before.steps.period_ms
     fell, rose = _noises(before, after, basis)
@@ -164,8 +183,10 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
         values = [side.get(phase) for side in sides]
         ends = None
         if basis.draws is not None and all(draws.source == "journal" for draws in basis.draws):
-            drawn = [draws.phases_ms.get(phase, np.zeros(1)) for draws in basis.draws]
+            drawn = [draws.phases_ms.get(phase, NOTHING) for draws in basis.draws]
             ends = _ends(drawn[0], drawn[1], values, among=len(shown))
+        elif basis.draws is not None:
+            ends = _ends_of_reports(known[0].get(phase), known[1].get(phase))
         rows.append(
             judged(
                 changed(phase, "ms", *values),
@@ -235,11 +256,27 @@ def _noises(before: Report, after: Report, basis: Basis) -> tuple[float, float]:
     return 1 - math.exp(-fell), math.expm1(noise(before, after, basis.threshold_ratio, slower=True))
 
 
-def _ends(before: Floats, after: Floats, values: list[float | None], *, among: int = 1) -> tuple[float, float] | None:
+def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int = 1) -> Ends | None:
     """Interval of the difference around that of the values; the 5 % outside are divided among so many."""
     if values[0] is None or values[1] is None:
         return None
-    drawn = after - before
+    difference = values[1] - values[0]
+    few = too_few.why(before, after)
+    if few:
+        low, high = too_few.ends(before.usual, after.usual, (values[0], values[1]))
+        return Ends(low=low, high=high, few=few)
+    drawn = after.at - before.at
     low, high = np.quantile(drawn, [INTERVAL[0] / among, 1 - INTERVAL[0] / among])
-    shift = values[1] - values[0] - float(np.median(drawn))
-    return float(low) + shift, float(high) + shift
+    shift = difference - float(np.median(drawn))
+    return Ends(low=float(low) + shift, high=float(high) + shift)
+
+
+def _ends_of_reports(before: PhaseRow | None, after: PhaseRow | None) -> Ends | None:
+    """What two reports tell without their journals: the spread of a phase, for how far apart nobody can doubt."""
+    if before is None or before.median_ms is None or before.p95_ms is None:
+        return None
+    if after is None or after.median_ms is None or after.p95_ms is None:
+        return None
+    usual = [(row.p05_ms or 0.0, max(row.p95_ms or 0.0, row.p05_ms or 0.0)) for row in (before, after)]
+    low, high = too_few.ends(usual[0], usual[1], (before.median_ms, after.median_ms))
+    return Ends(low=low, high=high, few=NEEDS_JOURNALS)

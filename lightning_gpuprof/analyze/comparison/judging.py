@@ -13,7 +13,9 @@ import math
 
 import numpy as np
 
-from lightning_gpuprof.analyze.comparison.resampling import Floats
+from lightning_gpuprof.analyze.comparison import too_few
+from lightning_gpuprof.analyze.comparison.dependence import Floats
+from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.analyze.comparison.uncertainty import NORMAL_95, Draws
 from lightning_gpuprof.model.comparison import Judgement, Outcome
 from lightning_gpuprof.model.report import Report
@@ -62,18 +64,23 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     if reason or draws is None:
         return not_comparable(measure, reason)
     if rate_before and rate_after:
-        drawn = _speedups(draws[0].mean_ms, draws[1].mean_ms)
+        drawn = draws[0].mean_ms, draws[1].mean_ms
         speedup = rate_after / rate_before
     else:
-        drawn = _speedups(draws[0].median_ms, draws[1].median_ms)
+        drawn = draws[0].median_ms, draws[1].median_ms
         speedup = _median(before) / _median(after)
-    centre = float(np.median(drawn))
-    low, high = (float(end) - centre for end in np.quantile(drawn, INTERVAL))
+    floor = noise(before, after, threshold_ratio, slower=speedup < 1)
+    waits = _waits_words(cpu_waits(before, after))
+    few = too_few.why(*drawn)
+    if few:
+        return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits)
+    speedups = _speedups(drawn[0].at, drawn[1].at)
+    centre = float(np.median(speedups))
+    low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
     if high - low > 2 * MAX_HALF_WIDTH:
         why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; measure more steady steps"
         return not_comparable(measure, why)
-    floor = noise(before, after, threshold_ratio, slower=speedup < 1)
-    return _judged(measure, speedup, (low, high), floor=floor, why=_waits_words(cpu_waits(before, after)))
+    return _judged(measure, speedup, (low, high), floor=floor, why=waits)
 
 
 def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
@@ -151,12 +158,13 @@ def unequal_steps(before: Report, after: Report) -> str:
     return ""
 
 
-def wall(before: Report, after: Report, threshold_ratio: float) -> Judgement:
+def wall(before: Report, after: Report, draws: Pair | None, threshold_ratio: float) -> Judgement:
     """Judge the wall time of the whole stage; the profiler's own time at start and end is left out.
 
     Args:
         before: Report of the earlier run.
         after: Report of the later run.
+        draws: Of both; None if one of them has no steady step.
         threshold_ratio: Smallest change that counts; below 0.2 s nothing does.
     """
     measure = "wall time of fit"
@@ -165,14 +173,21 @@ def wall(before: Report, after: Report, threshold_ratio: float) -> Judgement:
         return not_comparable(measure, reason)
     own_s = profiler_s(before, after)
     net_s = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
-    half_width = NORMAL_95 * math.hypot(_wall_relative_error(before), _wall_relative_error(after))
     floor = max(
         noise(before, after, threshold_ratio, slower=net_s[1] > net_s[0]), math.log1p(WALL_NOISE_FLOOR_S / min(net_s))
     )
     why = "one measurement per run: repeat both to be sure of a small difference"
     if any(own_s):
         why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
-    return _judged(measure, net_s[0] / net_s[1], (-half_width, half_width), floor=floor, why=why)
+    speedup = net_s[0] / net_s[1]
+    if draws is not None and (few := too_few.why(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
+        return _judged_of_few(measure, speedup, means, floor=floor, few=few, why=why)
+    errors = [
+        _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)
+        for side, report in enumerate((before, after))
+    ]
+    half_width = NORMAL_95 * math.hypot(*errors)
+    return _judged(measure, speedup, (-half_width, half_width), floor=floor, why=why)
 
 
 def batch_size(report: Report) -> float | None:
@@ -206,11 +221,16 @@ def profiler_s(before: Report, after: Report) -> tuple[float, float]:
     return (first, second) if possible else (0.0, 0.0)
 
 
-def _wall_relative_error(report: Report) -> float:
-    """Standard error of the wall time that its steps' scatter makes: ``std * sqrt(steps) / wall``."""
+def _wall_relative_error(report: Report, mean_ms: Drawn | None) -> float:
+    """Standard error of the wall time that its steps' scatter makes: that of their mean times their number.
+
+    Without a journal it is ``std * sqrt(steps)``, as if they were independent.
+    """
     if report.steps.period_ms is None:
         return 0.0
-    return report.steps.period_ms.std / 1e3 * math.sqrt(report.steps.count) / report.wall.total_s
+    count = report.steps.count
+    error_ms = report.steps.period_ms.std / math.sqrt(max(count, 1)) if mean_ms is None else float(mean_ms.at.std())
+    return error_ms / 1e3 * count / report.wall.total_s
 
 
 def _wall_obstacle(before: Report, after: Report) -> str:
@@ -249,3 +269,15 @@ def _judged(measure: str, speedup: float, ends: tuple[float, float], *, floor: f
         upper=math.exp(change + ends[1]),
         noise_ratio=math.expm1(band),
     )
+
+
+def _judged_of_few(
+    measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str
+) -> Judgement:
+    """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together."""
+    half_width = too_few.half_width(drawn[0].usual, drawn[1].usual)
+    if half_width is None:
+        return not_comparable(measure, few)
+    judged = _judged(measure, speedup, (-half_width, half_width), floor=floor, why=f"{why}; {few}" if why else few)
+    together = abs(math.log(speedup)) + half_width < floor
+    return judged if judged.outcome != "within noise" or together else not_comparable(measure, few)

@@ -3,17 +3,19 @@
 Moving blocks (Kuensch 1989) keep the dependence between neighbouring steps. Their length follows how far that reaches:
 Politis and White (2004) with the correction of Patton, Politis and White (2009), at least the n^(1/3) of the reports'
 own intervals. A run whose speed wanders for a hundred steps gets blocks of that order, and a wide interval. No block
-is longer than a fifth of the run: where the steps hang together for longer than that, the interval is too narrow.
+is longer than a fifth of the run, and blocks cut what hangs together, so the draws alone scatter too little. They are
+widened to the standard error by the integrated autocorrelation time (:mod:`.dependence`), and by Student's distribution
+for as many values as the steps are worth independent ones. Below ``MIN_BLOCKS`` of these no draw is to be believed.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from lightning_gpuprof.analyze.comparison.dependence import Floats, dependence
 
 ROUNDS = 4000
 """Enough for the tails of a 95 % interval that is divided among thirteen phases."""
@@ -22,6 +24,29 @@ MAX_CELLS = 2000
 MAX_BLOCK_CELLS = 0.2
 """Of all cells: five blocks at least, or the draws are too few different ones."""
 SEED = 20_240_229
+MIN_BLOCKS = 5
+"""Independent values that steps must be worth (ours; chosen by simulation, see decision 69)."""
+TAIL_RATIO = 0.25
+"""How far a tail hangs together cannot be told from the few steps in it: as far as all of them."""
+_STUDENT_STREAM = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A statistic of a run, drawn again and again."""
+
+    at: Floats
+    """Shape (rounds,), in the statistic's unit."""
+    steps: int = 0
+    blocks: float = math.inf
+    """Independent values that the steps are worth; infinite where only a report tells."""
+    usual: tuple[float, float] = (0.0, 0.0)
+    """5th and 95th percentile of the steps."""
+
+    @property
+    def few(self) -> bool:
+        """Too little is independent to know how far the statistic may be off."""
+        return self.blocks < MIN_BLOCKS
 
 
 class Resampling:
@@ -40,23 +65,46 @@ class Resampling:
         blocks = -(-self._full // self._length)
         rng = np.random.default_rng((SEED, stream))
         self._starts = rng.integers(0, self._full - self._length + 1, (ROUNDS, blocks))
+        self._stream = stream
 
     @property
     def block_steps(self) -> int:
         """Length of a block in steps."""
         return self._length * self._size
 
-    def means(self, values: Floats) -> Floats:
-        """Draws of the mean of a column of shape (n,); shape (ROUNDS,)."""
-        sums = np.concatenate([[0.0], np.cumsum(self._cells(values))])
-        means = (sums[self._starts + self._length] - sums[self._starts]).mean(axis=1) / self._length
-        return np.asarray(means - means.mean() + values.mean(), np.float64)
+    def means(self, values: Floats) -> Drawn:
+        """Draws of the mean of a column of shape (n,)."""
+        return self._around(float(values.mean()), *self._deviations(values), values)
 
-    def quantiles(self, values: Floats, q: float) -> Floats:
+    def quantiles(self, values: Floats, q: float) -> Drawn:
         """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952)."""
         at = float(np.quantile(values, q))
-        below = self.means((values < at) + 0.5 * (values == at))
-        return np.asarray(np.quantile(values, np.clip(q - (below - below.mean()), 0.0, 1.0)), np.float64)
+        worth = dependence(self._cells(values)).blocks
+        of_tail = worth if min(q, 1 - q) < TAIL_RATIO else math.inf
+        below, blocks = self._deviations((values < at) + 0.5 * (values == at), at_most=of_tail)
+        drawn = np.quantile(values, np.clip(q - below, 0.0, 1.0))
+        return self._around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values)
+
+    def _deviations(self, values: Floats, *, at_most: float = math.inf) -> tuple[Floats, float]:
+        """Draws of the mean around it, as wide as the dependence asks for, and the independent values in the column."""
+        cells = self._cells(values)
+        sums = np.concatenate([[0.0], np.cumsum(cells)])
+        means = (sums[self._starts + self._length] - sums[self._starts]).mean(axis=1) / self._length
+        around, known = means - means.mean(), dependence(cells, at_most=at_most)
+        own = float(around.std())
+        scale = max(1.0, known.error / own) if own > 0 else 1.0
+        wide = around * scale * self._student(known.blocks)
+        return np.asarray(wide - wide.mean(), np.float64), known.blocks
+
+    def _student(self, blocks: float) -> Floats:
+        """Factors that make a normal sample one of Student's distribution."""
+        freedom = max(blocks, MIN_BLOCKS) - 1
+        chi_square = np.random.default_rng((SEED, self._stream, _STUDENT_STREAM)).chisquare(freedom, ROUNDS)
+        return np.asarray(np.sqrt(freedom / chi_square), np.float64)
+
+    def _around(self, centre: float, deviations: Floats, blocks: float, values: Floats) -> Drawn:
+        low, high = np.quantile(values, [0.05, 0.95])
+        return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, usual=(float(low), float(high)))
 
     def _cells(self, values: Floats) -> Floats:
         """Means of cells of consecutive steps, without a last one that is not full."""
@@ -64,10 +112,10 @@ class Resampling:
         return cells
 
 
-def of_interval(value: float, ends: tuple[float, float], *, stream: int) -> Floats:
-    """Draws that have a median and a 95 % interval: the halves of two normal samples; shape (ROUNDS,)."""
+def of_interval(value: float, ends: tuple[float, float], *, stream: int) -> Drawn:
+    """Draws that have a median and a 95 % interval: the halves of two normal samples."""
     normal = np.random.default_rng((SEED, stream)).standard_normal(ROUNDS) / 1.96
-    return np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64)
+    return Drawn(at=np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64))
 
 
 def _block_length(cells: Floats) -> int:

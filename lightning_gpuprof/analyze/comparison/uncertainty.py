@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lightning_gpuprof.analyze.comparison.resampling import Floats, Resampling, of_interval
+from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, of_interval
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.model.comparison import Source
 from lightning_gpuprof.model.phases import Phase
@@ -28,14 +28,14 @@ NORMAL_95 = 1.96
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """A run's statistics as drawn again and again; arrays of shape (rounds,), milliseconds."""
+    """A run's statistics as drawn again and again, milliseconds."""
 
     source: Source
-    mean_ms: Floats
-    median_ms: Floats
-    p95_ms: Floats | None = None
+    mean_ms: Drawn
+    median_ms: Drawn
+    p95_ms: Drawn | None = None
     """None without a journal: reports have no interval of it."""
-    phases_ms: Mapping[Phase, Floats] = field(default_factory=dict)
+    phases_ms: Mapping[Phase, Drawn] = field(default_factory=dict)
     """Of medians; empty without a journal."""
     mean_phases_ms: Mapping[Phase, float] = field(default_factory=dict)
     """Not drawn: the means themselves; empty without a journal."""
@@ -93,7 +93,7 @@ def _of_report(steps: Steps, period: Distribution, stream: int) -> Draws:
         )
     half_ms = NORMAL_95 * MEDIAN_ERROR * period.std / math.sqrt(steps.steady_count)
 
-    def around(value: float) -> Floats:
+    def around(value: float) -> Drawn:
         return of_interval(value, (value - half_ms, value + half_ms), stream=stream)
 
     return Draws(source="spread", mean_ms=around(period.mean), median_ms=around(period.median))

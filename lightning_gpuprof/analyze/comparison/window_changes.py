@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from lightning_gpuprof.model.comparison import WindowChanges
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.differences import Change, Status
+from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
 from lightning_gpuprof.model.window import WindowFacts
 
 SAME_RATIO = 0.02
@@ -68,15 +71,17 @@ def window_changes(before: Report, after: Report) -> WindowChanges | None:
             for side, count in zip(sides, steps, strict=True)
         )
     )
+    ratio = host_factor(operators)
     return WindowChanges(
         before_steps=steps[0],
         after_steps=steps[1],
         kernel_total=total,
         kernel_classes=classes,
         kernels=kernels[:ROWS],
-        operators=operators[:ROWS],
+        operators=tuple(msgspec.structs.replace(one, status=beyond(one, ratio)) for one in operators[:ROWS]),
         left_out=left_out + unknown,
-        caveats=tuple(_caveats(sides, steps)),
+        host_factor=ratio,
+        caveats=(*_caveats(sides, steps), *([words(ratio, "in the later run's windows")] if ratio else [])),
     )
 
 

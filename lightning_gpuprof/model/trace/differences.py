@@ -97,3 +97,5 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
     operators_left_out: int
     caveats: tuple[str, ...]
     """Why the two are not fully comparable, in sentences; empty if nothing speaks against it."""
+    host_factor: float | None = None
+    """How many times as long operators' host times are throughout; their status is beside it. None: about the same."""

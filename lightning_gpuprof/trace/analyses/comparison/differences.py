@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from lightning_gpuprof.model.trace.differences import (
     Change,
     ComparedTrace,
@@ -11,6 +13,7 @@ from lightning_gpuprof.model.trace.differences import (
     Status,
     Unit,
 )
+from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
 from lightning_gpuprof.trace.analyses.comparison.per_step import PerStep, Total, Totals
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -44,6 +47,7 @@ def differences_of(
     old, new = PerStep(linked=before, unit=unit), PerStep(linked=after, unit=unit)
     of_kernels = _changes(old.kernels, new.kernels, old, new)
     of_operators = _operator_changes(old, new)
+    ratio = host_factor([one.host for one in of_operators])
     compared = _compared(old, names[0]), _compared(new, names[1])
     return Differences(
         unit=unit,
@@ -56,10 +60,20 @@ def differences_of(
         kernel_total=_change("all", _sum(old.kernels), _sum(new.kernels), old, new),
         kernels=of_kernels[:kernels],
         kernels_left_out=max(len(of_kernels) - kernels, 0),
-        operators=of_operators[:operators],
+        operators=tuple(_beyond(one, ratio) for one in of_operators[:operators]),
         operators_left_out=max(len(of_operators) - operators, 0),
-        caveats=_caveats(old, new, names),
+        caveats=(*_caveats(old, new, names), *([_of_host(ratio, names[1])] if ratio else [])),
+        host_factor=ratio,
     )
+
+
+def _beyond(one: OperatorChange, ratio: float | None) -> OperatorChange:
+    return msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, status=beyond(one.host, ratio)))
+
+
+def _of_host(ratio: float, name: str) -> str:
+    sentence = words(ratio, f"in {name}")
+    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _compared(side: PerStep, name: str) -> ComparedTrace:

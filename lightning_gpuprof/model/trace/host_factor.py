@@ -1,0 +1,77 @@
+"""Operators' host times before and after flow in, how much longer all of them are, and which stand out, flow out.
+
+A window that another program, a profiler's option or a slower clock inflates makes every operator longer. That is said
+once; an operator is slower or faster only beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from lightning_gpuprof.model.trace.differences import Change, Status
+
+MIN_OPERATORS = 5
+"""Fewer than this are no "all" (ours)."""
+MIN_SHARE_RATIO = 0.005
+"""Of the host time of all; shorter operators scatter (ours)."""
+THROUGHOUT_RATIO = 0.05
+"""Ratios nearer to 1 than this are of single operators (ours)."""
+PROPORTION_RATIO = 0.1
+"""Inflation is not the same for each operator: so far beyond it one is still no exception (ours)."""
+
+
+def host_factor(operators: Sequence[Change]) -> float | None:
+    """How many times as long operators' own host time is throughout: the median over the operators.
+
+    The median, so that one operator that really became slower, however long it is, does not count as all of them.
+
+    Args:
+        operators: Host time before and after.
+
+    Returns:
+        None if it is about the same, or too few operators are there in both.
+    """
+    both = [one for one in operators if one.before_us > 0 and one.after_us > 0]
+    least = [MIN_SHARE_RATIO * sum(times) for times in ([o.before_us for o in both], [o.after_us for o in both])]
+    large = [one for one in both if one.before_us >= least[0] or one.after_us >= least[1]]
+    if len(large) < MIN_OPERATORS:
+        return None
+    ratio = math.exp(statistics.median(math.log(_per_call(one)) for one in large))
+    return None if abs(math.log(ratio)) <= math.log1p(THROUGHOUT_RATIO) else ratio
+
+
+def beyond(change: Change, ratio: float | None) -> Status:
+    """The status of an operator beside what all of them changed: ``same`` for what lies between 1 and that.
+
+    Args:
+        change: Host time before and after, with its status by itself.
+        ratio: Of all operators; None if they did not change throughout.
+    """
+    if ratio is None or change.status not in ("slower", "faster") or change.before_us <= 0:
+        return change.status
+    limit = ratio * (1 + PROPORTION_RATIO) if ratio > 1 else ratio / (1 + PROPORTION_RATIO)
+    own = change.after_us / change.before_us
+    if change.status == "slower":
+        return "same" if own <= max(limit, 1.0) else "slower"
+    return "same" if own >= min(limit, 1.0) else "faster"
+
+
+def words(ratio: float, side: str) -> str:
+    """The sentence that says it once.
+
+    Args:
+        ratio: Of all operators.
+        side: What to call the later one of the two.
+    """
+    what = "slower only above" if ratio > 1 else "faster only below"
+    return (
+        f"host times of operators are {ratio:.2g} times as long throughout {side} (median of the operators, per call): "
+        f"one is called {what} that; look for what inflates all of them first"
+    )
+
+
+def _per_call(change: Change) -> float:
+    ratio = change.after_us / change.before_us
+    return ratio * change.before_count / change.after_count if change.before_count and change.after_count else ratio
