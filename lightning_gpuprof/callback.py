@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 import msgspec
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, warn
+from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, quietly, warn
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, switched_on
@@ -69,7 +68,7 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
         except Exception as error:
             if is_of_training(error) or debugging():
                 raise
-            with contextlib.suppress(Exception):
+            with quietly():
                 self._give_up(error)
 
     return harmless
@@ -370,25 +369,33 @@ class GpuProfiler(Callback):
     def _end(self, trainer: pl.Trainer, status: str) -> None:
         if (session := self._session) is None:
             return
-        session.finish(status)
-        self._session = None
-        self._hear_of_no_batch()
-        self.folder = session.folder
-        if trainer.is_global_zero:
-            with session.fence.around("report"):
-                # Ctrl-C is switched off by Lightning while it ends an interrupted run: do not keep anybody waiting.
-                with progress("waiting for the analysis of the traces"):
-                    session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
-                with session.fence.around("loggers"):
-                    if status != FINISHED and self._tells_loggers(trainer):
-                        self._tell_loggers(trainer, session, finished=False)
-                self.report = _pipeline().finish_run(
-                    session.folder,
-                    kinds=self.options.reports,
-                    baseline=self.options.baseline,
-                    notices=session.notices,
-                    logged_to=self._logged_to,
-                )
+        with session.fence.holding():
+            self._session = None
+            with session.fence.around("the end"):
+                session.finish(status)
+            self._hear_of_no_batch()
+            self.folder = session.folder
+            self._make_report(trainer, session, status)
+            if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
+                self._make_report(trainer, session, status)
+
+    def _make_report(self, trainer: pl.Trainer, session: Session, status: str) -> None:
+        with session.fence.around("report"):
+            if not trainer.is_global_zero:
+                return
+            # Ctrl-C is switched off by Lightning while it ends an interrupted run: do not keep anybody waiting.
+            with progress("waiting for the analysis of the traces"):
+                session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
+            with session.fence.around("loggers"):
+                if status != FINISHED and self._tells_loggers(trainer):
+                    self._tell_loggers(trainer, session, finished=False)
+            self.report = _pipeline().finish_run(
+                session.folder,
+                kinds=self.options.reports,
+                baseline=self.options.baseline,
+                notices=session.notices,
+                logged_to=self._logged_to,
+            )
 
     def _tells_loggers(self, trainer: pl.Trainer) -> bool:
         return bool(trainer.is_global_zero and trainer.loggers and "tensorboard" in self.options.reports)

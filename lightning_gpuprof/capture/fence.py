@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 
@@ -14,7 +14,9 @@ def warn(text: str) -> None:
     """A ``RuntimeWarning``; where warnings are errors, a line on the error stream, because training must go on."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    except Exception:
+    except Exception as error:
+        if is_of_training(error):
+            raise
         with contextlib.suppress(Exception):  # no error stream either
             print(text, file=sys.stderr)
 
@@ -35,6 +37,28 @@ def is_of_training(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)
 
 
+class _Quietly:
+    """What :func:`quietly` gives."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return error is not None and not is_of_training(error)
+
+
+_QUIETLY = _Quietly()
+
+
+def quietly() -> _Quietly:
+    """As ``contextlib.suppress(Exception)``, in the training's thread: what has to end the run comes through."""
+    return _QUIETLY
+
+
 def part_of_logger(logger: object) -> str:
     """What a trainer's logger is called where it fails."""
     return f"logger {type(logger).__name__}"
@@ -50,6 +74,9 @@ class Fence:
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self._note = note
         self._told: set[str] = set()
+        self._holders = 0
+        self.held: BaseException | None = None
+        """What has to end the run and waits in a block of :meth:`holding`."""
 
     def tell(self, part: str, message: str) -> None:
         """Warn about a part once and note it for the report."""
@@ -64,6 +91,26 @@ class Fence:
     def failed(self, part: str) -> bool:
         """Whether the part was told about."""
         return part in self._told
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """In this block all is put back: a worker that dies in the middle of it ends the run when that is done."""
+        self._holders += 1
+        held = None
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if self._holders == 0:
+                held, self.held = self.held, None
+        if held is not None:
+            raise held
+
+    def _hold(self, error: BaseException) -> bool:
+        if not self._holders or not isinstance(error, Exception):
+            return False
+        self.held = self.held or error
+        return True
 
     def around(self, part: str) -> Around:
         """Run something of ours; whatever it raises ends here. ``GPUPROF_DEBUG`` lets it through, for developers."""
@@ -87,8 +134,10 @@ class Around:
     ) -> bool:
         if error is None:
             return False
-        if is_of_training(error) or debugging():
+        if is_of_training(error):
+            return self._fence._hold(error)
+        if debugging():
             return False
-        with contextlib.suppress(Exception):  # training goes on also if nobody can be told
+        with quietly():  # training goes on also if nobody can be told
             self._fence.tell(self._part, f"switched off after {type(error).__name__}: {error}")
         return True

@@ -8,7 +8,6 @@ are planned. On other threads than the training's it only waits until our trace 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 from torch.autograd import profiler as torch_profiler
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
+from lightning_gpuprof.capture.fence import quietly
 
 _METHOD = "_prepare_trace"
 
@@ -42,7 +42,7 @@ class ForeignProfilers:
             return
 
         def prepare_trace(profiler: Any) -> Any:
-            with contextlib.suppress(Exception):  # they get their profiler whatever becomes of ours
+            with quietly():  # they get their profiler whatever becomes of ours
                 if not self._ours:
                     wait_until_written()
                 if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:

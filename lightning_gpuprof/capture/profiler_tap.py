@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
+from lightning_gpuprof.capture.fence import is_of_training
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.phases import Phase, Region
 
@@ -51,6 +52,8 @@ class _ContextTable(dict[str, Context]):
         try:
             context = self[action] = self._make(action)
         except Exception as error:  # an action of a shape that nobody foresaw must not stop training
+            if is_of_training(error):
+                raise
             context = self[action] = self._instead(action, error)
         return context
 

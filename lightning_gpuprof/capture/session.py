@@ -17,6 +17,7 @@ from lightning_gpuprof.capture.attachments import Attachments
 from lightning_gpuprof.capture.compilation import dynamo
 from lightning_gpuprof.capture.device_events import backend_for
 from lightning_gpuprof.capture.device_spans import EventBackend
+from lightning_gpuprof.capture.fence import is_of_training
 from lightning_gpuprof.capture.host.run_delay import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
@@ -278,18 +279,21 @@ class Session:
 
         What touches the trainer, samples or writes to the terminal ends here, and nothing that has to be waited for.
         """
-        self._give_back()
-        for end in (
-            self._steps.end_live_line,
-            self._steps.boundary.end_step,
-            self._steps.let_go,
-            lambda: self._journal.post(self._footer(interrupted_by(error))),
-        ):
-            with self.fence.around("leaving the loop"):
-                end()
+        with self.fence.holding():
+            self._give_back()
+            for end in (
+                self._steps.end_live_line,
+                self._steps.boundary.end_step,
+                self._steps.let_go,
+                lambda: self._journal.post(self._footer(interrupted_by(error))),
+            ):
+                with self.fence.around("leaving the loop"):
+                    end()
 
     def _steps_failed(self, error: Exception) -> None:
         """An edge failed, perhaps in the middle of an action: none is tried again."""
+        if is_of_training(error):
+            raise error
         if self._steps_off:
             return
         self._steps_off = True
@@ -333,6 +337,14 @@ class Session:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
         if not self._open:
             return
+        with self.fence.holding():
+            try:
+                self._finish(status)
+            except Exception:
+                self._let_go()  # of what was not reached
+                raise
+
+    def _finish(self, status: str) -> None:
         self._open = False
         last: list[Footer] = []
         self._steps.boundary.close()
@@ -350,9 +362,13 @@ class Session:
         self._close_files(last)
 
     def give_up(self) -> None:
-        """After a failure on the way: nothing of ours stays. Never raises."""
-        with self.fence.around("the end"):
-            self.finish("abandoned")
+        """After a failure on the way: nothing of ours stays. Raises only what has to end the run."""
+        with self.fence.holding():
+            with self.fence.around("the end"):
+                self.finish("abandoned")
+            self._let_go()
+
+    def _let_go(self) -> None:
         self._give_back()
         self._steps.stop_samplers()
         self._close_files()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gpuprof.capture import output_folder
-from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.fence import Fence, is_of_training
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice, Record
@@ -111,7 +111,9 @@ class StageJournal:
         self.post(notice)
 
     def switched_off(self, part: str, error: Exception) -> None:
-        """Tell that a part does nothing any more because of an error."""
+        """Tell that a part does nothing any more because of an error; one that has to end the run is raised again."""
+        if is_of_training(error):
+            raise error
         self.fence.tell(part, f"switched off after {type(error).__name__}: {error}")
 
     def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
 from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written
+from lightning_gpuprof.capture.fence import quietly
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.capture.trace_file import write_trace
@@ -74,13 +74,13 @@ class _FetchRange:
         self._range: AbstractContextManager[Any] = fast(FETCH_RANGE) if fast else record_function(FETCH_RANGE)
 
     def __enter__(self) -> object:
-        with contextlib.suppress(Exception):  # a range less in the trace
+        with quietly():  # a range less in the trace
             self._range.__enter__()
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        with contextlib.suppress(Exception):
+        with quietly():
             self._range.__exit__(None, None, None)
 
 
@@ -93,7 +93,7 @@ class _NamedRange:
         self._open: list[record_function] = []
 
     def __enter__(self) -> object:
-        with contextlib.suppress(Exception):  # a range less in the trace
+        with quietly():  # a range less in the trace
             named = record_function(self._name)
             named.__enter__()  # type: ignore[no-untyped-call]
             self._open.append(named)
@@ -101,7 +101,7 @@ class _NamedRange:
 
     def __exit__(self, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        with contextlib.suppress(Exception):
+        with quietly():
             self._open.pop().__exit__(None, None, None)
 
 
@@ -222,7 +222,7 @@ class TorchTracer:
 
     def _end_at_exit(self) -> None:
         """A profiler that is on when the interpreter ends crashes it."""
-        with contextlib.suppress(Exception):
+        with quietly():
             self.stop(False)
 
     def _over(self) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from lightning_gpuprof.capture.fence import is_of_training
+
 TRIGGER_FILE = "trigger"
 """In the run's folder. Ranks compare when it was last touched, and nobody deletes it, so that all of them see it."""
 
@@ -95,8 +97,10 @@ class RequestSignal:
         try:
             if self._on_signal is not None and os.getpid() == self._pid:
                 self._on_signal()
-        except Exception:  # it would come up in whatever the user's code is doing at this moment
+        except Exception as error:  # it would come up in whatever the user's code is doing at this moment
             self._on_signal = None
+            if is_of_training(error):
+                raise
 
     def __reduce__(self) -> tuple[object, ...]:
         """In a copy or pickle of what holds us, such as a trainer's list of handlers, stands what was there before."""

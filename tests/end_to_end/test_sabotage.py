@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +46,33 @@ def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str,
     assert torch_profiler_works()
 
 
+DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
+"""Torch's handler of SIGCHLD raises it wherever the main thread is."""
+LEFT_EARLY = "Please call `iter(combined_loader)` first"
+"""What Lightning itself makes of an error while an iterator is made: it wants to shut down what is not there yet."""
+
+
+def cost_of_a_dead_worker(name: str, place: Place, count: int) -> list[str]:
+    """A worker dies while the training thread is at a place of ours: what is not as it has to be."""
+    saboteur = Saboteur(place, RuntimeError(DIED), (count + 1) // 2)
+    with tempfile.TemporaryDirectory() as folder:
+        outcome, _ = play(SCENARIOS[name], Path(folder), with_us=True, trace=saboteur)
+        begun = any(event == "on_train_start" for event, *_ in outcome.hooks)
+        reports = list(Path(folder).rglob("report.json"))
+    if not saboteur.strikes:
+        return []
+    found = [] if DIED.strip() in outcome.error or LEFT_EARLY in outcome.error else [f"swallowed: {outcome.error}"]
+    found += [state for state in (outcome.trainer_as_found, outcome.process_as_found) if state]
+    found += [] if reports or not begun or place.function.endswith("._end") else ["no report"]
+    return [f"{place}: {text}" for text in found]
+
+
+def test_a_worker_that_dies_while_a_line_of_ours_is_at_work_ends_the_run() -> None:
+    places = places_of("fit")
+    stride = max(1, len(places) // 30)
+    assert [text for place, count in places[::stride] for text in cost_of_a_dead_worker("fit", place, count)] == []
+
+
 PARTS = 4
 
 
@@ -70,6 +98,24 @@ def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(
         tried += 1
     assert found == []
     assert torch_profiler_works()
+    skip_if_not_all(tried, places)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", ["fit", "validate", "own profiler"])
+def test_a_worker_that_dies_while_any_line_of_ours_is_at_work_ends_the_run(
+    name: str, part: int, deadline: float
+) -> None:
+    places = places_of(name)[part::PARTS]
+    found, tried = [], 0
+    for place, count in places:
+        if time.time() > deadline:
+            break
+        found += cost_of_a_dead_worker(name, place, count)
+        tried += 1
+    assert found == []
     skip_if_not_all(tried, places)
 
 

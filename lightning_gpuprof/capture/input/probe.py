@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from lightning_gpuprof.capture.fence import is_of_training
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_of
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
@@ -163,8 +164,10 @@ class Probe:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Measure nothing any more."""
+        """Measure nothing any more; what has to end the run is raised again."""
         if self.off:
+            if is_of_training(error):
+                raise error  # on its way up
             return
         self.off = True
         try:

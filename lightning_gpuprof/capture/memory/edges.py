@@ -184,11 +184,14 @@ class MemoryEdges:
         self._waiting.clear()
         self._marking = False
         unwrap, self._unwrap = self._unwrap, []
+        failure: Exception | None = None
         for back in reversed(unwrap):
             try:
                 back()
             except Exception as error:
-                self._switch_off(error)
+                failure = failure or error
+        if failure is not None:
+            self._switch_off(failure)
 
     def take_marks(self) -> list[PhaseMark]:
         """All marks so far; they are forgotten here."""
