@@ -323,7 +323,32 @@ def test_it_is_dark_where_the_reader_wants_it_dark(browser: Any, server: str) ->
         page.locator("table.runs").wait_for(timeout=PATIENCE_MS)
         colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.close()
-    assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
+    assert colours == {"light": LIGHT, "dark": DARK}
+
+
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 27)"
+
+
+def switched(reader: Reader, tab: Any, mode: str, paper: str) -> None:
+    """TensorBoard's own switch set to a mode, and the tab's paper and the paper of its figure as they have to be."""
+    reader.page.locator("app-header-dark-mode-toggle button").click()
+    reader.page.get_by_role("menuitem", name=mode).click()
+    sync_api.expect(tab.locator("body")).to_have_css("background-color", paper)
+    sync_api.expect(tab.locator("main .main-svg").first).to_have_css("background-color", paper)
+
+
+@pytest.mark.slow
+def test_it_is_dark_as_tensorboards_own_switch_says_whatever_the_system_is(reader: Reader) -> None:
+    tab = reader.open_in_tensorboard(run=SLOW, view="steps")
+    shown(tab, SLOW, "steps")
+    switched(reader, tab, "Dark", DARK)
+    reader.page.reload()
+    shown(tab, SLOW, "steps")
+    sync_api.expect(tab.locator("body")).to_have_css("background-color", DARK)
+    switched(reader, tab, "Light", LIGHT)
+    reader.page.emulate_media(color_scheme="dark")
+    switched(reader, tab, "Light", LIGHT)
+    assert tab.locator("body").evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
 @pytest.mark.slow

@@ -116,5 +116,5 @@ globalThis.gpuprof = (() => {
     redrawAll();
   });
   addEventListener("afterprint", () => { sheet.printing = false; redrawAll(); });
-  return { figures, finishers, sheet, draw, colour, pens, text, options, layout, axis, run };
+  return { figures, finishers, sheet, draw, redrawAll, colour, pens, text, options, layout, axis, run };
 })();
