@@ -124,7 +124,8 @@ class Reader:
 
     def open_in_tensorboard(self, **state: str) -> Any:
         """The frame of the tab in TensorBoard's page."""
-        self.page.goto(f"{self.server}/#gpuprof&{address(state)}")
+        # TensorBoard does not know "#gpuprof&": it would show the first tab that is active.
+        self.page.goto(f"{self.server}/#{'&'.join(['gpuprof', *filter(None, [address(state)])])}")
         return self.page.frame_locator("iframe[src*='name=gpuprof']")
 
 
@@ -216,6 +217,55 @@ def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) 
     assert names == [SLOW, second_run]
     page.get_by_label("beside").select_option("")
     page.locator(".columns").wait_for(state="detached")
+
+
+def axes_beside(page: Any, view: str) -> list[Any]:
+    """For each column the ranges of all axes of its first figure, once both are drawn."""
+    page.locator(f"nav a[href='#{view}']").click()
+    shown(page, SLOW, view)
+    page.locator(".column:nth-child(2) .main-svg").first.wait_for()
+    return page.evaluate(
+        "[...document.querySelectorAll('.column')].map((column) => column.querySelector('.js-plotly-plot')._fullLayout)"
+        ".map((layout) => Object.keys(layout).filter((key) => /^[xy]axis/.test(key)).sort()"
+        ".map((key) => [layout[key].title?.text, layout[key].range.map(Number)]))"
+    )
+
+
+@pytest.mark.slow
+def test_figures_of_two_runs_side_by_side_have_the_same_axes(reader: Reader, second_run: str) -> None:
+    page = reader.open(run=SLOW, other=second_run, view="steps")
+    for view in ("steps", "curves", "phases", "callbacks"):
+        first, second = axes_beside(page, view)
+        assert first == second, view
+    page.locator("nav a[href='#timeline']").click()
+    shown(page, SLOW, "timeline")
+    ticks = [column.locator("text.tick").all_text_contents() for column in page.locator(".column").all()]
+    assert ticks[0] == ticks[1] != []
+
+
+@pytest.mark.slow
+def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> None:
+    page = reader.open(run=SLOW, view="steps")
+    shown(page, SLOW, "steps")
+    steps = {"period_ms": [10.0] * 40, "phases": [{"phase": "forward", "ms": [10.0] * 40}], "marks": []}
+    calm = {**steps, "batch": list(range(40)), "t_s": None}
+    rough = {**calm, "period_ms": [30.0] * 39 + [900.0], "batch": list(range(50, 90))}
+    page.evaluate(
+        """(both) => {
+          const main = document.querySelector("main"), part = (one) => `<div class="column"><div class="figure"
+            data-figure="steps"><script type="application/json">${JSON.stringify(one)}</script></div></div>`;
+          main.innerHTML = `<div class="columns">${both.map(part).join("")}</div>`;
+          gpuprof.draw(main);
+        }""",
+        [calm, rough],
+    )
+    page.locator(".column:nth-child(2) .main-svg").first.wait_for()
+    ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(({layout: l}) => [l.xaxis.range, l.yaxis.range])"
+    assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
+    page.get_by_role("button", name="Show the longest steps in full").first.click()
+    assert page.evaluate(ranges) == [[[0, 90], [0, 945]]] * 2
+    page.get_by_role("button", name="Cut the longest steps").last.click()
+    assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
 
 
 @pytest.mark.slow

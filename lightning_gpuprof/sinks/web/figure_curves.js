@@ -1,12 +1,19 @@
 // Curves under each other over one x axis: data has panels (title, unit, lines of name, batch, t_s and values) and the
 // limits of both axes.
 "use strict";
-gpuprof.figures.curves = (place, data) => {
-  const { colour, pens, text, options, layout, axis, run } = gpuprof;
+gpuprof.figures.curves = (place, data, both) => {
+  const { colour, pens, text, options, layout, axis, widest, upTo, run } = gpuprof;
   const canvas = document.createElement("div");
   place.append(run.button(), canvas);
   const panels = data.panels, n = panels.length;
   const name = (k) => (k ? `y${k + 1}` : "y");
+  const limits = { batch: widest(both.map((one) => one.limits)), time: widest(both.map((one) => one.limits_s)) };
+  // Of one run the panel finds its own scale, of two both have one.
+  function scale(panel) {
+    if (both.length === 1) return { rangemode: "tozero" };
+    const alike = both.flatMap((one) => one.panels).filter((one) => one.title === panel.title && one.unit === panel.unit);
+    return { range: upTo(alike.flatMap((one) => one.lines).flatMap((line) => line.values)) };
+  }
   let joined = false;
 
   function redraw() {
@@ -27,12 +34,12 @@ gpuprof.figures.curves = (place, data) => {
         text: `<b>${text(panel.title)}</b>, ${text(panel.unit)}   ${known.join("   ")}`, showarrow: false, xref: "paper",
         yref: "paper", x: 0, y: top - gap, xanchor: "left", yanchor: "bottom", font: { size: 12 },
       });
-      axes[k ? `yaxis${k + 1}` : "yaxis"] = { ...axis(), domain: [bottom, top - gap], rangemode: "tozero", nticks: 4 };
+      axes[k ? `yaxis${k + 1}` : "yaxis"] = { ...axis(), domain: [bottom, top - gap], ...scale(panel), nticks: 4 };
     });
     Plotly.react(canvas, traces, {
       ...layout(40 + each * n), ...axes, margin: { l: 60, r: 15, t: 5, b: 42 }, hovermode: "x", hoversubplots: "axis",
       uirevision: run.unit, annotations: titles,
-      xaxis: { ...run.axis({ batch: data.limits, time: data.limits_s }), anchor: n > 1 ? name(n - 1) : "y",
+      xaxis: { ...run.axis(limits), anchor: n > 1 ? name(n - 1) : "y",
         showspikes: true, spikemode: "across", spikethickness: 1, spikecolor: colour("faint") },
     }, options());
     if (!joined) { joined = true; run.join(canvas, redraw); }

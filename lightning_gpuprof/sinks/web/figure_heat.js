@@ -1,10 +1,10 @@
 // Ranks by phases: data has ranks, phases, ms and apart_ms (rows are ranks); the colour is the difference from the median.
 "use strict";
-gpuprof.figures.heat = (place, data) => {
+gpuprof.figures.heat = (place, data, both) => {
   const { colour, options, layout, axis } = gpuprof;
   const canvas = document.createElement("div");
   place.append(canvas);
-  const most = Math.max(...data.apart_ms.flat().map((v) => Math.abs(v ?? 0))) || 1;
+  const most = Math.max(...both.flatMap((one) => one.apart_ms.flat()).map((v) => Math.abs(v ?? 0))) || 1;
   return () => Plotly.react(canvas, [{
     type: "heatmap", x: data.phases, y: data.ranks, z: data.apart_ms, zmin: -most, zmax: most, xgap: 2, ygap: 2,
     colorscale: [[0, colour("less")], [0.5, colour("raised")], [1, colour("more")]],

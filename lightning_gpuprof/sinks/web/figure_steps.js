@@ -1,22 +1,34 @@
 // Step time over steps, stacked by phase, and below it what happened to them: data has batch, t_s (or null), period_ms
 // and phases, lists of one length, and marks by kind.
 "use strict";
-gpuprof.figures.steps = (place, data) => {
-  const { colour, options, layout, axis, run } = gpuprof;
-  const sorted = data.period_ms.filter((v) => v !== null).sort((a, b) => a - b);
-  if (sorted.length === 0) return null;
-  const quantile = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+gpuprof.figures.steps = (place, data, both) => {
+  const { colour, options, layout, axis, widest, run } = gpuprof;
+  if (data.period_ms.every((v) => v === null)) return null;
   const end = data.batch.length - 1;
-  const longest = sorted[sorted.length - 1];
-  // A few very long steps must not press all others flat: they are cut at the edge and marked there.
-  const typical = Math.max(2 * quantile(0.5), 1.15 * quantile(0.95));
-  let clipped = longest > 1.3 * typical;
+  const scales = both.map(scaleOf);
+  const longest = Math.max(...scales.map((one) => one.longest)), typical = Math.max(...scales.map((one) => one.typical));
+  const limits = { batch: widest(both.map(batches)), time: data.t_s && widest(both.map(times)) };
+  const tooLong = longest > 1.3 * typical;
+  let clipped = false;
   let joined = false;
+
+  // A few very long steps must not press all others flat: they are cut at the edge and marked there.
+  function scaleOf(one) {
+    const sorted = one.period_ms.filter((v) => v !== null).sort((a, b) => a - b);
+    const quantile = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
+    return { longest: sorted[sorted.length - 1] ?? 0, typical: Math.max(2 * quantile(0.5), 1.15 * quantile(0.95)) };
+  }
+  function batches(one) { return [one.batch[0], one.batch[one.batch.length - 1] + 1]; }
+  function times(one) {
+    const last = one.batch.length - 1;
+    return one.t_s && [one.t_s[0], one.t_s[last] + (one.period_ms[last] ?? 0) / 1000];
+  }
+
   const button = document.createElement("button");
   const canvas = document.createElement("div");
   button.type = "button";
-  button.hidden = !clipped;
-  button.addEventListener("click", () => { clipped = !clipped; redraw(); });
+  button.hidden = !tooLong;
+  button.addEventListener("click", () => { run.cut = !run.cut; run.each(() => true); });
   place.append(...(data.t_s ? [run.button()] : []), button, canvas);
 
   const symbols = { window: "line-ew", validation: "diamond", checkpoint: "square", epoch: "line-ns-open",
@@ -93,8 +105,7 @@ gpuprof.figures.steps = (place, data) => {
   }
 
   function redraw() {
-    const limits = { batch: [data.batch[0], data.batch[end] + 1],
-      time: data.t_s && [data.t_s[0], data.t_s[end] + (data.period_ms[end] ?? 0) / 1000] };
+    clipped = tooLong && run.cut;
     const share = lanes.length ? 0.04 + 0.05 * lanes.length : 0;
     const windows = data.marks.find((row) => row.kind === "window");
     Plotly.react(canvas, traces(), {
