@@ -11,7 +11,7 @@ gpuprof.figures.heat = (place, data, both) => {
     text: data.ms.map((row) => row.map((v) => (v === null ? "-" : v < 0.001 ? "<0.001" : v.toPrecision(3)))),
     ...(data.ranks.length <= 16 ? { texttemplate: "%{text}" } : {}), textfont: { color: colour("ink"), size: 12 },
     hovertemplate: "%{text} ms, %{z:+.3~g} ms beside the median rank<extra>%{y}, %{x}</extra>",
-    colorbar: { title: { text: "ms beside<br>the median" }, thickness: 12, outlinewidth: 0 },
+    colorbar: { title: { text: "ms" }, tickformat: "+~g", thickness: 12, outlinewidth: 0 },
   }], {
     ...layout(90 + 28 * data.ranks.length), margin: { l: 80, r: 15, t: 5, b: 60 },
     xaxis: { ...axis(), side: "bottom" }, yaxis: { ...axis(), autorange: "reversed" },

@@ -1,12 +1,11 @@
 // For each phase a bar from p05 to p95 with a line at the median: data has rows of phase, p05, median and p95, in ms.
 "use strict";
 gpuprof.figures.spread = (place, data, both) => {
-  const { colour, options, layout, axis, upTo } = gpuprof;
+  const { colour, options, layout, axis, merged, upTo } = gpuprof;
   const rows = [...data.rows].reverse();
   const y = rows.map((row) => row.phase);
   // Both runs have their phases in the order of a step: what only the other has leaves its line free.
-  const lines = [...both[both.length - 1].rows].reverse().map((row) => row.phase);
-  y.forEach((phase, i) => { if (!lines.includes(phase)) lines.splice(i ? lines.indexOf(y[i - 1]) + 1 : 0, 0, phase); });
+  const lines = merged(both.map((one) => one.rows.map((row) => row.phase).reverse()));
   const canvas = document.createElement("div");
   place.append(canvas);
   return () => Plotly.react(canvas, [

@@ -36,7 +36,12 @@ gpuprof.figures.steps = (place, data, both) => {
   const hues = { window: "accent", validation: "validation", checkpoint: "checkpoint", epoch: "faint",
     regime: "critical" };
   const outliers = data.marks.find((row) => row.kind === "outlier");
-  const lanes = data.marks.filter((row) => row.kind !== "outlier").reverse();
+  // Of two runs both have all lines and all phases of either, so that both are equally high.
+  const kinds = Object.keys(symbols).filter((kind) => both.some((one) => one.marks.some((row) => row.kind === kind)));
+  const lanes = kinds.reverse()
+    .map((kind) => data.marks.find((row) => row.kind === kind) ?? { kind, first: [], last: [], ms: [] });
+  const absent = [...new Set(both.flatMap((one) => one.phases.map((curve) => curve.phase)))]
+    .filter((phase) => !data.phases.some((curve) => curve.phase === phase));
   const shown = (ms) => (ms === null ? "" : ", " + (ms < 1000 ? ms.toPrecision(3) + " ms" : (ms / 1000).toPrecision(3) + " s"));
 
   // The time of a batch lies on the line between the nearest ones that are drawn.
@@ -49,6 +54,11 @@ gpuprof.figures.steps = (place, data, both) => {
     return data.t_s[low] + part * (data.t_s[high] - data.t_s[low]);
   }
 
+  // Over batches a step is drawn around its number, over time from its begin on.
+  function around(first, last) {
+    return run.unit === "batch" || !data.t_s ? [first - 0.5, last + 0.5] : [at(first), at(last + 1)];
+  }
+
   function lane(row, y) {
     const x = [], text = [];
     row.first.forEach((first, i) => {
@@ -56,11 +66,12 @@ gpuprof.figures.steps = (place, data, both) => {
       const where = first === last || row.kind === "regime" ? `batch ${first}` : `batches ${first} to ${last}`;
       const said = row.kind + ", " + where + shown(row.ms[i]);
       x.push(at(first)); text.push(said);
-      if (row.kind === "window") { x.push(at(last + 1), null); text.push(said, ""); }
+      if (row.kind === "window") { x.splice(-1, 1, ...around(first, last), null); text.push(said, ""); }
     });
+    if (x.length === 0) { x.push(null); text.push(""); } // else Plotly leaves out the axis
     return {
       type: "scatter", mode: row.kind === "window" ? "lines+markers" : "markers", name: row.kind, x, y: x.map(() => y),
-      yaxis: "y2", text, hovertemplate: "%{text}<extra></extra>", showlegend: false,
+      yaxis: "y2", text, hovertemplate: "%{text}<extra></extra>", showlegend: false, cliponaxis: false,
       line: { color: colour(hues[row.kind]), width: 6 },
       marker: { symbol: symbols[row.kind], size: 9, color: colour(hues[row.kind]), line: { width: 2, color: colour(hues[row.kind]) } },
     };
@@ -68,10 +79,11 @@ gpuprof.figures.steps = (place, data, both) => {
 
   function traces() {
     const x = run.unit === "batch" || !data.t_s ? data.batch : data.t_s;
-    const areas = data.phases.map((curve) => ({
+    const unknown = absent.map((phase) => ({ phase, ms: x.map(() => 0), hoverinfo: "skip" }));
+    const areas = [...data.phases, ...unknown].map((curve) => ({
       type: "scatter", mode: "lines", name: curve.phase, x, y: curve.ms, stackgroup: "period",
       line: { width: 0, shape: "hvh", color: colour(curve.phase) }, fillcolor: colour(curve.phase),
-      hovertemplate: "%{y:.3~g} ms",
+      ...(curve.hoverinfo ? { hoverinfo: "skip" } : { hovertemplate: "%{y:.3~g} ms" }),
     }));
     const period = {
       type: "scatter", mode: "lines", name: "period", opacity: 0.5, x, y: data.period_ms,
@@ -83,19 +95,20 @@ gpuprof.figures.steps = (place, data, both) => {
     if (clipped) {
       const beyond = data.period_ms.map((v, i) => [v, i]).filter(([v, i]) => v > typical && !known.has(data.batch[i]));
       all.push({
-        type: "scatter", mode: "markers", name: "beyond the scale", x: beyond.map(([, i]) => x[i]),
-        y: beyond.map(() => top), text: beyond.map(([v]) => v.toPrecision(3) + " ms"),
+        type: "scatter", mode: "markers", name: "beyond the scale", cliponaxis: false, x: [...beyond.map(([, i]) => x[i]), null],
+        y: [...beyond.map(() => top), null], text: beyond.map(([v]) => v.toPrecision(3) + " ms"),
         marker: { symbol: "triangle-up-open", size: 9, color: colour("faint"), line: { width: 1.5 } },
         hovertemplate: "%{text}",
       });
     }
-    if (outliers) {
+    if (both.some((one) => one.marks.some((row) => row.kind === "outlier"))) {
+      const { first, ms } = outliers ?? { first: [null], ms: [null] };
       all.push({
-        type: "scatter", mode: "markers", name: "outlier", x: outliers.first.map(at),
-        y: outliers.ms.map((v) => (clipped ? Math.min(v, top) : v)),
-        text: outliers.first.map((b, i) => `batch ${b}${shown(outliers.ms[i])}`),
+        type: "scatter", mode: "markers", name: "outlier", cliponaxis: false, x: first.map((b) => (b === null ? null : at(b))),
+        y: ms.map((v) => (clipped && v !== null ? Math.min(v, top) : v)),
+        text: first.map((b, i) => `batch ${b}${shown(ms[i])}`),
         marker: {
-          symbol: outliers.ms.map((v) => (clipped && v > top ? "triangle-up" : "x-thin")), size: 9,
+          symbol: ms.map((v) => (clipped && v > top ? "triangle-up" : "x-thin")), size: 9,
           color: colour("critical"), line: { width: 2, color: colour("critical") },
         },
         hovertemplate: "%{text}",
@@ -111,15 +124,16 @@ gpuprof.figures.steps = (place, data, both) => {
     Plotly.react(canvas, traces(), {
       ...layout(430 + 28 * lanes.length), margin: { l: 90, r: 15, t: 32, b: 45 }, hovermode: "x unified",
       uirevision: `${run.unit} ${clipped}`,
-      legend: { orientation: "h", y: -0.2, traceorder: "normal" },
+      // of one width whatever the names are: else the plots of two runs would not be equally high
+      legend: { orientation: "h", y: -0.2, traceorder: "normal", entrywidth: 120 },
       xaxis: { ...run.axis(limits), anchor: lanes.length ? "y2" : "y" },
       yaxis: { ...axis(), title: { text: "time per step, ms" }, range: [0, clipped ? typical : 1.05 * longest],
         domain: [share, 1] },
       ...(lanes.length ? { yaxis2: { ...axis(), domain: [0, share - 0.03], range: [-0.6, lanes.length - 0.4],
         tickvals: lanes.map((_, i) => i), ticktext: lanes.map((row) => row.kind), fixedrange: true, zeroline: false } } : {}),
       shapes: (windows ? windows.first : []).map((first, i) => ({
-        type: "rect", xref: "x", yref: "y domain", x0: at(first), x1: at(windows.last[i] + 1), y0: 0, y1: 1,
-        fillcolor: colour("accent"), opacity: 0.18, line: { width: 0 }, layer: "above",
+        type: "rect", xref: "x", yref: "y domain", y0: 0, y1: 1,
+        ...Object.fromEntries(around(first, windows.last[i]).map((at, k) => [`x${k}`, at])), fillcolor: colour("accent"), opacity: 0.18, line: { width: 0 }, layer: "above",
       })),
     }, options());
     button.textContent = clipped ? "Show the longest steps in full" : "Cut the longest steps";

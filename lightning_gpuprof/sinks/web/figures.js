@@ -32,6 +32,12 @@ globalThis.gpuprof = (() => {
     const known = limits.filter(Boolean);
     return known.length ? [Math.min(...known.map((one) => one[0])), Math.max(...known.map((one) => one[1]))] : undefined;
   }
+  // Lists that come from one order as one list, the same whichever comes first: what only one has stands after what is
+  // before it there.
+  const merged = (lists) => [...lists].sort((a, b) => (a.join() < b.join() ? 1 : -1)).reduce((all, list) => {
+    list.forEach((key, i) => { if (!all.includes(key)) all.splice(i ? all.indexOf(list[i - 1]) + 1 : 0, 0, key); });
+    return all;
+  }, []);
   // From 0 to a little more than the largest of numbers that may be absent.
   const upTo = (values) => [Math.min(0, ...values), 1.05 * Math.max(0, ...values) || 1];
   const axis = () => ({ gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line") });
@@ -138,5 +144,5 @@ globalThis.gpuprof = (() => {
     redrawAll();
   });
   addEventListener("afterprint", () => { sheet.printing = false; redrawAll(); });
-  return { figures, finishers, sheet, draw, redrawAll, colour, pens, text, options, layout, axis, widest, upTo, run };
+  return { figures, finishers, sheet, draw, redrawAll, colour, pens, text, options, layout, axis, widest, merged, upTo, run };
 })();
