@@ -49,7 +49,7 @@ def variables(block: str) -> dict[str, str]:
 
 def themes() -> dict[str, dict[str, str]]:
     style = own("report.css")
-    light, rest = style.split("@media screen and (prefers-color-scheme: dark)")
+    light, rest = style.split("@media screen and (prefers-color-scheme: dark)", 1)
     dark, printed = rest.split("@media print")[:2]
     base = variables(light)
     return {"light": base, "dark": base | variables(dark), "print": base | variables(printed.split("}")[0])}

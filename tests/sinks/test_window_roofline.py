@@ -182,3 +182,9 @@ def test_names_cannot_write_tags_into_the_figure() -> None:
     assert "<script>" not in text
     assert "\x1b" not in text
     assert "&lt;script&gt;" in text
+
+
+def test_rates_beyond_a_thousand_tera_have_a_prefix_too() -> None:
+    layout: Any = (roofline_figure(FULL) or {})["layout"]
+    named = dict(zip(layout["yaxis"]["tickvals"], layout["yaxis"]["ticktext"], strict=True))
+    assert (named[1e0], named[1e5], named[1e14], named[1e15], named[1e18]) == ("1", "100k", "100T", "1P", "1E")

@@ -124,7 +124,8 @@ class Reader:
 
     def open_in_tensorboard(self, **state: str) -> Any:
         """The frame of the tab in TensorBoard's page."""
-        self.page.goto(f"{self.server}/#gpuprof&{address(state)}")
+        # TensorBoard does not know "#gpuprof&": it would show the first tab that is active.
+        self.page.goto(f"{self.server}/#{'&'.join(['gpuprof', *filter(None, [address(state)])])}")
         return self.page.frame_locator("iframe[src*='name=gpuprof']")
 
 
@@ -216,6 +217,164 @@ def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) 
     assert names == [SLOW, second_run]
     page.get_by_label("beside").select_option("")
     page.locator(".columns").wait_for(state="detached")
+
+
+def axes_beside(page: Any, view: str) -> list[Any]:
+    """For each column the ranges of all axes of its first figure, once both are drawn."""
+    page.locator(f"nav a[href='#{view}']").click()
+    shown(page, SLOW, view)
+    page.locator(".column:nth-child(2) .main-svg").first.wait_for()
+    return page.evaluate(
+        "[...document.querySelectorAll('.column')].map((column) => column.querySelector('.js-plotly-plot')._fullLayout)"
+        ".map((layout) => Object.keys(layout).filter((key) => /^[xy]axis/.test(key)).sort()"
+        ".map((key) => [layout[key].title?.text, layout[key].range.map(Number)]))"
+    )
+
+
+@pytest.mark.slow
+def test_figures_of_two_runs_side_by_side_have_the_same_axes(reader: Reader, second_run: str) -> None:
+    page = reader.open(run=SLOW, other=second_run, view="steps")
+    for view in ("steps", "curves", "phases", "callbacks"):
+        first, second = axes_beside(page, view)
+        assert first == second, view
+    page.locator("nav a[href='#timeline']").click()
+    shown(page, SLOW, "timeline")
+    ticks = [column.locator("text.tick").all_text_contents() for column in page.locator(".column").all()]
+    assert ticks[0] == ticks[1] != []
+
+
+def drawn_beside(page: Any, *both: dict[str, Any], kind: str = "steps") -> None:
+    """Two figures in the place of the view, once they are drawn."""
+    if not page.evaluate("'Plotly' in globalThis"):
+        for name in ("plotly.js", "figures.js"):
+            page.add_script_tag(url=name)
+    page.evaluate(
+        """([both, kind]) => {
+          const main = document.querySelector("main"), part = (one) => `<div class="column"><div class="figure"
+            data-figure="${kind}"><script type="application/json">${JSON.stringify(one)}</script></div></div>`;
+          main.innerHTML = `<div class="columns">${both.map(part).join("")}</div>`;
+          gpuprof.draw(main);
+        }""",
+        [both, kind],
+    )
+    page.locator(".column:nth-child(2) .main-svg").first.wait_for()
+
+
+@pytest.mark.slow
+def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> None:
+    page = reader.open(run=SLOW, view="steps")
+    shown(page, SLOW, "steps")
+    steps = {"period_ms": [10.0] * 40, "phases": [{"phase": "forward", "ms": [10.0] * 40}], "marks": []}
+    calm = {**steps, "batch": list(range(40)), "t_s": None}
+    rough = {**calm, "period_ms": [30.0] * 39 + [900.0], "batch": list(range(50, 90))}
+    drawn_beside(page, calm, rough)
+    ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(({layout: l}) => [l.xaxis.range, l.yaxis.range])"
+    assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
+    page.get_by_role("button", name="Show the longest steps in full").first.click()
+    assert page.evaluate(ranges) == [[[0, 90], [0, 945]]] * 2
+    page.get_by_role("button", name="Cut the longest steps").last.click()
+    assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
+
+
+@pytest.mark.slow
+def test_the_plots_of_two_runs_are_equally_high_whatever_happened_in_them(reader: Reader) -> None:
+    page = reader.open()
+    page.locator("table.runs").wait_for()
+    mark = {"first": [3], "last": [3], "ms": [None]}
+    phases = ["data_wait", "forward", "backward", "optimizer", "zero_grad", "logging", "validation"]
+    few = {"batch": list(range(9)), "period_ms": [9.0] * 9, "t_s": None, "marks": []}
+    many = {**few, "marks": [{**mark, "kind": kind} for kind in ("outlier", "window", "epoch")]}
+    drawn_beside(
+        page,
+        {**few, "phases": [{"phase": "forward", "ms": [9.0] * 9}]},
+        {**many, "phases": [{"phase": phase, "ms": [1.0] * 9} for phase in phases]},
+    )
+    first, second = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map((one) => [one._fullLayout.height,"
+        " one._fullLayout._size.h, one._fullLayout.yaxis.domain])"
+    )
+    assert first == second
+
+
+@pytest.mark.slow
+def test_the_rooflines_of_two_runs_have_the_same_axes(reader: Reader) -> None:
+    page = reader.open()
+    page.locator("table.runs").wait_for()
+    layout = {"xaxis": {"type": "log"}, "yaxis": {"type": "log"}}
+    slow, fast = (
+        {"data": [{"type": "scatter", "x": [1, 10], "y": y}], "layout": layout} for y in ([1e6, 1e9], [1, 1e12])
+    )
+    drawn_beside(page, slow, fast, kind="plotly")
+    first, second = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map(({layout: l}) => [l.xaxis.range, l.yaxis.range])"
+    )
+    assert first == second == [pytest.approx([-0.06, 1.06]), pytest.approx([-0.72, 12.72])]
+
+
+@pytest.mark.slow
+def test_what_only_one_of_two_runs_measured_has_its_place_in_both(reader: Reader) -> None:
+    page = reader.open()
+    page.locator("table.runs").wait_for()
+    line = {"name": "process", "batch": [0, 9], "t_s": [0, 1], "values": [1, 2]}
+    panels = [{"title": title, "unit": "x", "lines": [line]} for title in ("CPU time", "Resident memory", "Disk")]
+    first, second = ({"panels": own, "limits": [0, 10], "limits_s": [0, 1]} for own in (panels[::2], panels[1:]))
+    drawn_beside(page, first, second, kind="curves")
+    titles = "[...document.querySelectorAll('.js-plotly-plot')].map((one) => one.layout.annotations.map((a) => a.text))"
+    columns = page.evaluate(titles)
+    for column, absent in zip(columns, ("Resident memory", "CPU time"), strict=True):
+        assert [text for text in column if "not measured" in text] == [f"<b>{absent}</b>, x   not measured"]
+    order, other = ([text.partition("</b>")[0] for text in column] for column in columns)
+    assert order == other
+    assert sorted(order) == ["<b>CPU time", "<b>Disk", "<b>Resident memory"]
+    phases = [{"phase": phase, "p05": 1, "median": 2, "p95": 3} for phase in ("data_wait", "forward", "backward")]
+    drawn_beside(page, {"rows": phases[::2]}, {"rows": phases[1:]}, kind="spread")
+    rows = "[...document.querySelectorAll('.js-plotly-plot')].map((one) => one.layout.yaxis.categoryarray)"
+    above, beside = page.evaluate(rows)
+    assert above == beside
+    assert sorted(above) == ["backward", "data_wait", "forward"]
+
+
+@pytest.mark.slow
+def test_the_titles_of_curves_end_inside_of_a_narrow_figure(reader: Reader) -> None:
+    page = reader.open()
+    page.locator("table.runs").wait_for()
+    lines = [
+        {"name": f"gpu0 {what} by torch", "batch": [0, 9], "t_s": [0, 1], "values": [1, 2]} for what in ("held", "used")
+    ]
+    panel = {"title": "GPU memory", "unit": "GiB", "lines": [*lines, {**lines[0], "name": "gpu0 reserved by torch"}]}
+    curves = {"panels": [panel], "limits": [0, 10], "limits_s": [0, 1]}
+    drawn_beside(page, curves, curves, kind="curves")
+    edges = page.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map((one) => [one.getBoundingClientRect().right,"
+        " one.querySelector('.annotation-text').getBoundingClientRect().right])"
+    )
+    assert all(text < figure for figure, text in edges)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "beside"), [(1280, 4), (700, 2)])
+def test_the_four_ways_in_never_leave_one_alone_in_a_row(reader: Reader, width: int, beside: int) -> None:
+    reader.page.set_viewport_size({"width": width, "height": 900})
+    page = reader.open(run=SLOW, view="overview")
+    ways = shown(page, SLOW, "overview").locator(".way")
+    tops = [box["y"] for box in (way.bounding_box() for way in ways.all())]
+    assert [tops.count(top) for top in sorted(set(tops))] == [beside] * (4 // beside)
+
+
+@pytest.mark.slow
+def test_the_bars_of_operators_lie_in_their_column_and_not_on_the_next(reader: Reader) -> None:
+    page = reader.open()
+    page.locator("table.runs").wait_for()
+    row = "<li class='head'><span>aten::convolution_backward</span><span></span><span class='n'>846 ms</span>"
+    row += "<span class='n'>31.2 %</span><span class='n'>9 calls</span></li>"
+    column = f"<div class='column'><ol class='bars'>{row}</ol></div>"
+    html = f"<div class='columns'>{column * 2}</div>"
+    page.evaluate("(html) => { document.querySelector('main').innerHTML = html }", html)
+    edges = page.evaluate(
+        "[...document.querySelectorAll('.column')].map((one) => [one.scrollWidth <= one.clientWidth,"
+        " getComputedStyle(one.querySelector('.head')).gridTemplateColumns.split(' ').length])"
+    )
+    assert edges == [[True, 3], [True, 3]]
 
 
 @pytest.mark.slow
@@ -323,7 +482,34 @@ def test_it_is_dark_where_the_reader_wants_it_dark(browser: Any, server: str) ->
         page.locator("table.runs").wait_for(timeout=PATIENCE_MS)
         colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.close()
-    assert colours == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
+    assert colours == {"light": LIGHT, "dark": DARK}
+
+
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 27)"
+
+
+def switched(reader: Reader, tab: Any, mode: str, paper: str) -> None:
+    """TensorBoard's own switch set to a mode, and the tab's paper and the paper of its figure as they have to be."""
+    reader.page.locator("app-header-dark-mode-toggle button").click()
+    reader.page.get_by_role("menuitem", name=mode).click()
+    sync_api.expect(tab.locator("body")).to_have_css("background-color", paper)
+    sync_api.expect(tab.locator("main .main-svg").first).to_have_css("background-color", paper)
+
+
+@pytest.mark.slow
+def test_it_is_dark_as_tensorboards_own_switch_says_whatever_the_system_is(reader: Reader) -> None:
+    tab = reader.open_in_tensorboard(run=SLOW, view="steps")
+    shown(tab, SLOW, "steps")
+    switched(reader, tab, "Dark", DARK)
+    # TensorBoard writes its settings down a little later.
+    reader.page.wait_for_function("/dark/i.test(localStorage.getItem('_tb_global_settings'))")
+    reader.page.reload()
+    shown(tab, SLOW, "steps")
+    sync_api.expect(tab.locator("body")).to_have_css("background-color", DARK)
+    switched(reader, tab, "Light", LIGHT)
+    reader.page.emulate_media(color_scheme="dark")
+    switched(reader, tab, "Light", LIGHT)
+    assert tab.locator("body").evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
 @pytest.mark.slow

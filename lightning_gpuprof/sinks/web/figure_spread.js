@@ -1,9 +1,11 @@
 // For each phase a bar from p05 to p95 with a line at the median: data has rows of phase, p05, median and p95, in ms.
 "use strict";
-gpuprof.figures.spread = (place, data) => {
-  const { colour, options, layout, axis } = gpuprof;
+gpuprof.figures.spread = (place, data, both) => {
+  const { colour, options, layout, axis, merged, upTo } = gpuprof;
   const rows = [...data.rows].reverse();
   const y = rows.map((row) => row.phase);
+  // Both runs have their phases in the order of a step: what only the other has leaves its line free.
+  const lines = merged(both.map((one) => one.rows.map((row) => row.phase).reverse()));
   const canvas = document.createElement("div");
   place.append(canvas);
   return () => Plotly.react(canvas, [
@@ -18,7 +20,8 @@ gpuprof.figures.spread = (place, data) => {
       marker: { symbol: "line-ns", size: 16, line: { width: 3, color: colour("ink") } },
     },
   ], {
-    ...layout(70 + 30 * rows.length), margin: { l: 100, r: 15, t: 5, b: 40 }, showlegend: false,
-    xaxis: { ...axis(), title: { text: "p05 to p95, line at the median, ms" }, rangemode: "tozero" }, yaxis: { ...axis() },
+    ...layout(70 + 30 * lines.length), margin: { l: 100, r: 15, t: 5, b: 40 }, showlegend: false,
+    xaxis: { ...axis(), title: { text: "p05 to p95, line at the median, ms" }, range: upTo(both.flatMap((one) => one.rows.map((row) => row.p95))) },
+    yaxis: { ...axis(), categoryarray: lines, range: [-0.5, lines.length - 0.5] },
   }, options());
 };

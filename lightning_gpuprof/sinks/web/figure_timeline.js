@@ -1,13 +1,15 @@
 // One step of a window, moment by moment: data has duration_us and lanes, whose columns are lists of one length.
 "use strict";
-gpuprof.figures.timeline = (place, data) => {
+gpuprof.figures.timeline = (place, data, both) => {
   const LABELS = 168, AXIS = 24, GAP = 5, HEIGHTS = { phases: 24, idle: 16 }, USUAL = 19, LETTER = 6.4;
   const WORDS = { operator: "operators", call_launch: "launching calls", call_wait: "calls that wait", call_memory: "allocating calls",
     call_call: "other calls", compute: "kernels" };
   const { colour } = gpuprof;
   // The name of SVG, which is no address: the page has none of other hosts.
   const SVG = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
-  let [from, to] = [0, data.duration_us];
+  // Of two runs the longer step fills the width.
+  const whole = Math.max(...both.map((one) => one.duration_us));
+  let [from, to] = [0, whole];
   let shown = [];
 
   function make(name, attributes = {}, text = "") {
@@ -40,7 +42,7 @@ gpuprof.figures.timeline = (place, data) => {
     look(middle - half, middle + half);
   };
   const buttons = [["Closer", around(0.5)], ["Wider", around(2)], ["Earlier", around(1, -0.5)], ["Later", around(1, 0.5)],
-    ["Whole step", () => look(0, data.duration_us)]];
+    ["Whole step", () => look(0, whole)]];
   for (const [text, act] of buttons) {
     const button = document.createElement("button");
     button.type = "button";
@@ -52,8 +54,8 @@ gpuprof.figures.timeline = (place, data) => {
   tools.append(where);
 
   function look(a, b) {
-    const length = Math.min(Math.max(b - a, data.duration_us / 5000), data.duration_us);
-    from = Math.min(Math.max(a, 0), data.duration_us - length);
+    const length = Math.min(Math.max(b - a, whole / 5000), whole);
+    from = Math.min(Math.max(a, 0), whole - length);
     to = from + length;
     draw();
   }
@@ -112,7 +114,7 @@ gpuprof.figures.timeline = (place, data) => {
     picture.replaceChildren(marks, body, chosen);
     picture.setAttribute("width", width);
     picture.setAttribute("height", top + AXIS);
-    where.textContent = to - from < data.duration_us * 0.999
+    where.textContent = to - from < whole * 0.999
       ? `${time(from)} to ${time(to)} of ${time(data.duration_us)}` : `${time(data.duration_us)}, on the host`;
   }
 
@@ -156,7 +158,7 @@ gpuprof.figures.timeline = (place, data) => {
     if (first !== null && Math.abs(last - first) > 4) look(moment(Math.min(first, last)), moment(Math.max(first, last)));
   });
   picture.addEventListener("pointercancel", () => { begun = null; });
-  picture.addEventListener("dblclick", () => look(0, data.duration_us));
+  picture.addEventListener("dblclick", () => look(0, whole));
   new ResizeObserver(draw).observe(tools);
   return draw;
 };

@@ -1,5 +1,6 @@
-// Draws every element that has data-figure: its kind names the function that gets the element and its numbers. All
-// numbers of a figure are in tables too, so that a page works without script.
+// Draws every element that has data-figure: its kind names the function that gets the element, its numbers and, of two
+// runs side by side, a list of both figures' numbers, so that their axes are the same. All numbers of a figure are in
+// tables too, so that a page works without script.
 "use strict";
 globalThis.gpuprof = (() => {
   const figures = {};
@@ -26,10 +27,23 @@ globalThis.gpuprof = (() => {
     font: { color: colour("ink"), family: "system-ui, sans-serif", size: 13 },
     hoverlabel: { bgcolor: colour("raised"), bordercolor: colour("line"), font: { color: colour("ink") } },
   });
+  // The least that holds all of these limits, those that are not known left out.
+  function widest(limits) {
+    const known = limits.filter(Boolean);
+    return known.length ? [Math.min(...known.map((one) => one[0])), Math.max(...known.map((one) => one[1]))] : undefined;
+  }
+  // Lists that come from one order as one list, the same whichever comes first: what only one has stands after what is
+  // before it there.
+  const merged = (lists) => [...lists].sort((a, b) => (a.join() < b.join() ? 1 : -1)).reduce((all, list) => {
+    list.forEach((key, i) => { if (!all.includes(key)) all.splice(i ? all.indexOf(list[i - 1]) + 1 : 0, 0, key); });
+    return all;
+  }, []);
+  // From 0 to a little more than the largest of numbers that may be absent.
+  const upTo = (values) => [Math.min(0, ...values), 1.05 * Math.max(0, ...values) || 1];
   const axis = () => ({ gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line") });
 
   // Figures over the run have one x axis: what one of them shows, all of them show.
-  const run = { unit: "batch", range: null, others: new Map(), busy: false };
+  const run = { unit: "batch", range: null, cut: true, others: new Map(), busy: false };
   run.axis = (limits) => ({
     ...axis(), range: run.range ?? limits[run.unit],
     ...(run.unit === "batch" ? { title: { text: "batch" }, hoverformat: ",.6~g", tickformat: ",d" }
@@ -82,10 +96,24 @@ globalThis.gpuprof = (() => {
     finishers.forEach((finish) => finish(root));
     if (waiting.length) setTimeout(drawNext);
   }
+  // A drawn figure has no numbers left in the page, and its neighbour asks for them.
+  const parsed = new WeakMap();
+  function numbers(place) {
+    const source = place.querySelector('script[type="application/json"]');
+    if (!parsed.has(place) && source) parsed.set(place, JSON.parse(source.textContent));
+    return parsed.get(place);
+  }
+  // The figure that the other run has in the same place.
+  function neighbour(place) {
+    const column = place.closest(".column"), columns = column ? [...column.parentElement.children] : [];
+    const alike = (one) => [...(one?.querySelectorAll(`[data-figure="${place.dataset.figure}"]`) ?? [])];
+    return alike(columns.find((one) => one !== column))[alike(column).indexOf(place)];
+  }
   function drawOne(place) {
-    const data = JSON.parse(place.querySelector('script[type="application/json"]').textContent);
+    const other = neighbour(place);
+    const data = numbers(place), both = other && numbers(other) ? [data, numbers(other)] : [data];
     place.replaceChildren();
-    const redraw = figures[place.dataset.figure](place, data);
+    const redraw = figures[place.dataset.figure](place, data, both);
     if (redraw) { redraws.set(place, redraw); redraw(); }
   }
   function drawNext() {
@@ -116,5 +144,5 @@ globalThis.gpuprof = (() => {
     redrawAll();
   });
   addEventListener("afterprint", () => { sheet.printing = false; redrawAll(); });
-  return { figures, finishers, sheet, draw, colour, pens, text, options, layout, axis, run };
+  return { figures, finishers, sheet, draw, redrawAll, colour, pens, text, options, layout, axis, widest, merged, upTo, run };
 })();

@@ -26,6 +26,9 @@ _KINDS: tuple[tuple[str, str, str], ...] = (
     ("other", "#6e7781", "x"),
 )
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_DECADES = range(21)
+"""Powers of ten that FLOP/s can have."""
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _INK = "#7d8590"
 """Readable on light and on dark paper."""
 _DECADE = 10.0
@@ -149,6 +152,11 @@ def _hover(row: RooflineRow) -> str:
     return "<br>".join(lines)
 
 
+def _rates() -> list[Json]:
+    """Names of the powers of ten; Plotly's own end at T, after which it writes powers."""
+    return [f"{10 ** (n % 3)}{_PREFIXES[n // 3]}" for n in _DECADES]
+
+
 def _escaped(text: str) -> str:
     """Plotly reads a few tags in texts."""
     return plain.name(text, NAME_CELLS).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -163,7 +171,12 @@ def _layout(roofline: Roofline, rows: Sequence[RooflineRow]) -> dict[str, Json]:
     return {
         "title": {"text": f"{_escaped(title)}<br><sub>{held}; area: device time; hollow: no valid share</sub>"},
         "xaxis": {**axis, "title": {"text": "arithmetic intensity, FLOP per byte"}},
-        "yaxis": {**axis, "title": {"text": "FLOP/s"}},
+        "yaxis": {
+            **axis,
+            "title": {"text": "FLOP/s"},
+            "tickvals": [_DECADE**n for n in _DECADES],
+            "ticktext": _rates(),
+        },
         "legend": {"orientation": "h", "y": -0.2, "itemsizing": "constant"},
         "hovermode": "closest",
         "height": 560,

@@ -3,6 +3,7 @@ import * as address from "./address.js";
 import { ask } from "./ask.js";
 import { make } from "./make.js";
 import { drawList } from "./run_list.js";
+import { followTheme } from "./theme.js";
 import { clear, drawView, loadPlotly } from "./view.js";
 
 const RUNNING_EVERY_MS = 4000;
@@ -20,7 +21,8 @@ let parts = {};
 export async function render() {
   document.documentElement.lang = "en";
   document.title = "GPU Profiler";
-  for (const name of ["report.css", "tab.css"]) document.head.append(make("link", { rel: "stylesheet", href: name }));
+  const colours = make("link", { rel: "stylesheet", href: "report.css", onload: () => followTheme([colours.sheet]) });
+  document.head.append(colours, make("link", { rel: "stylesheet", href: "tab.css" }));
   document.head.append(make("meta", { name: "color-scheme", content: "light dark" }));
   build();
   Object.assign(state, address.read());

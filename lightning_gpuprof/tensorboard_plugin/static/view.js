@@ -52,7 +52,8 @@ export async function drawView(place, html, { runs, same, signal }) {
   clear(place);
   place.innerHTML = html;
   if (was) unfold(place, was);
-  if (runs !== drawnRuns) gpuprof.run.range = null; // the batches of another run are others
+  // The batches of another run are others.
+  if (runs !== drawnRuns) Object.assign(gpuprof.run, { range: null, cut: true });
   drawnRuns = runs;
   gpuprof.draw(place);
   if (was) {
