@@ -29,6 +29,8 @@ STEPS = 3
 class Transformer(pl.LightningModule):
     """A small encoder; ``item`` makes the host wait for the device in each step."""
 
+    shape: tuple[int, ...] = (64, WIDTH)
+
     def __init__(self, *, item: bool = False) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(WIDTH, 8, 4 * WIDTH, batch_first=True, dropout=0.0)
@@ -45,8 +47,38 @@ class Transformer(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), 1e-4)
 
 
-def recorded(tmp_path: Path, model: pl.LightningModule, *, pin: bool = True, **options: Any) -> TraceAnalysis:
-    data = DataLoader(TensorDataset(torch.randn(16 * 30, 64, WIDTH)), batch_size=16, pin_memory=pin)
+class Block(nn.Module):
+    """Two convolutions with a way around them, as in a ResNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.inner(x))
+
+
+class ResNet(Transformer):
+    """A small residual network on images of 64 x 64."""
+
+    shape = (3, 64, 64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        stages = [
+            [nn.Conv2d(before, after, 3, 2, 1), Block(after)] for before, after in ((3, 64), (64, 128), (128, 256))
+        ]
+        self.net = nn.Sequential(*(layer for stage in stages for layer in stage))  # type: ignore[assignment]
+
+
+def recorded(tmp_path: Path, model: Transformer, *, pin: bool = True, **options: Any) -> TraceAnalysis:
+    data = DataLoader(TensorDataset(torch.randn(16 * 30, *model.shape)), batch_size=16, pin_memory=pin)
     trace = TraceConfig(record_shapes=True, with_stack=options.pop("with_stack", False))
     profiler = quiet_profiler(windows=(15, 15 + STEPS - 1), trace=trace, dirpath=str(tmp_path / "run"))
     trainer = pl.Trainer(
@@ -63,15 +95,17 @@ def kernel_share(analysis: TraceAnalysis, kernel_class: str) -> float:
     return sum(row.share_ratio or 0.0 for row in analysis.kernels.classes if row.kernel_class == kernel_class)
 
 
-def test_every_kernel_that_was_launched_is_seen(tmp_path: Path) -> None:
-    found = recorded(tmp_path, Transformer())
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("model", [Transformer, ResNet])
+def test_every_kernel_that_was_launched_is_seen(tmp_path: Path, model: type[Transformer], precision: str) -> None:
+    found = recorded(tmp_path, model(), precision=precision)
     assert found.problems == ()
     assert found.health is not None
     assert found.health.kernel_launches > 100
     assert found.health.kernel_launches_without_work == 0
     assert found.health.steps == STEPS
     assert found.health.problems == ()
-    assert kernel_share(found, "gemm") + kernel_share(found, "attention") > 0.2
+    assert sum(kernel_share(found, kind) for kind in ("gemm", "attention", "convolution")) > 0.2
     assert found.step_trace is not None
     assert found.step_trace.mean is not None
     assert {"forward", "backward", "optimizer"} <= set(found.step_trace.mean.phases_us)
