@@ -154,6 +154,9 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
     kinds = ", ".join(f"{row.kernel_class} {numbers.percent(row.share_ratio)}" for row in classes)
     small = found.small
     kernels = "kernel" if found.count == 1 else "kernels"
+    if not classes:
+        yield f"{numbers.count(found.count)} {kernels}, none of which takes any time."
+        return
     yield (
         f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. {numbers.percent(small.count_ratio)} of them "
         f"are shorter than {numbers.significant(small.limit_us)} µs and hold {numbers.percent(small.total_ratio)} of "

@@ -131,6 +131,10 @@ class ColumnBuilder:
         """Events taken, of all kinds."""
         self.categories: dict[str, int] = {}
         """Spans of each category as it is spelled."""
+        self.timeless = 0
+        """Spans without a start, which are left out."""
+        self.backwards = 0
+        """Spans that end before they start, which count as empty; known once the tables are made."""
         self.call_stacks = 0
         """Operators that say something of their call stack, though it may be empty."""
         self._threads_of_process: dict[Loose, _ThreadsOfProcess] = {}
@@ -146,12 +150,14 @@ class ColumnBuilder:
         """
         of_category = _by_category(events)
         parts = []
+        timeless = 0
         for category, chosen in of_category.items():
             kind = KIND_OF_CATEGORY.get(category.lower())
             if kind is not None and (self._frames or kind != "python_function"):
                 starts_us = [event.ts for event in chosen]
                 if None in starts_us or isinstance(starts_us[0], Decimal):  # which may be "not a number"
                     chosen = [event for event in chosen if is_moment(event.ts)]
+                    timeless += len(starts_us) - len(chosen)
                     starts_us = [event.ts for event in chosen]
                 if chosen:
                     parts.append((kind, self._part(kind, chosen, starts_us)))
@@ -159,6 +165,7 @@ class ColumnBuilder:
             self._parts[kind].append(part)
         for category, chosen in of_category.items():
             self.categories[category] = self.categories.get(category, 0) + len(chosen)
+        self.timeless += timeless
         self.events += len(events)
 
     def table(self, kind: Kind, type_: type[S]) -> S:
@@ -171,6 +178,7 @@ class ColumnBuilder:
                 columns[field.name] = narrowed(column) if are_ids(field) else column
         start_ns = joined_ns([part.start for part in parts])
         duration_ns = joined_ns([part.duration for part in parts])
+        self.backwards += int(np.count_nonzero(duration_ns < 0))
         return type_(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0), **columns)
 
     def absorb(self, other: ColumnBuilder) -> None:
@@ -192,6 +200,7 @@ class ColumnBuilder:
                 self._parts[kind].append(part._replace(columns=columns))
         for category, count in other.categories.items():
             self.categories[category] = self.categories.get(category, 0) + count
+        self.timeless += other.timeless
         self.events += other.events
         self.call_stacks += other.call_stacks
 

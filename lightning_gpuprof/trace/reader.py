@@ -109,6 +109,10 @@ class Trace:
     encoding: Literal["utf-8", "latin-1"] = "utf-8"
     unreadable: int = 0
     """Entries that are no events."""
+    timeless: int = 0
+    """Spans without a start, which are left out."""
+    backwards: int = 0
+    """Spans that end before they start, which count as empty."""
     with_frames: bool = True
     """Whether :attr:`python_function` was read; if not, it is empty whatever the file holds."""
 
@@ -305,17 +309,20 @@ def _trace(
     parts = [builder.table(kind, DeviceSpans) for kind in kinds]
     kernels, copies = len(parts[0]), len(parts[0]) + len(parts[1])
     work = joined(DeviceSpans, parts)
+    rest: dict[str, Any] = {
+        "device_wait": builder.table("device_wait", DeviceSpans),
+        "runtime": builder.table("runtime", LaunchSpans),
+        "cpu_op": builder.table("cpu_op", OperatorSpans),
+        "annotation": builder.table("annotation", OperatorSpans),
+        "python_function": builder.table("python_function", FrameSpans),
+        "overhead": builder.table("overhead", Spans),
+    }
     return Trace(
+        **rest,
         device_work=work,
         kernel=work.between(0, kernels),
         memcpy=work.between(kernels, copies),
         memset=work.between(copies, len(work)),
-        device_wait=builder.table("device_wait", DeviceSpans),
-        runtime=builder.table("runtime", LaunchSpans),
-        cpu_op=builder.table("cpu_op", OperatorSpans),
-        annotation=builder.table("annotation", OperatorSpans),
-        python_function=builder.table("python_function", FrameSpans),
-        overhead=builder.table("overhead", Spans),
         names=tuple(builder.names.texts),
         threads=tuple(builder.threads.texts),
         devices=tuple(builder.devices.texts),
@@ -330,6 +337,8 @@ def _trace(
         how=how,
         call_stacks=builder.call_stacks,
         unreadable=unreadable,
+        timeless=builder.timeless,
+        backwards=builder.backwards,
         with_frames=frames,
     )
 

@@ -43,6 +43,19 @@ def test_a_sound_trace_has_no_problem(tmp_path: Path) -> None:
     assert (found.window_us, found.host_window_us, found.device_window_us) == (30.0, 21.0, 25.0)
 
 
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_spans_without_a_time_or_that_end_before_they_start_are_a_problem(tmp_path: Path, in_pieces: bool) -> None:
+    events = [*pairs(0, 10, 20), kernel(40, 50, dur=-5), {**kernel(41, 60), "ts": None}]
+    text = json.dumps(document(events))
+    trace = Trace.read(write(tmp_path / "t.json", text if in_pieces else text.replace("null", "NaN")))
+    assert (trace.timeless, trace.backwards) == (1, 1)
+    found = health_of(LinkedTrace(trace))
+    (problem,) = [one for one in found.problems if "damaged" in one]
+    assert "1 of 8 spans (12.5 %) have no time and are left out" in problem
+    assert "1 of 8 spans (12.5 %) end before they start" in problem
+    assert not any("all of its entries could be read" in one for one in found.problems)
+
+
 def test_the_step_of_the_examples_is_counted(tmp_path: Path) -> None:
     found = health(tmp_path, training_step())
     assert (found.steps, found.device_work, found.work_matched, found.work_launched_before) == (1, 4, 3, 1)

@@ -44,6 +44,7 @@ def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
         sentence
         for sentence in (
             _file_is_broken(trace),
+            _bad_times(trace),
             _nothing_there(losses),
             _no_device_activity(losses),
             _kernels_lost(losses),
@@ -91,8 +92,23 @@ def _file_is_broken(trace: Trace) -> str:
         unreadable = _of(trace.unreadable, trace.events, "entries of the file")
         return f"{_sentence(unreadable)} cannot be read and are left out."
     if trace.how in ("repaired", "one by one"):
-        return "The file is not valid JSON; its text was repaired, and all of its entries could be read."
+        rest = "" if trace.timeless else ", and all of its entries could be read"
+        return f"The file is not valid JSON; its text was repaired{rest}."
     return ""
+
+
+def _bad_times(trace: Trace) -> str:
+    spans = sum(trace.categories.values())
+    said = []
+    if trace.timeless:
+        said.append(f"{_of(trace.timeless, spans, 'spans')} have no time and are left out")
+    if trace.backwards:
+        said.append(f"{_of(trace.backwards, spans, 'spans')} end before they start and count as empty")
+    if not said:
+        return ""
+    return (
+        f"{_sentence('; '.join(said))}: the file is damaged, and times and shares are too low. Record the window again."
+    )
 
 
 def _nothing_there(losses: Losses) -> str:
