@@ -121,6 +121,14 @@ class MemoryHistory(msgspec.Struct, kw_only=True, frozen=True):
     """Why there is no history, or what is missing in it; empty if all is well."""
 
 
+class HeldPieces(msgspec.Struct, kw_only=True, frozen=True):
+    """Allocated pieces of one size."""
+
+    size_bytes: int
+    """Of each."""
+    count: int
+
+
 class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
     """What is known of the moment when no memory was left."""
 
@@ -163,6 +171,10 @@ class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
     """The largest holders by source line, where the allocator's history was recorded."""
     history_absent: str = ""
     """Why there is none."""
+    pieces: tuple[HeldPieces, ...] = ()
+    """What is allocated by size, most memory first; the first ten. Many pieces of one size are layers or kept steps."""
+    snapshot_file: str = ""
+    """The allocator's snapshot of that moment, for pytorch.org/memory_viz; empty if it could not be taken."""
 
 
 class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):

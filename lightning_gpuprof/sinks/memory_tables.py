@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.memory import MEMORY_PHASES, DeviceMemory, Growth, Memory, MemoryHistory, OutOfMemory
+from collections.abc import Sequence
+
+from lightning_gpuprof.model.memory import (
+    MEMORY_PHASES,
+    DeviceMemory,
+    Growth,
+    HeldPieces,
+    Memory,
+    MemoryHistory,
+    OutOfMemory,
+)
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
 
@@ -330,6 +340,8 @@ def _out_of_memory(end: OutOfMemory) -> list[Table]:
     ]
     if end.history_absent:
         facts.append(("by source line", plain.sentence(end.history_absent)))
+    if end.snapshot_file:
+        facts.append(("snapshot, for pytorch.org/memory_viz", plain.name(end.snapshot_file)))
     return [
         Table(
             title="Out of memory",
@@ -343,4 +355,25 @@ def _out_of_memory(end: OutOfMemory) -> list[Table]:
             rows=tuple(_end_rows(end)),
             absent="What held the memory then is not known.",
         ),
+        *([_pieces(end.pieces)] if end.pieces else []),
     ]
+
+
+def _pieces(pieces: Sequence[HeldPieces]) -> Table:
+    return Table(
+        title="Allocated pieces by size then",
+        columns=(
+            Column(title="size of each", numeric=True),
+            Column(title="pieces", numeric=True),
+            Column(title="together", numeric=True),
+        ),
+        rows=tuple(
+            (
+                Cell(text=numbers.size(one.size_bytes)),
+                Cell(text=numbers.count(one.count)),
+                Cell(text=numbers.size(one.size_bytes * one.count)),
+            )
+            for one in pieces
+        ),
+        absent="",
+    )

@@ -194,6 +194,9 @@ def test_out_of_memory_comes_through_unchanged_and_is_explained(tmp_path: Path, 
     assert end.allocated_bytes == WEIGHTS + STATE + GRADIENTS + ACTIVATIONS
     assert end.held[0].parameters_bytes == 9 * 4
     assert "was not recorded" in end.history_absent
+    assert (end.pieces[0].size_bytes, end.pieces[0].count) == (ACTIVATIONS, 1)
+    assert sum(one.size_bytes * one.count for one in end.pieces) == end.allocated_bytes
+    assert (tmp_path / "gpuprof" / end.snapshot_file).is_file()
     written = json.loads((tmp_path / "gpuprof" / "report.json").read_text())
     assert written["memory"]["out_of_memory"]["phase"] == "forward"
     shown = capsys.readouterr().out

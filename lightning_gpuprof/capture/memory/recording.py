@@ -18,7 +18,7 @@ from lightning_gpuprof.capture.memory.backend import AllocatorBackend, is_out_of
 from lightning_gpuprof.capture.memory.counters import sample_values
 from lightning_gpuprof.capture.memory.edges import MemoryEdges, PhaseMark, ending_actions
 from lightning_gpuprof.capture.memory.out_of_memory import first_line, out_of_memory_in, phase_and_place, sizes_in
-from lightning_gpuprof.capture.memory.replay import Frames, free_pieces, replay
+from lightning_gpuprof.capture.memory.replay import Frames, free_pieces, held_pieces, replay
 from lightning_gpuprof.capture.memory.sampler import MemorySampler
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
@@ -269,10 +269,11 @@ class MemoryRecording:
             snapshot = backend.snapshot()
             total, largest, pieces = free_pieces(snapshot, backend.index)
             sizes |= {"free_in_reserved_bytes": total, "largest_free_bytes": largest, "free_pieces_count": pieces}
+            file = self._write(snapshot)
+            sizes |= {"pieces": held_pieces(snapshot, backend.index), "snapshot_file": file}
             traces = snapshot.get("device_traces") or ()
             if not (backend.index < len(traces) and traces[backend.index]):
                 return None, _NO_HISTORY
-            file = self._write(snapshot)
             now = self._clock.counters()[1]
             marks = self._edges.take_marks() if self._edges is not None else ()
             start = self._started_at if self._recording else now

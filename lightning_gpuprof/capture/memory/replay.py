@@ -5,11 +5,12 @@ A pure function: the snapshot is what ``torch.cuda.memory._snapshot`` gives, in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_gpuprof.model.memory import NO_PYTHON, SourceHolder
+from lightning_gpuprof.model.memory import NO_PYTHON, HeldPieces, SourceHolder
 
 MAX_PLACES = 30
 """Places that a table names; the rest stands together."""
@@ -91,6 +92,19 @@ def free_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[int, int, int
         if block.get("state") == "inactive"
     ]
     return sum(sizes), max(sizes, default=0), len(sizes)
+
+
+def held_pieces(snapshot: Mapping[str, Any], device: int, most: int = 10) -> tuple[HeldPieces, ...]:
+    """What is allocated on a device by size, most memory first.
+
+    Args:
+        snapshot: Of the allocator, also one without a history.
+        device: Its index.
+        most: Sizes that are told.
+    """
+    counts = Counter(_held_at_end(snapshot, device).values())
+    largest = sorted(counts.items(), key=lambda item: -item[0] * item[1])[:most]
+    return tuple(HeldPieces(size_bytes=size, count=count) for size, count in largest)
 
 
 def _held_at_end(snapshot: Mapping[str, Any], device: int) -> dict[int, int]:
