@@ -57,7 +57,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
     parser.add_argument("--html", metavar="PATH", help="write a page that opens offline (one file only)")
-    parser.add_argument("--csv", metavar="FOLDER", help="write every table as a CSV file (one file only)")
+    parser.add_argument("--csv", metavar="FOLDER", help="write all tables as CSV, as shown and in full (one file only)")
     parser.add_argument(
         "--annotated", metavar="PATH", help="write the trace with phases, idle causes and more for Perfetto"
     )

@@ -25,7 +25,7 @@ from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import make_console, print_to
-from lightning_gpuprof.sinks.csv_tables import write_csv
+from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import progress
@@ -163,6 +163,7 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted)
     try:
         if wanted.csv is not None:
             write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], wanted.csv)
+            write_all_rows_csv(found, wanted.csv / "full")
             yield "CSV", wanted.csv
         if wanted.annotated is not None:
             write_annotated(path, wanted.annotated, linked, counters=counters_beside(path, linked))

@@ -79,6 +79,39 @@ def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
     _write(path, fields, ([raw(getattr(row, field)) for field in fields] for row in rows))
 
 
+def write_all_rows_csv(results: msgspec.Struct, folder: Path) -> list[Path]:
+    """Write every list of rows in some results, each to a file of its own, with every digit that they have.
+
+    Args:
+        results: Structs in structs; lists of structs in them are rows.
+        folder: Where the files go; made if it is missing.
+
+    Returns:
+        The files: ``kernels.savings.csv`` for the rows of ``results.kernels.savings``. Empty lists have none.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    paths = []
+    for name, rows in _lists(results, ()):
+        paths.append(folder / f"{name}.csv")
+        write_rows_csv(rows, paths[-1])
+    return paths
+
+
+def _lists(results: msgspec.Struct, names: tuple[str, ...]) -> Iterable[tuple[str, Sequence[msgspec.Struct]]]:
+    for field in results.__struct_fields__:
+        value = getattr(results, field)
+        if isinstance(value, msgspec.Struct):
+            yield from _lists(value, (*names, field))
+        elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
+            yield ".".join((*names, field)), value
+
+
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)  # lines end as RFC 4180 has it; with another end, csv leaves a return in a name bare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from pathlib import Path
@@ -139,6 +140,19 @@ def test_files_are_written_where_they_are_wanted(
     assert f"{option} must get one file" in capsys.readouterr().err
     assert main(["trace", str(trace), option, str(tmp_path / f"2{name}"), "--json"]) == 2
     assert f"{option} must not go with --json" in capsys.readouterr().err
+
+
+def test_csv_has_the_tables_as_shown_and_all_rows_in_full(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out(capsys, trace, "--csv", tmp_path / "csv")
+    analysis = json.loads(out(capsys, trace, "--analysis"))[trace.name]
+    assert (tmp_path / "csv" / "kernels.csv").is_file()
+    with (tmp_path / "csv" / "full" / "kernels.kernels.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    whole = analysis["kernels"]["kernels"]
+    assert [row["name"] for row in rows] == [one["name"] for one in whole]
+    assert [float(row["total_us"]) for row in rows] == [one["total_us"] for one in whole]
 
 
 @pytest.mark.parametrize("option", ["--html", "--csv", "--annotated", "--flame"])
