@@ -15,6 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # The newest run of a configuration: runs are numbered by the logger and never written over.
 newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n 1)")
 
+# Tests that only compute share the CPUs; the others are about real times, each alone.
+COMPUTING := tests/analyze tests/docs tests/model tests/rules tests/trace
+
 # Spelling is checked in what people wrote, not in data or runs.
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
@@ -56,7 +59,8 @@ demo: $(READY) ## Train on the digits, print the report, apply its advice, train
 	@echo "  $(BIN)/tensorboard --logdir runs"
 
 test: $(READY) ## All tests but those that take minutes
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(COMPUTING:%=--ignore=%)
+	$(BIN)/python -m pytest -m "not slow" -n 2 $(COMPUTING)
 
 test-slow: $(READY) ## Those that take minutes: a fault in every line of ours, ranks, whole programs
 	$(BIN)/python -m pytest -m slow --ignore tests/end_to_end/test_sabotage.py
