@@ -369,15 +369,22 @@ class GpuProfiler(Callback):
     def _end(self, trainer: pl.Trainer, status: str) -> None:
         if (session := self._session) is None:
             return
-        with session.fence.holding():
-            self._session = None
-            with session.fence.around("the end"):
-                session.finish(status)
-            self._hear_of_no_batch()
-            self.folder = session.folder
-            self._make_report(trainer, session, status)
-            if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
+        try:
+            with session.fence.holding():
+                for _ in range(2):  # what was cut off before it began is done once more; what was done is not
+                    with session.fence.around("the end"):
+                        session.finish(status)
+                self._hear_of_no_batch()
+                self.folder = session.folder
                 self._make_report(trainer, session, status)
+                if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
+                    self._make_report(trainer, session, status)
+        except Exception as error:
+            if is_of_training(error):
+                session.give_up()  # does what is left to do, mostly nothing
+                self._session = None
+            raise
+        self._session = None
 
     def _make_report(self, trainer: pl.Trainer, session: Session, status: str) -> None:
         with session.fence.around("report"):

@@ -74,7 +74,7 @@ class Fence:
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self._note = note
         self._told: set[str] = set()
-        self._holders = 0
+        self._holding = False
         self.held: BaseException | None = None
         """What has to end the run and waits in a block of :meth:`holding`."""
 
@@ -95,19 +95,17 @@ class Fence:
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
         """In this block all is put back: a worker that dies in the middle of it ends the run when that is done."""
-        self._holders += 1
-        held = None
+        outermost, self._holding, held = not self._holding, True, None
         try:
             yield
         finally:
-            self._holders -= 1
-            if self._holders == 0:
-                held, self.held = self.held, None
+            if outermost:
+                self._holding, held, self.held = False, self.held, None
         if held is not None:
             raise held
 
     def _hold(self, error: BaseException) -> bool:
-        if not self._holders or not isinstance(error, Exception):
+        if not self._holding or not isinstance(error, Exception):
             return False
         self.held = self.held or error
         return True

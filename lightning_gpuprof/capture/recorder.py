@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from lightning_gpuprof.capture.fence import is_of_training
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import (
     CallSites,
@@ -165,6 +166,8 @@ class Recorder:
             try:
                 worker.thread.start()
             except RuntimeError as error:  # the system gives no more threads
+                if is_of_training(error):
+                    raise
                 self._notify(worker, f"could not be started: {_text(error)}")
 
     def ask_to_stop(self) -> None:
@@ -207,8 +210,10 @@ class Recorder:
             return
         try:
             self._sink(Notice(part=worker.sampler.name, message=message))
-        except Exception:
-            pass  # the sink is broken; the caller is a training run
+        except Exception as error:
+            if is_of_training(error):
+                raise
+            # else the sink is broken; the caller is a training run
         finally:
             self._lock.release()
 
