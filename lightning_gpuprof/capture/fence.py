@@ -48,7 +48,10 @@ class _Quietly:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return error is not None and not is_of_training(error)
+        try:
+            return error is not None and not is_of_training(error)
+        except Exception:
+            return True
 
 
 _QUIETLY = _Quietly()
