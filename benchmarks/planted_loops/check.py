@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_gpuprof.model.phases import STEP_PARTS
@@ -67,13 +67,14 @@ class Outcome:
     problems: tuple[str, ...]
 
 
-def run_case(case: Case, *, scale: float = 1.0, cold: float = COLD) -> Outcome:
+def run_case(case: Case, *, scale: float = 1.0, cold: float = COLD, alone: bool = False) -> Outcome:
     """Run a case and its twin.
 
     Args:
         case: What to run.
         scale: All naps are longer by this factor.
         cold: Multiple of what the twin has in a place that may be found there besides what was slept.
+        alone: Nothing is allowed for what others take of the CPUs.
     """
     twin = _run(case, Naps(case.naps, awake=True))
     fits = _run(case, Naps({place: seconds * scale for place, seconds in case.naps.items()}))
@@ -87,7 +88,7 @@ def run_case(case: Case, *, scale: float = 1.0, cold: float = COLD) -> Outcome:
     problems += [f"nothing was slept in {place}" for place in silent]
     for number, (fit, bare) in enumerate(zip(fits, twin, strict=False), start=1):
         name = case.name if len(fits) == 1 else f"{case.name} #{number}"
-        compared = compare(name, fit, bare, case, cold)
+        compared = compare(name, replace(fit, lost_s=0.0) if alone else fit, bare, case, cold)
         lines += compared
         problems += [_complaint(line) for line in compared if not line.ok]
         problems += [f"{name}: {problem}" for problem in (*disagreements(fit), *_miscounts(fit))]
