@@ -43,10 +43,7 @@ def write_csv(tables: Sequence[Table], folder: Path) -> list[Path]:
     Raises:
         ReportError: A file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    _make(folder)
     paths: list[Path] = []
     taken: set[str] = set()
     for table in tables:
@@ -92,15 +89,19 @@ def write_all_rows_csv(results: msgspec.Struct, folder: Path) -> list[Path]:
     Raises:
         ReportError: A file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    _make(folder)
     paths = []
     for name, rows in _lists(results, ()):
         paths.append(folder / f"{name}.csv")
         write_rows_csv(rows, paths[-1])
     return paths
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
 
 
 def _lists(results: msgspec.Struct, names: tuple[str, ...]) -> Iterable[tuple[str, Sequence[msgspec.Struct]]]:
