@@ -8,12 +8,9 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
-    MIN_STEPS,
-    MissingSignal,
     condition,
     gain,
     is_cpu_only,
-    is_distributed,
     severity,
     share_evidence,
     source_of,
@@ -22,6 +19,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
+from lightning_gpuprof.rules.ranks.rank_times import rank_times
 from lightning_gpuprof.rules.ranks.straggler_rank import most_waiting_ratio, waiting_evidence
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
@@ -65,13 +63,9 @@ class LoadImbalance:
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the differences between ranks."""
         period_ms = steady_period_ms(metrics)
-        if not is_distributed(metrics):
+        times = rank_times(metrics)
+        if times is None:
             return None
-        times = metrics.ranks
-        if times is None or len(times.ranks) < times.world_size:
-            raise MissingSignal("the journals of all ranks are not in the run's folder")
-        if times.steps < MIN_STEPS:
-            raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
         late = sorted(times.ranks, key=lambda one: -one.slowest_ratio)
         wait_ms, waiting_ratio = times.imbalance.median_ms, most_waiting_ratio(metrics, period_ms)
         lower_ratio, lost_ms = times.imbalance.lower_ratio, wait_ms

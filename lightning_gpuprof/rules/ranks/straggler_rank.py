@@ -9,11 +9,8 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, RankShare
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import (
-    MIN_STEPS,
-    MissingSignal,
     gain,
     is_cpu_only,
-    is_distributed,
     severity,
     share_evidence,
     source_of,
@@ -23,6 +20,7 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.device_split import device_split
 from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
+from lightning_gpuprof.rules.ranks.rank_times import rank_times
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _LOOK: dict[Phase, str] = {
@@ -80,13 +78,9 @@ class StragglerRank:
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the rank that takes most time on its own."""
         period_ms = steady_period_ms(metrics)
-        if not is_distributed(metrics):
+        times = rank_times(metrics)
+        if times is None:
             return None
-        times = metrics.ranks
-        if times is None or len(times.ranks) < times.world_size:
-            raise MissingSignal("the journals of all ranks are not in the run's folder")
-        if times.steps < MIN_STEPS:
-            raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
         late = max(times.ranks, key=lambda one: one.excess.lower_ratio)
         excess_ms, waiting_ratio = late.excess.median_ms, most_waiting_ratio(metrics, period_ms)
         lower_ratio, lost_ms = late.excess.lower_ratio, excess_ms
