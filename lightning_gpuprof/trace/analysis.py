@@ -39,6 +39,9 @@ from lightning_gpuprof.trace.reader import Trace
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)
 
+_MOST_FREED = "idle"
+"""What it needed for itself goes back to the system, the next then takes no more; later ones free less than it costs
+them to ask for it again."""
 _LAST_OF_STEPS = "timeline"
 """The last analysis that asks for the gaps of devices and the phases of steps."""
 _LAST_OF_OPERATORS = "roofline"
@@ -110,7 +113,8 @@ def analyse(
         if name == _LAST_OF_OPERATORS:
             operator_calls.forget(linked)
             counted_work.forget(linked)
-        give_back()
+        if name == _MOST_FREED:
+            give_back()
         if timings is not None:
             timings[name] = time.perf_counter() - begin
     properties = trace.about.device_properties

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from decimal import Decimal
@@ -305,15 +304,27 @@ def _text(value: Loose) -> str:
 def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
     """The spans among events."""
     if events and isinstance(events[0], (Known, NoSpan)):
-        of_type: defaultdict[type[AnyEvent], list[Any]] = defaultdict(list)
+        into = _Lists()
         for event in events:
-            of_type[type(event)].append(event)
-        return {kind.cat: found for kind, found in of_type.items() if issubclass(kind, Known)}
+            into[type(event)](event)
+        return {kind.cat: found for kind, found in into.found.items() if issubclass(kind, Known)}
     of_category: dict[str, list[Any]] = {}
     for event in events:
         if not isinstance(event, NoSpan) and event.ph == "X":
             of_category.setdefault(str(event.cat), []).append(event)
     return of_category
+
+
+class _Lists(dict[type[AnyEvent], Callable[[AnyEvent], None]]):
+    """What takes events of a type; looked up once for each, where a list would look up its ``append`` as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[type[AnyEvent], list[Any]] = {}
+
+    def __missing__(self, type_: type[AnyEvent]) -> Callable[[AnyEvent], None]:
+        take = self[type_] = self.found.setdefault(type_, []).append
+        return take
 
 
 def _all_nothing(texts: list[Raw]) -> bool:

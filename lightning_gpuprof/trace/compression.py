@@ -6,6 +6,7 @@ import gzip
 import os
 import threading
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,9 @@ READ_ERRORS: tuple[type[Exception], ...] = (OSError, *GZIP_ERRORS)
 BOMB_BYTES = 1 << 30
 BOMB_RATIO = 200
 """A file that unpacks to more than both is refused: traces compress 10 to 40 times, gzip can at most 1032 times."""
+
+
+_BLOCKS_AHEAD = 2
 
 
 class BombError(Exception):
@@ -95,16 +99,18 @@ def is_gzip(path: Path) -> bool:
 
 
 class _ReadAhead:
-    """Reads the next block while the last one is worked on; the first tells how large the blocks are.
+    """Unpacks the next blocks while the last one is worked on; the first tells how large the blocks are.
 
-    Unpacking does not hold the interpreter's lock, neither in isal nor in zlib.
+    Unpacking does not hold the interpreter's lock, neither in isal nor in zlib, but it needs it between two blocks,
+    and who works on a block seldom gives it away before it waits for the next. So two are asked for: the thread passes
+    one on and begins the other in the same moment.
     """
 
     def __init__(self, stream: gzip.GzipFile, most: int) -> None:
         self._stream = stream
         self._left = most
-        self._ahead = 0
-        """Size of the block that the thread was asked for and that nobody has taken; 0: none."""
+        self._ahead: deque[int] = deque()
+        """Sizes of the blocks that the thread was asked for and that nobody has taken."""
         self._asked: SimpleQueue[int] = SimpleQueue()
         self._read: SimpleQueue[bytes | BaseException] = SimpleQueue()
         # a pool of threads would import a sixth as much again as the reader
@@ -124,24 +130,31 @@ class _ReadAhead:
                 self._read.put(error)
 
     def read(self, size: int = -1) -> bytes:
-        block = b""
-        if self._ahead:
-            ahead, self._ahead = self._ahead, 0
-            found = self._read.get()
-            if isinstance(found, BaseException):
-                raise found
-            block = found
-            if len(block) < ahead:  # the end
-                return block
-        if size < 0 or len(block) < size:
-            block += self._stream.read(size if size < 0 else size - len(block))
+        """The next bytes; less than ``size`` only at the end, more where a larger block was unpacked ahead."""
+        parts = []
+        missing = size
+        while self._ahead and (size < 0 or missing > 0):
+            parts.append(self._next())
+            missing -= len(parts[-1])
+        if not self._ahead and (size < 0 or missing > 0):  # the thread is at rest
+            parts.append(self._stream.read(size if size < 0 else missing))
+            missing -= len(parts[-1])
+        if size > 0 >= missing:
+            while len(self._ahead) < _BLOCKS_AHEAD:
+                self._ahead.append(size)
+                self._asked.put(size)
+        block = parts[0] if len(parts) == 1 else b"".join(parts)
         self._left -= len(block)
         if self._left < 0:
             raise BombError
-        if 0 < size == len(block):
-            self._ahead = size
-            self._asked.put(size)
         return block
+
+    def _next(self) -> bytes:
+        self._ahead.popleft()
+        found = self._read.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
 
 def compress(source: Path, target: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> None:

@@ -191,11 +191,11 @@ def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> 
         spans: Rows to look at.
         wanted: Whether a name is.
     """
-    present = np.zeros(len(names), np.bool_)
-    present[spans.name] = True
     of_name = np.zeros(len(names), np.bool_)
-    for number in np.flatnonzero(present).tolist():
+    for number in spans.distinct_names.tolist():
         of_name[number] = wanted(names[number])
+    if not of_name.any():
+        return np.zeros(len(spans), np.bool_)
     chosen: Chosen = of_name[spans.name]
     return chosen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,6 +44,11 @@ class Spans:
     def duration_ns(self) -> Int64:
         """Ends minus starts."""
         return self.end_ns - self.start_ns
+
+    @cached_property
+    def distinct_names(self) -> Int32:
+        """What :attr:`name` has, each once, ascending."""
+        return np.flatnonzero(np.bincount(self.name)).astype(np.int32)
 
     def where(self: S, chosen: Chosen | Rows) -> S:
         """The rows for which ``chosen`` is true, or that it counts."""
