@@ -32,8 +32,10 @@ from truths.case import Case
 from truths.cases import CASES
 from truths.cures import Effect
 from truths.doses import TOLERANCE, Response
+from truths.gpu_runs import Simulated
 from truths.judging import Judgement, judge, summarise
 from truths.peers import ask_traceml, why_not
+from truths.recorded import Recorded
 from truths.running import Done, Job, Said, run_all, said
 
 from lightning_gpuprof.rules.discovery import discover
@@ -113,8 +115,12 @@ def table_of(judgements: Sequence[Judgement]) -> Table:
 
 
 def chosen(only: Sequence[str]) -> list[Case]:
-    """Cases by parts of their names or by their groups; all if nothing is given."""
-    return [case for case in CASES if not only or any(part in case.name or part == case.group for part in only)]
+    """Cases by parts of their names, by their groups or by what they run; all if nothing is given."""
+
+    def of(case: Case) -> tuple[str, ...]:
+        return (case.group, "computed" if isinstance(case.source, Simulated | Recorded) else "real")
+
+    return [case for case in CASES if not only or any(part in case.name or part in of(case) for part in only)]
 
 
 def dose_table(responses: Sequence[Response]) -> Table:
@@ -258,7 +264,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--advice", action="store_true", help="apply the advice and run again")
     what.add_argument("--traceml", action="store_true", help="the cases of other tools, also under TraceML")
     what.add_argument("--show", action="store_true", help="print the whole report of each case")
-    parser.add_argument("--only", nargs="+", default=(), help="parts of names, or groups: fault, pair, healthy, decoy")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        help="parts of names, groups (fault, pair, healthy, decoy), or real or computed: fits that run, or runs on a GPU "
+        "that are computed or were recorded",
+    )
     parser.add_argument("--repetitions", type=int, default=1, help="rounds, each with a seed of its own")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")
     parser.add_argument("--json", type=Path, help="default: truth.json, truth_doses.json and so on in results")

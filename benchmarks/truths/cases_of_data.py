@@ -171,7 +171,7 @@ DATA: tuple[Case, ...] = (
     Case(
         name="batches move slowly to the device",
         source=Fit(kind="conv", faults=(moved_slowly(8),), steps=150),
-        expected=(("h2d-pageable", "h2d-exposed"),),
+        expected=(("blocked-in-step",),),
         verdicts=("transfer-bound",),
     ),
     Case(

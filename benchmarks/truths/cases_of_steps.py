@@ -95,7 +95,7 @@ STEPS: tuple[Case, ...] = (
     ),
     Case(
         name="garbage collection in each step",
-        source=Fit(kind="conv", faults=(garbage(50),), steps=120),
+        source=Fit(kind="conv", faults=(garbage(50),), steps=300),
         expected=(("gc-pauses",),),
     ),
     Case(
@@ -111,13 +111,13 @@ STEPS: tuple[Case, ...] = (
         verdicts=("compute-bound",),
     ),
     Case(
-        name="every step keeps 4 MB",
-        source=Fit(kind="transformer", faults=(leak(4),), steps=250),
+        name="every step keeps 0.2 MB",
+        source=Fit(kind="transformer", faults=(leak(0.2),), steps=6500),
         expected=(("host-leak",),),
     ),
     Case(
-        name="the first 6 steps take 0.4 s",
-        source=Fit(kind="conv", faults=(slow_start(400, steps=6),), steps=150),
+        name="the first 6 steps take 1 s",
+        source=Fit(kind="conv", faults=(slow_start(1000, steps=6),), steps=150),
         expected=(("slow-first-steps",),),
         allowed=("blocked-in-step",),
     ),
@@ -143,7 +143,7 @@ STEPS: tuple[Case, ...] = (
     ),
     Case(
         name="training_step computes 10 ms in Python",
-        source=Fit(kind="mlp", faults=(burn_in_forward(10),), steps=120),
+        source=Fit(kind="mlp", faults=(burn_in_forward(10),), steps=150, traced=True),
         expected=(("python-overhead",),),
         verdicts=("compute-bound",),
     ),

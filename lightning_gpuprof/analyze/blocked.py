@@ -9,13 +9,13 @@ from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Blocked, Share
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
 MAX_SITES = 5
 
 
 def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
-    """Blocked time of the phases in which the model works, largest first.
+    """Blocked time of the phases in which the training thread works, largest first.
 
     Blocked = exclusive wall time minus exclusive CPU time of the training thread, not below 0, over steady steps in
     which both were read. Time for which the thread was ready to run but had no CPU is no blocking: where the kernel
@@ -31,7 +31,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     period = journal.steps.period_ns[indices]
     idle = {
         phase: np.maximum(phases[phase][indices] - cpu_time.of_phase(journal, phase)[rows], 0)
-        for phase in COMPUTE_PHASES
+        for phase in WORKING_PHASES
     }
     delay = journal.cpu.run_delay_ns
     if delay is not None:

@@ -25,6 +25,8 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 COMPUTE_PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "zero_grad", "clip")
 """Phases in which the model itself works; the others are what surrounds it."""
+WORKING_PHASES: tuple[Phase, ...] = (*COMPUTE_PHASES, "h2d")
+"""Phases in which the training thread has no reason to wait on a CPU: moving a batch is work there as well."""
 
 Stage = Literal["fit", "validate", "test", "predict"]
 """What of the trainer is measured: one call of ``trainer.fit``, ``validate``, ``test`` or ``predict``."""

@@ -365,10 +365,10 @@ def _device_compute(metrics: Metrics, split: DeviceSplit, starved: float, *, in_
 def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tuple[list[Cause], float]:
     """Waiting inside the model's phases; and the blocked share of the step."""
     try:
-        found = waiting(metrics)
+        found = waiting(metrics).of_model
     except MissingSignal:
         return [], 0.0
-    if found.crowded:  # the thread may be waiting for a CPU
+    if found.crowded or not found.phases:  # the thread may be waiting for a CPU
         return [], 0.0
     certain = found.total_certain_ratio
     blocked_ms = sum(b.blocked.median_ms for b in found.phases)

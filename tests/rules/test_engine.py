@@ -107,6 +107,7 @@ NOT_IN_A_BUILT_RUN = {
     "host-leak",
     "phase-change",
     "precision-16-on-ampere",
+    "python-overhead",
     "profiler-overhead",
     "slow-first-steps",
     "step-drift",

@@ -1,14 +1,24 @@
-"""Finds that the device waits while the host runs Python between its operators."""
+"""Finds that the device waits while the host runs Python between its operators; on a CPU, that the step does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    gain,
+    is_cpu_only,
+    severity,
+    share_evidence,
+    source_of,
+    threshold,
+    worthwhile,
+)
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled
+from lightning_gpuprof.rules.launches.interpreter import interpreter
 from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -28,6 +38,11 @@ class PythonOverhead:
     and in no call of the runtime. More than 60 % of it has to be such time, and it has to pass 15 % of the period with
     its lower bound. The gain is all of that idle time, since a compiled model has fewer launches, too; its lower bound
     is that of the part in Python.
+
+    On a CPU the model's own code sets the pace itself: there it is forward and backward of untraced steps, without what
+    the training thread waited and the garbage collector took, less the self time of all operators in a trace window.
+    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of forward and backward and 15 % of the
+    period.
 
     ## When it is wrong
 
@@ -52,6 +67,8 @@ class PythonOverhead:
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the host's time between operators."""
+        if is_cpu_only(metrics):
+            return self._on_cpu(metrics)
         found = late_launches(metrics)
         step = found.step
         if step.device.host.operators_us is None:
@@ -87,6 +104,44 @@ class PythonOverhead:
             explains=EXPLAINS,
         )
 
+    def _on_cpu(self, metrics: Metrics) -> Finding | None:
+        found = interpreter(metrics)
+        ratio = found.lower_ms / found.period_ms
+        if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
+            return None
+        if not worthwhile(found.python_ms, found.period_ms):
+            return None
+        at = f", most at {found.place}" if found.place else ""
+        return Finding(
+            rule=self.id,
+            severity=severity(ratio, metrics.steps.steady_count),
+            subject=found.place or "Python",
+            summary=(
+                f"{millis(found.python_ms)} of a step of {millis(found.period_ms)} are Python in forward and backward, "
+                f"outside of torch's operators{at}. The operators take {millis(found.operators_ms)} of a traced step."
+            ),
+            advice=_advice_on_cpu(metrics, found.place),
+            evidence=(
+                share_evidence(
+                    "Python in forward and backward, share of the step, at least",
+                    ratio,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(
+                    name="Python, share of forward and backward, at least",
+                    value=found.python_ratio,
+                    unit="ratio",
+                    limit=self.least_python_ratio,
+                    source=source_of(type(self), "least_python_ratio"),
+                ),
+                Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),
+            ),
+            gain=gain(found.python_ms, found.lower_ms, found.period_ms),
+            confidence=0.8,
+            explains=found.phase,
+        )
+
 
 def _place(step: DeviceStep) -> str:
     """The line before whose launches the longest gaps are, else the phase; empty if neither is known."""
@@ -105,3 +160,12 @@ def _advice(metrics: Metrics, place: str) -> str:
     if compiled(metrics):
         return f"Take what is left in Python{at} out of the step or into the compiled part: {loops}."
     return f"Compile the model, which leaves the interpreter out: torch.compile(model). Otherwise {loops}."
+
+
+def _advice_on_cpu(metrics: Metrics, place: str) -> str:
+    at = f" at {place}" if place else ""
+    compiles = "" if compiled(metrics) else ", or compile the model: torch.compile(model)"
+    return (
+        f"Put loops over layers, time steps or samples{at} into operators on whole tensors{compiles}. What needs no "
+        "parameter of the model belongs into the Dataset, where workers do it beside the training."
+    )

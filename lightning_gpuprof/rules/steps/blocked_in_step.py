@@ -25,7 +25,7 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedInStep:
-    """Inside forward, backward or the optimizer, the training thread does not compute: it sleeps or waits.
+    """Inside forward, backward, the optimizer or the move of the batch, the training thread sleeps or waits.
 
     ## What it means
 
@@ -35,8 +35,8 @@ class BlockedInStep:
     ## How it is measured
 
     In sampled steps, the CPU time of the training thread is read at every phase edge. Blocked time is the phase's wall
-    time minus that, in `forward`, `backward`, `optimizer`, `zero_grad` and `clip`, and minus the time in which the
-    thread was ready to run but had no CPU, where the kernel tells it (`schedstat`). If torch computes on several
+    time minus that, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, and minus the time in which
+    the thread was ready to run but had no CPU, where the kernel tells it (`schedstat`). If torch computes on several
     threads, the training thread also waits for those, which is no fault. What that can be at most is taken off before
     the lower bound is held against the threshold: with N threads, N - 1 times the training thread's own CPU time in the
     phase, and not more than the CPU time that the process used beside the training thread. The phase with most of the

@@ -7,10 +7,10 @@ others are taken off here, or lower what may be said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, WORKING_PHASES, Phase
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -70,13 +70,18 @@ class Waiting:
         return max(0.0, sum(b.blocked.lower_ratio for b in self.phases) - companions)
 
     @property
+    def of_model(self) -> Waiting:
+        """The same in the phases in which the model works: waiting while a batch is moved is a part of the move."""
+        return replace(self, phases=tuple(row for row in self.phases if row.phase in COMPUTE_PHASES))
+
+    @property
     def worst(self) -> Blocked:
         """The phase with most of it."""
         return max(self.phases, key=lambda b: (self.certain_ratio(b), b.blocked.lower_ratio))
 
 
 def waiting(metrics: Metrics) -> Waiting:
-    """What is known about blocked time in ``forward``, ``backward``, ``optimizer``, ``zero_grad`` and ``clip``.
+    """What is known about blocked time in the phases in which the training thread works, :data:`WORKING_PHASES`.
 
     With several ranks ``backward`` is left out: there, waiting is waiting for slower ranks.
 
@@ -92,7 +97,7 @@ def waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
     if not cpu_only:
         raise MissingSignal("waits for the device cannot be told apart yet from other waiting")
-    phases: tuple[Phase, ...] = COMPUTE_PHASES
+    phases: tuple[Phase, ...] = WORKING_PHASES
     if is_distributed(metrics):
         phases = tuple(p for p in phases if p != "backward")
     found = tuple(b for b in metrics.blocked if b.phase in phases and usable(b.blocked))

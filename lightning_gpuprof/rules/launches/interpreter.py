@@ -1,0 +1,103 @@
+"""Forward and backward of a training on the CPU flow in, what of them no operator of torch takes flows out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import MissingSignal, is_slow_step_window, possible, steady_period_ms, step_share
+
+PHASES: tuple[Phase, ...] = ("forward", "backward")
+"""The phases in which the model's own code runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """Time per step of the training thread in Python, or in native code that is not torch's; milliseconds."""
+
+    period_ms: float
+    phases_ms: float
+    """Of forward and backward in untraced steps."""
+    operators_ms: float
+    """Self time of all operators in traced steps, which tracing makes longer."""
+    python_ms: float
+    """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer."""
+    lower_ms: float
+    """The same as if operators took as long in untraced steps as in traced ones."""
+    phase: Phase
+    """The longer of the two phases."""
+    place: str
+    """Where the training thread was most often seen in it; empty if it was not looked at."""
+
+    @property
+    def python_ratio(self) -> float:
+        """Share of forward and backward that is certainly not torch's."""
+        return self.lower_ms / self.phases_ms if self.phases_ms > 0 else 0.0
+
+
+def interpreter(metrics: Metrics) -> Interpreter:
+    """What is known of it.
+
+    Waiting and pauses of the garbage collector are taken off: other rules name them.
+
+    Raises:
+        MissingSignal: No window of ordinary steps holds operators, or the thread's CPU time was not measured.
+    """
+    period_ms = steady_period_ms(metrics)
+    windows = [window for window in metrics.windows if _tells(window)]
+    if not windows:
+        raise MissingSignal("no trace window of ordinary steps holds operators and phases")
+    blocked = {row.phase: row for row in metrics.blocked or ()}
+    if not blocked.keys() & set(PHASES):
+        raise MissingSignal("the CPU time of the training thread was not measured")
+    shares = {phase: step_share(metrics, phase).median_ms for phase in PHASES}
+    phases_ms = sum(shares.values())
+    waited_ms = sum(max(0.0, row.blocked.median_ms) for row in blocked.values() if row.phase in PHASES)
+    collector = metrics.host.gc
+    paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
+    own_ms = max(0.0, phases_ms - waited_ms - paused_ms)
+    operators_ms = max(_operators_ms(window) for window in windows)
+    traced_ms = min(_traced_ms(window) for window in windows)
+    if not all(map(possible, (phases_ms, waited_ms, paused_ms, operators_ms, traced_ms))):
+        raise MissingSignal("the times of operators or phases are no possible numbers")
+    lower_ms = max(0.0, own_ms - operators_ms)
+    phase = max(PHASES, key=lambda one: shares[one])
+    return Interpreter(
+        period_ms=period_ms,
+        phases_ms=phases_ms,
+        operators_ms=operators_ms,
+        python_ms=min(own_ms, max(lower_ms, traced_ms - operators_ms)),
+        lower_ms=lower_ms,
+        phase=phase,
+        place=_place(blocked.get(phase)),
+    )
+
+
+def _tells(window: WindowFacts) -> bool:
+    analysis = window.analysis
+    return (
+        analysis is not None
+        and not is_slow_step_window(window)
+        and len(window.steps_us) > 0
+        and analysis.operators is not None
+        and analysis.operators.calls > 0
+        and analysis.step_trace is not None
+        and analysis.step_trace.mean is not None
+    )
+
+
+def _operators_ms(window: WindowFacts) -> float:
+    operators = window.analysis.operators if window.analysis is not None else None
+    return operators.host_self_us / 1e3 / len(window.steps_us) if operators is not None else 0.0
+
+
+def _traced_ms(window: WindowFacts) -> float:
+    trace = window.analysis.step_trace if window.analysis is not None else None
+    phases_us = trace.mean.phases_us if trace is not None and trace.mean is not None else {}
+    return sum(phases_us.get(phase, 0.0) for phase in PHASES) / 1e3
+
+
+def _place(row: Blocked | None) -> str:
+    return row.sites[0][0] if row is not None and row.sites else ""
