@@ -268,8 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--only",
         nargs="+",
         default=(),
-        help="parts of names, groups (fault, pair, healthy, decoy), or real or computed: fits that run, or runs on a GPU "
-        "that are computed or were recorded",
+        help="parts of names; groups: fault, pair, healthy, decoy; real: fits that run; computed: runs on a GPU that "
+        "are computed or were recorded",
     )
     parser.add_argument("--repetitions", type=int, default=1, help="rounds, each with a seed of its own")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")

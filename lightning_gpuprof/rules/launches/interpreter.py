@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import MissingSignal, is_slow_step_window, possible, steady_period_ms, step_share
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    is_distributed,
+    is_slow_step_window,
+    possible,
+    steady_period_ms,
+    step_share,
+)
 
-PHASES: tuple[Phase, ...] = ("forward", "backward")
+_PHASES: tuple[Phase, ...] = ("forward", "backward")
 """The phases in which the model's own code runs."""
 
 
@@ -19,7 +27,7 @@ class Interpreter:
 
     period_ms: float
     phases_ms: float
-    """Of forward and backward in untraced steps."""
+    """Of forward and backward in untraced steps; with several ranks, where backward waits for others, of forward."""
     operators_ms: float
     """Self time of all operators in traced steps, which tracing makes longer."""
     python_ms: float
@@ -33,7 +41,7 @@ class Interpreter:
 
     @property
     def python_ratio(self) -> float:
-        """Share of forward and backward that is certainly not torch's."""
+        """Share of :attr:`phases_ms` that is certainly not torch's."""
         return self.lower_ms / self.phases_ms if self.phases_ms > 0 else 0.0
 
 
@@ -50,20 +58,23 @@ def interpreter(metrics: Metrics) -> Interpreter:
     if not windows:
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
     blocked = {row.phase: row for row in metrics.blocked or ()}
-    if not blocked.keys() & set(PHASES):
+    several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
+    phases = _PHASES[:1] if several else _PHASES
+    if not blocked.keys() & set(phases):
         raise MissingSignal("the CPU time of the training thread was not measured")
-    shares = {phase: step_share(metrics, phase).median_ms for phase in PHASES}
+    shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
     phases_ms = sum(shares.values())
-    waited_ms = sum(max(0.0, row.blocked.median_ms) for row in blocked.values() if row.phase in PHASES)
+    waited_ms = sum(max(0.0, row.blocked.median_ms) for row in blocked.values() if row.phase in phases)
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
-    own_ms = max(0.0, phases_ms - waited_ms - paused_ms)
     operators_ms = max(_operators_ms(window) for window in windows)
-    traced_ms = min(_traced_ms(window) for window in windows)
+    traced_ms = min(_traced_ms(window, phases) for window in windows)
+    # what untraced steps take longer than traced ones is nothing that windows tell of
+    own_ms = max(0.0, min(phases_ms, traced_ms) - waited_ms - paused_ms)
     if not all(map(possible, (phases_ms, waited_ms, paused_ms, operators_ms, traced_ms))):
         raise MissingSignal("the times of operators or phases are no possible numbers")
     lower_ms = max(0.0, own_ms - operators_ms)
-    phase = max(PHASES, key=lambda one: shares[one])
+    phase = max(phases, key=lambda one: shares[one])
     return Interpreter(
         period_ms=period_ms,
         phases_ms=phases_ms,
@@ -93,10 +104,14 @@ def _operators_ms(window: WindowFacts) -> float:
     return operators.host_self_us / 1e3 / len(window.steps_us) if operators is not None else 0.0
 
 
-def _traced_ms(window: WindowFacts) -> float:
+def _ranks(window: WindowFacts) -> int:
+    return (window.analysis.world_size or 1) if window.analysis is not None else 1
+
+
+def _traced_ms(window: WindowFacts, phases: Sequence[Phase]) -> float:
     trace = window.analysis.step_trace if window.analysis is not None else None
     phases_us = trace.mean.phases_us if trace is not None and trace.mean is not None else {}
-    return sum(phases_us.get(phase, 0.0) for phase in PHASES) / 1e3
+    return sum(phases_us.get(phase, 0.0) for phase in phases) / 1e3
 
 
 def _place(row: Blocked | None) -> str:

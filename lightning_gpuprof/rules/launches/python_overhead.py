@@ -42,7 +42,7 @@ class PythonOverhead:
     On a CPU the model's own code sets the pace itself: there it is forward and backward of untraced steps, without what
     the training thread waited and the garbage collector took, less the self time of all operators in a trace window.
     Tracing makes operators longer, so this is a lower bound. It has to be 60 % of forward and backward and 15 % of the
-    period.
+    period. With several ranks, backward waits for others and is left out.
 
     ## When it is wrong
 
