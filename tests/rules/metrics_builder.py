@@ -192,7 +192,7 @@ def build(
             samples=blocked_samples,
             sites=tuple((sites or {}).get(phase, ())),
         )
-        for phase in ("forward", "backward", "optimizer", "zero_grad")
+        for phase in ("forward", "backward", "optimizer", "zero_grad", "h2d")
     )
     if loader is None and not no_loader:
         loader = LoaderFacts(

@@ -52,8 +52,8 @@ def test_it_names_the_phase_and_the_line() -> None:
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
 
 
-@pytest.mark.parametrize("phase", ["backward", "optimizer", "zero_grad"])
-def test_it_finds_each_of_the_models_phases(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", ["backward", "optimizer", "zero_grad", "h2d"])
+def test_it_finds_each_phase_in_which_the_thread_works(phase: Phase) -> None:
     finding = RULE.check(sleeping(phase=phase))
     assert finding is not None
     assert finding.explains == phase

@@ -79,6 +79,10 @@ CASES: dict[str, tuple[Metrics, str]] = {
     "checkpoints and gaps": (build(checkpoint=(10, 12.0)), "outside-steps"),
     "rank synchronisation": (build(times_ms={"sync": 12.0}), "sync-bound"),
     "transfer": (build(times_ms={"h2d": 8.0}), "transfer-bound"),
+    "a transfer that sleeps": (
+        build(times_ms={"h2d": 18.0}, blocked_ms={"h2d": 17.5}, run={"torch.num_threads": 1}),
+        "transfer-bound",
+    ),
     "logging": (build(times_ms={"logging": 12.0}), "loop-bound"),
     "lightning's loop": (build(times_ms={"loop": 12.0}), "loop-bound"),
     "two causes of one size": (build(times_ms={"data_wait": 30.0, "callbacks": 28.0}), "mixed"),

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from metrics_builder import share
+from trace_metrics import metrics_of, window_of
+
+from lightning_gpuprof.model.host import GcUse
+from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.launches.python_overhead import PythonOverhead
+
+RULE = PythonOverhead()
+PLACE = "train.py:41 training_step"
+STEPS = 5
+RANGES: Mapping[Phase, str] = {
+    "forward": "[pl][profile][Strategy]SingleDeviceStrategy.training_step",
+    "backward": "[pl][profile][Strategy]SingleDeviceStrategy.backward",
+}
+
+
+def window(folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int = 1) -> WindowFacts:
+    """Steps of 10 operators in forward and in backward; in forward Python is before each."""
+    events: list[dict[str, object]] = []
+    now = 0.0
+
+    def add(cat: str, name: str, begin: float, end: float) -> None:
+        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin}
+        events.append({**event, "args": {}})
+
+    for step in range(STEPS):
+        begin = now
+        for phase, between_us in (("forward", python_us / 10), ("backward", 0.0)):
+            first = now
+            for _ in range(10):
+                now += between_us
+                add("cpu_op", "aten::mul", now, now + op_us)
+                now += op_us
+            add("user_annotation", RANGES[phase], first, now)  # type: ignore[index]
+        add("user_annotation", f"ProfilerStep#{step}", begin, now)
+    path = folder / "rank0.pt.trace.json"
+    document = {"traceEvents": events, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": ranks}}
+    path.write_text(json.dumps(document))
+    return window_of(path)
+
+
+def on_cpu(
+    *windows: WindowFacts, forward_ms: float = 11.0, waited_ms: float = 0.0, paused_ms: float | None = None
+) -> Metrics:
+    """A training on the CPU with steps of a millisecond more than forward and backward, which takes 1 ms."""
+    period_ms = forward_ms + 2.0
+    times: dict[Phase, float] = {"forward": forward_ms, "backward": 1.0}
+    metrics = metrics_of(*windows, period_ms=period_ms, phases_ms=times, run={"device.type": "cpu"})
+    waiting = Blocked(
+        phase="forward",
+        wall_ms=forward_ms,
+        blocked=share(waited_ms, period_ms),
+        samples=40,
+        sites=((PLACE, 30), ("train.py:12 forward", 2)),
+    )
+    collector = None
+    if paused_ms is not None:
+        collector = GcUse(pause_ms_per_step=paused_ms, pause_ratio=paused_ms / period_ms, longest_s=0.01)
+    return replace(metrics, blocked=(waiting,), host=msgspec.structs.replace(metrics.host, gc=collector))
+
+
+def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0)))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.subject == PLACE
+    assert finding.explains == "forward"
+    assert f"samples at {PLACE}" in finding.advice
+    assert "10.0 ms of a step of 13.0 ms are Python" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)
+
+
+def test_what_tracing_adds_to_operators_is_not_python(tmp_path: Path) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0, op_us=200.0)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(8.0)
+
+
+def test_it_is_quiet_where_operators_take_the_time(tmp_path: Path) -> None:
+    assert RULE.check(on_cpu(window(tmp_path, python_us=1000.0, op_us=1000.0))) is None
+
+
+def test_waiting_is_not_python(tmp_path: Path) -> None:
+    assert RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), waited_ms=8.0)) is None
+
+
+def test_pauses_of_the_garbage_collector_are_not_python(tmp_path: Path) -> None:
+    assert RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), paused_ms=8.0)) is None
+
+
+def test_time_that_no_traced_step_took_is_not_python(tmp_path: Path) -> None:
+    assert RULE.check(on_cpu(window(tmp_path, python_us=100.0), forward_ms=50.0)) is None
+
+
+def test_backward_of_several_ranks_waits_for_others(tmp_path: Path) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0, ranks=4)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(9.0)  # operators of backward are taken off as well
+
+
+@pytest.mark.parametrize(("python_us", "fires"), [(2800.0, False), (3200.0, True)])
+def test_six_tenths_of_forward_and_backward_decide(tmp_path: Path, python_us: float, fires: bool) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=python_us), forward_ms=python_us / 1e3 + 1.0))
+    assert (finding is not None) is fires
+
+
+@pytest.mark.parametrize(("forward_ms", "fires"), [(5.0, True), (60.0, False)])
+def test_a_small_part_of_the_step_is_not_worth_naming(tmp_path: Path, forward_ms: float, fires: bool) -> None:
+    metrics = on_cpu(window(tmp_path, python_us=4000.0), forward_ms=forward_ms)
+    assert (RULE.check(metrics) is not None) is fires
+
+
+def test_without_a_window_it_is_not_evaluated() -> None:
+    with pytest.raises(MissingSignal, match="no trace window of ordinary steps"):
+        RULE.check(on_cpu())
+
+
+def test_without_cpu_times_it_is_not_evaluated(tmp_path: Path) -> None:
+    metrics = replace(on_cpu(window(tmp_path, python_us=10_000.0)), blocked=None)
+    with pytest.raises(MissingSignal, match="CPU time of the training thread"):
+        RULE.check(metrics)
