@@ -8,6 +8,7 @@ from random import Random
 from lightning_gpuprof.model.finding import VerdictKind
 from truths import faults_of_kernels as kernels
 from truths import faults_of_launches as launches
+from truths import faults_of_memory as memory
 from truths import faults_of_ranks as ranks
 from truths.case import Case
 from truths.gpu_runs import Program, Simulated
@@ -112,7 +113,7 @@ GPUS: tuple[Case, ...] = (
     ),
     *_twins(
         "segments are allocated in each step",
-        launches.memory_taken_in_steps,
+        memory.memory_taken_in_steps,
         "cudamalloc-steady",
         verdicts=("host-bound",),
         allowed=("gpu-gaps",),
@@ -120,10 +121,77 @@ GPUS: tuple[Case, ...] = (
     ),
     *_twins(
         "memory is nearly full",
-        launches.nearly_full_memory,
+        memory.nearly_full_memory,
         "oom-risk",
         verdicts=_BUSY,
         without="memory is not full",
+    ),
+    *_twins(
+        "memory is given back and taken again",
+        memory.memory_given_back_in_steps,
+        "empty-cache-in-loop",
+        verdicts=("host-bound",),
+        allowed=("gpu-gaps", "cudamalloc-steady"),
+        without="memory stays reserved",
+    ),
+    *_twins(
+        "allocations are tried again",
+        memory.allocations_tried_again,
+        "alloc-retries",
+        verdicts=("host-bound",),
+        allowed=("gpu-gaps", "oom-risk", "activations-dominate"),
+        without="allocations succeed at once",
+    ),
+    *_twins(
+        "free memory lies in pieces",
+        memory.memory_in_pieces,
+        "fragmentation",
+        verdicts=_BUSY,
+        without="free memory is in one piece",
+    ),
+    *_twins(
+        "a list keeps tensors of each step",
+        memory.leaking_memory,
+        "memory-leak",
+        verdicts=_BUSY,
+        without="each step frees its tensors",
+    ),
+    *_twins(
+        "activations fill the memory",
+        memory.large_activations,
+        "activations-dominate",
+        verdicts=_BUSY,
+        without="small activations",
+    ),
+    *_twins(
+        "states of the optimizer fill the memory",
+        memory.large_states,
+        "optimizer-state-dominates",
+        verdicts=_BUSY,
+        allowed=("uneven-peak-phase",),
+        without="small states of the optimizer",
+    ),
+    *_twins(
+        "the optimizer's temporary tensors make the peak",
+        memory.temporary_tensors_of_the_optimizer,
+        "uneven-peak-phase",
+        verdicts=_BUSY,
+        without="an optimizer without temporary tensors",
+    ),
+    *_twins(
+        "gradients are kept through forward, where the peak is",
+        memory.gradients_in_forward,
+        "grads-live-in-forward",
+        verdicts=_BUSY,
+        without="gradients are freed before forward",
+    ),
+    Case(
+        name="GPU: short kernels, and memory for a batch three times as large",
+        source=Simulated(program=memory.room_for_a_larger_batch),
+        expected=(("launch-bound", "small-kernels"), ("memory-headroom",)),
+        verdicts=("host-bound",),
+        group="pair",
+        allowed=("launch-bound", "small-kernels", "compile-absent"),
     ),
     *_twins(
         "batches come late",

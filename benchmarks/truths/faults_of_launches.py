@@ -54,38 +54,6 @@ def pageable_batches(random: Random, faulty: bool) -> Program:
     return Program(step=step, conditions={"loader.pin_memory": not faulty})
 
 
-def memory_taken_in_steps(random: Random, faulty: bool) -> Program:
-    """Each step takes new segments from the device; the twin's are all there."""
-    forward, backward = busy(random, size=2048)
-    calls, us = random.randint(6, 12), random.uniform(1000.0, 1500.0)
-
-    def take(run: GpuRun) -> None:
-        for _ in range(calls if faulty else 0):
-            run.malloc(us)
-            pointwise(run, 10.0)
-        forward(run)
-
-    def samples(steps: int) -> dict[str, float | None]:
-        return {
-            "allocated_bytes": 12e9,
-            "allocated_peak_bytes": 20e9,
-            "reserved_bytes": 24e9,
-            "reserved_peak_bytes": 24e9,
-            "active_bytes": 12e9,
-            "inactive_split_bytes": 1e9,
-            "retries_count": 0.0,
-            "ooms_count": 0.0,
-            "device_allocs_count": 40.0 + (calls * steps if faulty else 0.0),
-            "device_frees_count": 0.0,
-        }
-
-    return Program(
-        step=Step(forward=take, backward=backward, update=update),
-        samples=samples,
-        conditions={"memory.gpu0.total_bytes": 42_298_834_944},
-    )
-
-
 def slow_fetches(random: Random, faulty: bool) -> Program:
     """Batches come later than the device could take them; the twin's are ready."""
     forward, backward = busy(random, size=2048)
@@ -200,30 +168,3 @@ def outputs_copied_back(random: Random, faulty: bool) -> Program:
                 run.copy(nbytes / PAGEABLE_BYTES_PER_S * 1e6, nbytes, kind="DtoH (Device -> Pageable)")
 
     return Program(step=Step(forward=forward, backward=keep, update=update))
-
-
-def nearly_full_memory(random: Random, faulty: bool) -> Program:
-    """Tensors nearly fill the device at their peak; the twin's need half of it."""
-    forward, backward = busy(random)
-    total_bytes = 42_298_834_944
-    peak_bytes = total_bytes * (random.uniform(0.975, 0.99) if faulty else 0.7)
-
-    def samples(steps: int) -> dict[str, float | None]:
-        return {
-            "allocated_bytes": 0.4 * peak_bytes,
-            "allocated_peak_bytes": peak_bytes,
-            "reserved_bytes": peak_bytes,
-            "reserved_peak_bytes": peak_bytes,
-            "active_bytes": 0.4 * peak_bytes,
-            "inactive_split_bytes": 0.01 * peak_bytes,
-            "retries_count": 0.0,
-            "ooms_count": 0.0,
-            "device_allocs_count": 40.0,
-            "device_frees_count": 0.0,
-        }
-
-    return Program(
-        step=Step(forward=forward, backward=backward, update=update),
-        samples=samples,
-        conditions={"memory.gpu0.total_bytes": total_bytes},
-    )

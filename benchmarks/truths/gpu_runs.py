@@ -90,6 +90,10 @@ _SPREAD = 0.02
 """Of the host's and the device's times from step to step."""
 
 
+Readings = dict[str, dict[str, float | None]]
+"""Values that a sampler reads, by what they are of."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """What a training does.
@@ -98,13 +102,15 @@ class Program:
         step: What host and device do in one step; where phases begin and end is part of it.
         conditions: That differ from a healthy run's.
         document: Further entries of the trace.
-        samples: Values of the sampler of the device's memory at the end of each step, by the number of steps so far.
+        samples: What the sampler of the device's memory reads in a step, by the number of steps so far.
+        held: What model and optimizer hold, as the sampler reads it once.
     """
 
     step: Callable[[GpuRun], None]
     conditions: Mapping[str, Value] = field(default_factory=dict)
     document: Mapping[str, object] = field(default_factory=dict)
-    samples: Callable[[int], dict[str, float | None]] | None = None
+    samples: Callable[[int], Readings] = lambda steps: {}
+    held: Readings = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +140,8 @@ class Simulated:
         run = GpuRun(run_folder, {**HEALTHY, **program.conditions})
         first = self.steps // 2
         with run.training():
+            for subject, values in program.held.items():
+                run.sample("memory", subject, values)
             for number in range(self.steps):
                 traced = first <= number < first + _STEPS_OF_WINDOW
                 if number == first:
@@ -144,10 +152,8 @@ class Simulated:
                     program.step(run)
                 if number == first + _STEPS_OF_WINDOW - 1:
                     run.end_window(first, {**program.document})
-                if program.samples is not None:
-                    run.sample(
-                        "memory", "gpu0 optimizer", {"batch_index": float(number), **program.samples(number + 1)}
-                    )
+                for subject, values in program.samples(number + 1).items():
+                    run.sample("memory", subject, {"batch_index": float(number), **values})
         return report_of(run_folder)
 
 
