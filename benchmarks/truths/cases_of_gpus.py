@@ -25,7 +25,7 @@ def _twins(
     without: str,
     verdicts_without: tuple[VerdictKind, ...] = _BUSY,
 ) -> tuple[Case, Case]:
-    """A fault, any of whose rules names it, and the same training without it."""
+    """A fault, any of whose rules names it, and the same training without it, of which they can judge, too."""
     faulty = Case(
         name=f"GPU: {name}",
         source=Simulated(program=program),
@@ -38,6 +38,7 @@ def _twins(
         source=Simulated(program=program, faulty=False),
         group="healthy",
         verdicts=verdicts_without,
+        must_judge=expected,
     )
     return faulty, healthy
 
@@ -217,6 +218,27 @@ GPUS: tuple[Case, ...] = (
         without="no check of all ranks",
     ),
     *_twins(
+        "unused parameters are searched for",
+        ranks.unused_search,
+        "find-unused-params",
+        verdicts=_BUSY,
+        without="no search for unused parameters",
+    ),
+    *_twins(
+        "gradients are in memory twice",
+        ranks.copied_buckets,
+        "bucket-view-off",
+        verdicts=_BUSY,
+        without="gradients are views of buckets",
+    ),
+    *_twins(
+        "gloo between GPUs",
+        ranks.backend_for_cpus,
+        "wrong-backend",
+        verdicts=_BUSY,
+        without="NCCL between GPUs",
+    ),
+    *_twins(
         "products in fp32",
         kernels.fp32_products,
         "fp32-matmul-tf32-off",
@@ -238,6 +260,91 @@ GPUS: tuple[Case, ...] = (
         verdicts=_BUSY,
         allowed=("memory-bound-kernels",),
         without="attention in one kernel",
+    ),
+    *_twins(
+        "products with an odd size",
+        kernels.odd_sizes,
+        "tc-misaligned",
+        verdicts=_BUSY,
+        without="products with a padded size",
+    ),
+    *_twins(
+        "kernels of few blocks",
+        kernels.few_blocks,
+        "low-occupancy",
+        verdicts=("latency-bound",),
+        without="kernels of many blocks",
+    ),
+    *_twins(
+        "products in a wave and a bit",
+        kernels.uneven_waves,
+        "wave-quantisation",
+        verdicts=_BUSY,
+        without="products in whole waves",
+    ),
+    *_twins(
+        "operators that only go through memory",
+        kernels.pointwise_work,
+        "memory-bound-kernels",
+        verdicts=("memory-bound",),
+        without="few operators that go through memory",
+    ),
+    *_twins(
+        "cuDNN may not try its algorithms",
+        kernels.untried_convolutions,
+        "cudnn-benchmark-off",
+        verdicts=_BUSY,
+        without="cuDNN tries its algorithms",
+    ),
+    *_twins(
+        "biases before norms",
+        kernels.needless_biases,
+        "conv-bias-before-bn",
+        verdicts=_BUSY,
+        without="no bias before norms",
+    ),
+    *_twins(
+        "products far below the peak",
+        kernels.slow_products,
+        "mfu-low",
+        verdicts=_BUSY,
+        without="products near the peak",
+    ),
+    *_twins(
+        "copies within the device",
+        kernels.copies_in_memory,
+        "copy-heavy",
+        verdicts=_BUSY,
+        without="one layout",
+    ),
+    *_twins(
+        "launches take long",
+        launches.slow_launches,
+        "slow-launch-api",
+        verdicts=("host-bound",),
+        allowed=("launch-bound", "small-kernels", "compile-absent"),
+        without="launches are fast",
+    ),
+    *_twins(
+        "many small copies",
+        launches.many_small_copies,
+        "many-small-copies",
+        verdicts=(),  # a tenth of the step
+        allowed=("sync-points",),
+        without="one copy for all",
+    ),
+    Case(
+        name="GPU: float16 with a gradient scaler",
+        source=Simulated(program=launches.scaled_gradients),
+        expected=(("amp-scaler-sync",), ("precision-16-on-ampere",)),
+        verdicts=("sync-bound",),
+        group="pair",
+    ),
+    Case(
+        name="GPU: bfloat16 without a scaler",
+        source=Simulated(program=launches.scaled_gradients, faulty=False),
+        group="healthy",
+        verdicts=_BUSY,
     ),
     Case(
         name="GPU: nothing is wrong",

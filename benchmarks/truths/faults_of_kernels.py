@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 from truths.gpu_runs import GpuRun, Program
@@ -17,6 +18,8 @@ from truths.gpu_steps import (
     Work,
     busy,
     gemm,
+    layers,
+    pointwise,
     update,
 )
 
@@ -24,6 +27,11 @@ _CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_
 _TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>(float)"
 _SOFTMAX = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float, c10::BFloat16>(int)"
 _FLASH = "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128>>(Flash_fwd_params)"
+_MULTIPROCESSORS = 108
+_BLOCKS_EACH = 2
+"""Of 256 threads with 128 registers, by the registers of an A100's multiprocessor."""
+_COPY = "void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>(int)"
+_PEAK_FLOPS = 312e12
 
 
 def healthy(random: Random, faulty: bool) -> Program:
@@ -100,3 +108,165 @@ def attention_in_pieces(random: Random, faulty: bool) -> Program:
         return work
 
     return Program(step=Step(forward=transformer(1), backward=transformer(2), update=update))
+
+
+def _product(
+    run: GpuRun,
+    sizes: tuple[int, int, int],
+    *,
+    reached: float = 0.6,
+    geometry: Mapping[str, object] = FILLS,
+) -> None:
+    """A bf16 product of rows, inner and columns, at a share of the device's peak."""
+    rows, inner, columns = sizes
+    run.kernel(
+        2.0 * rows * inner * columns / (reached * _PEAK_FLOPS) * 1e6,
+        host_us=11.0,
+        op="aten::mm",
+        name=BF16_GEMM,
+        inputs=([[rows, inner], [inner, columns]], ["c10::BFloat16"] * 2),
+        geometry=geometry,
+    )
+
+
+def odd_sizes(random: Random, faulty: bool) -> Program:
+    """The vocabulary's size is odd, and products with it are slow; the twin's is padded."""
+    forward, backward = busy(random)
+    columns = random.choice([50257, 32001, 30523])
+    padded = -(-columns // 64) * 64
+    reached = random.uniform(0.15, 0.25)
+
+    def head(work: Work, passes: int) -> Work:
+        def run_it(run: GpuRun) -> None:
+            work(run)
+            for _ in range(passes * 3):
+                sizes = (2048, 1024, columns if faulty else padded)
+                _product(run, sizes, reached=reached if faulty else 0.6)
+
+        return run_it
+
+    return Program(step=Step(forward=head(forward, 1), backward=head(backward, 2), update=update))
+
+
+def few_blocks(random: Random, faulty: bool) -> Program:
+    """Kernels have blocks for a fifth of the multiprocessors; the twin's have enough for all."""
+    count, us = random.randint(60, 90), random.uniform(60.0, 120.0)
+    geometry = FILLS | {"grid": [random.randint(12, 30), 1, 1]} if faulty else FILLS
+
+    def work(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * count):
+                run.kernel(us, host_us=9.0, op="aten::mm", name=BF16_GEMM, geometry=geometry)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def uneven_waves(random: Random, faulty: bool) -> Program:
+    """Products have a few blocks more than the device holds at a time; the twin's make whole waves."""
+    count, us = random.randint(40, 60), random.uniform(150.0, 300.0)
+    at_a_time = _MULTIPROCESSORS * _BLOCKS_EACH
+    blocks = at_a_time + random.randint(10, 60) if faulty else 12 * at_a_time
+    geometry = FILLS | {"grid": [blocks, 1, 1], "registers per thread": 128}
+
+    def work(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * count):
+                run.kernel(us, host_us=9.0, op="aten::mm", name=BF16_GEMM, geometry=geometry)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def pointwise_work(random: Random, faulty: bool) -> Program:
+    """Most of the time goes to operators that only go through memory; the twin has few of them."""
+    count = random.randint(8, 12)
+    each = random.randint(6, 10) if faulty else 1
+    elements = random.randint(60, 120) << 20
+
+    def work(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * count):
+                gemm(run, 4096 if not faulty else 2048)
+                for _ in range(each):
+                    us = 3 * 2 * elements / BYTES_PER_S * 1e6 if faulty else 20.0
+                    said = ([[elements]] * 2, ["c10::BFloat16"] * 2) if faulty else None
+                    run.kernel(us, host_us=9.0, op="aten::add", name=POINTWISE, inputs=said, geometry=FILLS)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def untried_convolutions(random: Random, faulty: bool) -> Program:
+    """CuDNN may not try its algorithms, though no shape changes; the twin's may."""
+    count, us = random.randint(20, 40), random.uniform(300.0, 500.0)
+    batch = random.choice([32, 64])
+    said = ([[batch, 256, 56, 56], [256, 256, 3, 3]], ["float"] * 2)
+
+    def convolutions(passes: int) -> Work:
+        def work(run: GpuRun) -> None:
+            for _ in range(passes * count):
+                run.kernel(us, op="aten::cudnn_convolution", name=_CONVOLUTION, inputs=said, geometry=FILLS)
+
+        return work
+
+    return Program(
+        step=Step(forward=convolutions(1), backward=convolutions(2), update=update),
+        conditions={
+            "trainer.precision": "32-true",
+            "model.convolutions": count,
+            "model.channels_last_convolutions": count,
+            "flags.cudnn_benchmark": not faulty,
+            "flags.cudnn_deterministic": False,
+        },
+    )
+
+
+def needless_biases(random: Random, faulty: bool) -> Program:
+    """Convolutions before a BatchNorm have a bias; a hint, which nothing is measured for."""
+    convolutions = random.randint(16, 50)
+    program = healthy(random, faulty)
+    biased = random.randint(1, convolutions) if faulty else 0
+    of_model = {"model.convolutions": convolutions, "model.conv_bias_before_norm": biased}
+    return Program(step=program.step, conditions={**of_model, "model.channels_last_convolutions": convolutions})
+
+
+def slow_products(random: Random, faulty: bool) -> Program:
+    """Products reach a small part of the peak, for a reason that no trace tells; the twin's reach most of it."""
+    count, reached = random.randint(8, 14), random.uniform(0.08, 0.2) if faulty else 0.6
+
+    def work(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * 2 * count):
+                _product(run, (4096, 4096, 4096), reached=reached)
+            pointwise(run, 12.0)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def copies_in_memory(random: Random, faulty: bool) -> Program:
+    """Tensors are copied within the device's memory between products; the twin keeps one layout."""
+    count = random.randint(8, 14)
+    shape = [random.choice([32, 64]), 197, 768]
+    us = random.uniform(150.0, 300.0)
+    half = ["c10::BFloat16"] * 2
+
+    def work(passes: int) -> Work:
+        products = layers(1, 4096, passes=passes)
+
+        def launch(run: GpuRun) -> None:
+            for _ in range(count):
+                products(run)
+                for _ in range(2 * passes if faulty else 0):
+                    run.kernel(
+                        us, host_us=9.0, op="aten::copy_", name=_COPY, inputs=([shape] * 2, half), geometry=FILLS
+                    )
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))

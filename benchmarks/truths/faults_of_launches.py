@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from truths.gpu_runs import GpuRun, Program
-from truths.gpu_steps import PAGEABLE_BYTES_PER_S, Step, Work, busy, pinned, pointwise, update
+from truths.gpu_steps import FILLS, PAGEABLE_BYTES_PER_S, POINTWISE, Step, Work, busy, pinned, pointwise, update
 
 
 def small_kernels(random: Random, faulty: bool) -> Program:
@@ -168,3 +168,47 @@ def outputs_copied_back(random: Random, faulty: bool) -> Program:
                 run.copy(nbytes / PAGEABLE_BYTES_PER_S * 1e6, nbytes, kind="DtoH (Device -> Pageable)")
 
     return Program(step=Step(forward=forward, backward=keep, update=update))
+
+
+def slow_launches(random: Random, faulty: bool) -> Program:
+    """Each launch takes several times as long as it should; the twin's do not."""
+    count, us = random.randint(150, 250), random.uniform(15.0, 25.0)
+    call_us = random.uniform(35.0, 60.0) if faulty else 5.0
+
+    def work(times: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(times * count):
+                run.kernel(us, host_us=call_us + 5.0, call_us=call_us, op="aten::add", name=POINTWISE, geometry=FILLS)
+
+        return launch
+
+    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def scaled_gradients(random: Random, faulty: bool) -> Program:
+    """The gradient scaler asks in each step whether a gradient overflowed; the twin has bf16, and none."""
+    forward, backward = busy(random, size=2048)
+    other_us = random.uniform(1500.0, 3000.0)
+
+    def scaled(run: GpuRun) -> None:
+        if faulty:
+            run.item()
+        run.python(other_us)
+        update(run)
+
+    return Program(
+        step=Step(forward=forward, backward=backward, update=scaled),
+        conditions={"trainer.precision": "16-mixed" if faulty else "bf16-mixed"},
+    )
+
+
+def many_small_copies(random: Random, faulty: bool) -> Program:
+    """A batch of many small tensors, each copied by itself; the twin's is one tensor."""
+    forward, backward = busy(random, size=2048)
+    count, nbytes = random.randint(60, 120), random.randint(1, 8) << 10
+
+    def upload(run: GpuRun) -> None:
+        for _ in range(count if faulty else 1):
+            run.copy(2.0, nbytes if faulty else count * nbytes, kind="HtoD (Pageable -> Device)")
+
+    return Program(step=Step(forward=forward, backward=backward, update=update, upload=upload))

@@ -11,6 +11,7 @@ from truths.gpu_steps import Step, busy, layers, update
 LINK_BYTES_PER_US = 1e5
 """All-reduced by 8 ranks: a bus bandwidth of 175 GB/s."""
 
+_MEMORY_BYTES = 42_298_834_944
 
 _RANKS: dict[str, Value] = {
     "trainer.world_size": 8,
@@ -68,4 +69,34 @@ def check_of_ranks(random: Random, faulty: bool) -> Program:
 
     return _distributed(
         Step(forward=forward, backward=reduce, update=update, check=check if faulty else None, after=tail)
+    )
+
+
+def unused_search(random: Random, faulty: bool) -> Program:
+    """DDP looks in each step for parameters that got no gradient; a hint, which nothing is measured for."""
+    forward, backward = busy(random)
+    searching = {"trainer.find_unused_parameters": faulty, "trainer.gradient_as_bucket_view": True}
+    return _distributed(Step(forward=forward, backward=backward, update=update), **searching)
+
+
+def copied_buckets(random: Random, faulty: bool) -> Program:
+    """Gradients lie in memory twice, once in DDP's buckets; the twin's are views of these."""
+    forward, backward = busy(random)
+    return _distributed(
+        Step(forward=forward, backward=backward, update=update),
+        **{
+            "trainer.gradient_as_bucket_view": not faulty,
+            "device.memory_bytes": _MEMORY_BYTES,
+            "model.parameter_bytes": int(random.uniform(0.08, 0.2) * _MEMORY_BYTES),
+            "model.parameters": 1_000_000,
+            "model.trainable_parameters": 1_000_000,
+        },
+    )
+
+
+def backend_for_cpus(random: Random, faulty: bool) -> Program:
+    """Ranks with a GPU exchange gradients through gloo, on the host; the twin's through NCCL."""
+    forward, backward = busy(random)
+    return _distributed(
+        Step(forward=forward, backward=backward, update=update), **{"trainer.backend": "gloo" if faulty else "nccl"}
     )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -30,6 +31,12 @@ def _cost(setup: Setup, ms: float, *, burns: bool = False, every: int = 1) -> Co
 def sleep_in_forward(ms: float, *, every: int = 1) -> Fault:
     """``training_step`` sleeps."""
     return lambda setup: setup.model.in_forward.append(_cost(setup, ms, every=every).take)
+
+
+def sleep_by_chance(ms: float, *, seed: int) -> Fault:
+    """``training_step`` sleeps for times between nothing and twice as long, which a seed of its own draws."""
+    draw = Random(seed)
+    return lambda setup: setup.model.in_forward.append(lambda: time.sleep(draw.uniform(0.0, 2 * ms) / 1e3))
 
 
 def burn_in_forward(ms: float) -> Fault:

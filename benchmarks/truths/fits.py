@@ -39,6 +39,17 @@ class Fit:
     nvml: bool | NvmlConfig = False
 
     def __call__(self, folder: Path, seed: int, change: Change | None = None) -> Path:
+        """Run it; see :meth:`run`.
+
+        Raises:
+            RuntimeError: The run wrote no report.
+        """
+        profiler = self.run(folder, seed, change)
+        if profiler.folder is None or not (report := profiler.folder / "report.json").is_file():
+            raise RuntimeError("the run wrote no report")
+        return report
+
+    def run(self, folder: Path, seed: int, change: Change | None = None) -> GpuProfiler:
         """Run it; ``change`` is applied to what is about to be run, after the faults."""
         setup = self.setup(folder, seed)
         if change is not None:
@@ -46,9 +57,7 @@ class Fit:
         options: dict[str, Any] = {} if self.traced else {"windows": []}
         profiler = GpuProfiler(dirpath=str(folder / "gpuprof"), reports=["json"], nvml=self.nvml, **options)
         setup.fit([profiler])
-        if profiler.folder is None or not (report := profiler.folder / "report.json").is_file():
-            raise RuntimeError("the run wrote no report")
-        return report
+        return profiler
 
     def setup(self, folder: Path, seed: int) -> Setup:
         """The fit with its faults, before it runs."""

@@ -1,0 +1,30 @@
+"""Cases: real fits on two ranks of the CPU."""
+
+from __future__ import annotations
+
+from truths.case import Case
+from truths.faults_of_steps import sleep_by_chance, sleep_in_forward
+from truths.ranks import Ranks
+
+_SEEDS = (11, 12)
+
+RANKS: tuple[Case, ...] = (
+    Case(
+        name="one of two ranks sleeps 12 ms in training_step",
+        source=Ranks(kind="mlp", faults={1: (sleep_in_forward(12),)}),
+        expected=(("straggler-rank",),),
+        allowed=("blocked-in-step",),
+    ),
+    Case(
+        name="two ranks sleep for times that are drawn",
+        source=Ranks(kind="conv", faults={rank: (sleep_by_chance(8, seed=seed),) for rank, seed in enumerate(_SEEDS)}),
+        group="pair",
+        expected=(("blocked-in-step",), ("load-imbalance",)),
+        allowed=("step-outliers",),
+    ),
+    Case(
+        name="two ranks that do the same",
+        source=Ranks(kind="mlp"),
+        group="healthy",
+    ),
+)
