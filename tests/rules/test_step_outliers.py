@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 from metrics_builder import build, busy_machine, outliers
+from uneven_builder import stretch
 
+from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, InputVerdictKind, InputWorker
 from lightning_gpuprof.model.metrics import Metrics
@@ -246,3 +248,12 @@ def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severit
     assert ("not known to be idle" in finding.summary) is (severity == "info")
     assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)
+
+
+@pytest.mark.parametrize(("slow_steps", "fires"), [(12, False), (9, True), (0, True)])
+def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, fires: bool) -> None:
+    metrics = stalling()
+    slow = stretch({"data_wait": 400.0}, start=400, count=slow_steps)
+    parts = (stretch(count=400, period_ms=PERIOD_MS), slow) if slow_steps else ()
+    finding = RULE.check(replace(metrics, evenness=Evenness(regimes=parts)))
+    assert (finding is not None) is fires

@@ -91,6 +91,8 @@ class StepOutliers:
       quarter of them by others, only the excess outside the model's own phases counts (and outside the wait for workers
       that make their batches in time), unless stalls come at a fixed distance; if that leaves too little, it is
       information only.
+    - Where a part of the run is slow as a whole, its steps are outlying ones: if they are four fifths of all, the rule is
+      silent, and `phase-change` judges the part.
     - Fewer than 50 steps: not evaluated.
 
     ## What to do
@@ -108,6 +110,7 @@ class StepOutliers:
 
     least_ratio: float = threshold(0.05, source="ours: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="ours: fewer can be an accident (SageMaker Debugger asks for 10)")
+    most_of_parts_ratio: float = threshold(0.80, source="ours: so many of the outlying steps")
     named_ratio: float = threshold(0.80, source="ours: phases are named until they hold so much of the excess")
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -119,6 +122,8 @@ class StepOutliers:
         if not coherent(outliers):
             raise MissingSignal("the time of the outlying steps is no possible number")
         if outliers.count == 0 or not outliers.excess_ms >= self.least_ratio * outliers.total_ms:
+            return None
+        if _of_slow_parts(metrics, outliers) >= self.most_of_parts_ratio * outliers.count:
             return None
         told_ms = told_excess_ms(metrics, outliers)
         doubtful = sum(told_ms.values()) < self.least_ratio * outliers.total_ms
@@ -190,6 +195,12 @@ def coherent(outliers: Outliers) -> bool:
         and 0 <= outliers.excess_ms <= outliers.total_ms
         and 0 < outliers.total_ms < math.inf
     )
+
+
+def _of_slow_parts(metrics: Metrics, outliers: Outliers) -> int:
+    """Steps of those parts of the run whose ordinary step is an outlying one."""
+    parts = metrics.evenness.regimes
+    return sum(part.count for part in parts if part.period_ms > outliers.limit_ms) if len(parts) > 1 else 0
 
 
 def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:
