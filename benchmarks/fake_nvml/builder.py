@@ -85,6 +85,8 @@ class FakeGpu:
     """Each NVLink was brought up again between two looks."""
     gpm: bool = True
     """Whether it has performance counters, as Hopper and later."""
+    sm_active_percent: int = 71
+    """Multiprocessors with work, by these counters."""
     processes: tuple[tuple[int, int, bool], ...] = ((0, 18_000_000_000, False),)
     """At most four: process id (0 is whoever asks), bytes of memory, whether its context is one for graphics."""
     fails: Mapping[str, int] = field(default_factory=dict)
@@ -216,6 +218,7 @@ def _initializer(gpu: FakeGpu, mig: str = "0") -> str:
         f"{gpu.pcie_width}u",
         f"{gpu.links}u",
         str(int(gpu.gpm)),
+        f"{gpu.sm_active_percent}u",
         f"{{{processes or '{0}'}}}",
         f"{len(gpu.processes)}u",
         f"{{{fails}}}",

@@ -30,6 +30,7 @@ typedef struct device {
     unsigned long long clock_events;
     unsigned pstate, pcie_generation, pcie_width, links;
     int gpm; /* whether the GPU has the counters */
+    unsigned sm_active; /* percent, by the counters */
     listed_t processes[4];
     unsigned process_count;
     int fails[CALLS]; /* error code of each call, 0 for none */
@@ -355,7 +356,7 @@ nvmlReturn_t nvmlGpmMetricsGet(metrics_t *get) {
         metric_t *metric = &get->metrics[i];
         metric->result = SUCCESS;
         switch (metric->id) {
-            case 2: metric->value = 71; break;
+            case 2: metric->value = device->sm_active; break;
             case 3: metric->value = 33; break;
             case 5: metric->value = 52; break;
             case 7: metric->value = 50; break;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fake_nvml.builder import FakeGpu, compiler
+from fake_nvml.builder import NOT_SUPPORTED, FakeGpu, compiler
 
 from lightning_gpuprof.model.finding import VerdictKind
 from truths.case import Case, Group
@@ -78,6 +78,16 @@ DRIVERS: tuple[Case, ...] = (
     _driven("corrected memory errors", gpu(ecc_rises=True), "ecc-xid"),
     _driven("NVLinks that come back", gpu(links=4, links_recover=True), "nvlink-down"),
     _driven("a GPU that works half of the time", gpu(utilization_percent=40), "gpu-util-low"),
+    _driven(
+        "kernels that leave most of the multiprocessors idle",
+        gpu(utilization_percent=97, sm_active_percent=20),
+        "util-misleading",
+    ),
+    _driven(
+        "a slice of a GPU",
+        gpu(mig=(FakeGpu(uuid="MIG-7777", name="NVIDIA Fake 100 MIG 1g", fails={"utilization": NOT_SUPPORTED}),)),
+        "mig-slice",
+    ),
     _driven("a busy Hopper", gpu(links=4), group="healthy"),
     _driven("a busy GPU without counters", gpu(gpm=False), group="healthy"),
     _driven(

@@ -45,7 +45,7 @@ class Driven:
         library = build(Scenario(gpus=(self.gpu,), fail_after=self.fail_after), folder)
         # Loaded under the driver's soname, it is what the loader gives to whoever asks for that name later.
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-        os.environ |= {"CUDA_VISIBLE_DEVICES": _UUID, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        os.environ |= {"CUDA_VISIBLE_DEVICES": "0" if self.gpu.mig else _UUID, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         READERS["device.type"] = lambda subject: "cuda"
         return replace(self.fit, nvml=NvmlConfig(interval_s=_INTERVAL_S))(folder, seed)
 

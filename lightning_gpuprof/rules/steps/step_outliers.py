@@ -91,8 +91,8 @@ class StepOutliers:
       quarter of them by others, only the excess outside the model's own phases counts (and outside the wait for workers
       that make their batches in time), unless stalls come at a fixed distance; if that leaves too little, it is
       information only.
-    - Where a part of the run is slow as a whole, its steps are outlying ones: if they are four fifths of all, the rule is
-      silent, and `phase-change` judges the part.
+    - Where a part of the run is slow as a whole, its steps are outlying ones: if they are four fifths of all, the rule
+      is silent, and `phase-change` judges the part.
     - Fewer than 50 steps: not evaluated.
 
     ## What to do
