@@ -9,10 +9,12 @@ from truths.faults_of_data import (
     lengths,
     moved_slowly,
     rare_slow_items,
+    single_samples,
     slow_collate,
     slow_items,
     slow_transform,
     streamed,
+    threads_in_workers,
     workers,
 )
 from truths.fits import Fit
@@ -173,6 +175,20 @@ DATA: tuple[Case, ...] = (
         source=Fit(kind="conv", faults=(moved_slowly(8),), steps=150),
         expected=(("blocked-in-step",),),
         verdicts=("transfer-bound",),
+    ),
+    Case(
+        name="single samples from two workers",
+        source=Fit(kind="mlp", faults=(single_samples(), workers(2)), steps=1500),
+        expected=(("small-batch-loader",),),
+        verdicts=("input-bound",),
+        allowed=(*INPUT, "barebones-gap", "cpu-contention"),
+    ),
+    Case(
+        name="two workers with four threads each",
+        source=Fit(kind="mlp", faults=(threads_in_workers(4), workers(2)), steps=260),
+        expected=(("worker-thread-oversub",),),
+        verdicts=("input-bound",),
+        allowed=(*INPUT, *WORK_OF_ITEMS, *FEW, "cpu-contention", "cpu-oversubscription", "step-outliers"),
     ),
     Case(
         name="sequences of 12 lengths",

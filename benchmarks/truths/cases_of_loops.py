@@ -13,6 +13,8 @@ from truths.faults_of_loops import (
     slow_callback,
     slow_epoch_end,
     slow_logger,
+    slow_scheduler,
+    slow_validation_items,
     trainer,
     validation,
 )
@@ -100,6 +102,18 @@ LOOPS: tuple[Case, ...] = (
         source=Fit(kind="conv", faults=(validation(20, ms=15, every=40),), steps=200),
         expected=(("validation-stall",),),
         verdicts=("outside-steps", "compute-bound"),
+    ),
+    Case(
+        name="validation waits for its samples",
+        source=Fit(kind="mlp", faults=(slow_validation_items(8, ms=1.5, epochs=10),), steps=100),
+        expected=(("val-input-bound",),),
+        verdicts=("outside-steps",),
+        allowed=("validation-stall",),
+    ),
+    Case(
+        name="the learning rate takes 4 ms in each step",
+        source=Fit(kind="recurrent", faults=(slow_scheduler(4),), steps=150),
+        expected=(("lr-scheduler-cost",),),
     ),
     Case(
         name="validation of real work in 6 epochs",

@@ -47,6 +47,31 @@ def slow_batch(ms: float) -> Fault:
     return plant
 
 
+def single_samples() -> Fault:
+    """Each batch is one sample."""
+
+    def plant(setup: Setup) -> None:
+        setup.items.size = setup.items.size // setup.batch_size
+        setup.batch_size = 1
+
+    return plant
+
+
+def threads_in_workers(threads: int, *, size: int = 300) -> Fault:
+    """Each sample multiplies matrices, on so many threads in each worker."""
+
+    def plant(setup: Setup) -> None:
+        def multiply(index: int) -> None:
+            torch.set_num_threads(threads)  # DataLoader workers begin with one
+            matrix = torch.ones(size, size)
+            for _ in range(2):
+                matrix = torch.tanh(matrix @ matrix)
+
+        setup.items.before.append(multiply)
+
+    return plant
+
+
 def rare_slow_items(ms: float, *, every_batches: int) -> Fault:
     """One sample in so many batches stalls."""
 

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor
 
 from truths.costs import Cost
-from truths.models import Classifier
+from truths.models import SHAPES, Classifier, Items
 from truths.setup import Fault, Setup
 
 
@@ -118,6 +118,38 @@ def validation(batches: int, *, ms: float = 0.0, every: int | None = None, epoch
         setup.items.size = setup.steps // epochs * setup.batch_size
         if every is not None:
             setup.trainer["val_check_interval"] = every
+
+    return plant
+
+
+def slow_validation_items(batches: int, *, ms: float, epochs: int) -> Fault:
+    """Validation of so many batches after each epoch, whose samples take their time."""
+
+    def plant(setup: Setup) -> None:
+        validation(batches, epochs=epochs)(setup)
+        setup.val_items = Items(SHAPES[setup.kind], batches * setup.batch_size)
+        cost = setup.costs["validation items"] = Cost(ms=ms)
+        setup.val_items.before.append(lambda index: cost.take())
+
+    return plant
+
+
+def slow_scheduler(ms: float) -> Fault:
+    """The learning rate is scheduled in each step, which takes its time."""
+
+    def plant(setup: Setup) -> None:
+        cost = setup.costs["scheduler"] = Cost(ms=ms)
+
+        def rate(step: int) -> float:
+            cost.take()
+            return 1.0
+
+        def configure() -> Any:
+            optimizer = setup.model.optimizer(setup.model.parameters(), lr=1e-4)
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+        setup.model.configure_optimizers = configure  # type: ignore[method-assign]
 
     return plant
 
