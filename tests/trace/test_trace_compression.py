@@ -93,3 +93,23 @@ def test_what_the_thread_meets_is_raised_to_the_one_who_reads(tmp_path: Path, da
     with pytest.raises(GZIP_ERRORS), open_json(packed) as stream:
         all(iter(lambda: stream.read(5000), b""))
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [(1000, 10, 7000, -1), (-1,), (5000, -1), (5000, 0, 20_000, 1, 1, -1), (300_000, 10), (255_999, 1, 1)],
+    ids=str,
+)
+def test_blocks_of_any_sizes_are_the_whole_text(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    packed = tmp_path / "t.json.gz"
+    text = bytes(range(256)) * 1000
+    packed.write_bytes(gzip.compress(text))
+    found = b""
+    with open_json(packed) as stream:
+        for size in sizes:
+            block = stream.read(size)
+            found += block
+            assert len(block) >= size or len(found) == len(text)  # less only at the end
+        found += b"".join(iter(lambda: stream.read(4096), b""))
+        assert stream.read(10) == stream.read() == b""
+    assert found == text
