@@ -12,15 +12,18 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning_gpuprof.capture.triggers import TRIGGER_FILE
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
 
 _TAIL_BYTES = 65_536
 """A footer is shorter than this."""
+_NAMED = 5
+"""Unfinished runs that a message names."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own, or one above it")
     parser.add_argument("--json", action="store_true", help="print what was touched as JSON")
 
 
@@ -49,8 +52,7 @@ def run(directory: Path, *, as_json: bool = False) -> int:
         raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
     doubts = [
         f"no process {header.pid} is on this host: if rank {header.rank} was killed, nothing will happen"
-        for header in _headers(folder)
-        if header.host == socket.gethostname() and Path("/proc/1").exists() and not Path(f"/proc/{header.pid}").exists()
+        for header in _gone(folder)
     ]
     if as_json:
         said = {"folder": str(folder), "touched": str(trigger), "doubts": doubts}
@@ -68,7 +70,7 @@ def run(directory: Path, *, as_json: bool = False) -> int:
 
 
 def running_folder(directory: Path) -> Path:
-    """The folder of a run that goes on: the directory itself or a ``gpuprof`` folder in it.
+    """The folder of a run that goes on: the directory itself, a ``gpuprof`` folder in it, or one somewhere below it.
 
     Args:
         directory: A folder.
@@ -80,17 +82,21 @@ def running_folder(directory: Path) -> Path:
         raise ReportError(f"there is no folder {directory}: name the folder of a run, such as lightning_logs/version_0")
     folders = [directory] if source.has_journal(directory) else sorted(directory.glob(source.OUTPUT_FOLDERS))
     folders = [folder for folder in folders if source.has_journal(folder)]
+    folders = folders or [f for f in runs_below(directory, source.JOURNALS).folders if source.has_journal(f)]
     if not folders:
         raise ReportError(
-            f"{directory} holds no journal ({source.JOURNALS}): name the folder that GpuProfiler writes, "
+            f"{directory} and the folders in it hold no journal ({source.JOURNALS}): name the folder that GpuProfiler writes, "
             "usually <log_dir>/gpuprof"
         )
     going_on = [folder for folder in folders if not _has_ended(folder)]
+    going_on = [folder for folder in going_on if not _gone(folder)] or going_on
     if not going_on:
-        raise ReportError(f"{folders[-1]}: this run has ended; windows can be asked for while it goes on")
+        ended = f"{folders[0]}: this run has" if len(folders) == 1 else f"{directory}: all {len(folders)} runs have"
+        raise ReportError(f"{ended} ended; windows can be asked for while a run goes on")
     if len(going_on) > 1:
         raise ReportError(
-            f"{directory} holds {len(going_on)} unfinished runs, name one: {', '.join(map(str, going_on))}"
+            f"{directory} holds {len(going_on)} unfinished runs, name one: {', '.join(map(str, going_on[:_NAMED]))}"
+            + (", ..." if len(going_on) > _NAMED else "")
         )
     return going_on[0]
 
@@ -112,6 +118,12 @@ def _footer(journal: Path) -> Footer | None:
         raise ReportError(f"{journal} cannot be read ({error.strerror or error})") from error
     except msgspec.MsgspecError:
         return None
+
+
+def _gone(folder: Path) -> list[Header]:
+    """Ranks of this host whose process is not there any more; none where that cannot be known."""
+    here, known = socket.gethostname(), Path("/proc/1").exists()
+    return [h for h in _headers(folder) if known and h.host == here and not Path(f"/proc/{h.pid}").exists()]
 
 
 def _headers(folder: Path) -> list[Header]:

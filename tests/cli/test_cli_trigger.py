@@ -75,6 +75,22 @@ def test_of_several_runs_the_one_that_goes_on_is_meant(tmp_path: Path) -> None:
     assert not (tmp_path / "gpuprof" / "trigger").exists()
 
 
+def test_of_runs_further_below_the_one_that_goes_on_is_meant(tmp_path: Path) -> None:
+    run_folder(tmp_path / "lightning_logs" / "version_0" / "gpuprof", ended=True)
+    second = run_folder(tmp_path / "lightning_logs" / "version_1" / "gpuprof")
+    assert main(["trigger", str(tmp_path)]) == 0
+    assert (second / "trigger").is_file()
+    assert len(list(tmp_path.rglob("trigger"))) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+def test_a_run_that_was_killed_is_not_meant_while_another_goes_on(tmp_path: Path) -> None:
+    run_folder(tmp_path / "version_0" / "gpuprof", pid=2**22 + 1)
+    second = run_folder(tmp_path / "version_1" / "gpuprof")
+    assert main(["trigger", str(tmp_path)]) == 0
+    assert (second / "trigger").is_file()
+
+
 def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "gpuprof", ended=True)
     run_folder(folder, rank=1)
@@ -85,9 +101,10 @@ def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
     ("make", "words"),
     [
         (lambda folder: None, "there is no folder"),
-        (lambda folder: folder.mkdir(), "holds no journal"),
+        (lambda folder: folder.mkdir(), "hold no journal"),
         (lambda folder: run_folder(folder / "gpuprof", ended=True), "this run has ended"),
         (lambda folder: [run_folder(folder / name) for name in ("gpuprof", "gpuprof-2")], "name one"),
+        (lambda folder: [run_folder(folder / f"v{n}" / "gpuprof", ended=True) for n in range(2)], "all 2 runs have"),
     ],
 )
 def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
