@@ -85,8 +85,8 @@ def running_folder(directory: Path) -> Path:
     folders = folders or [f for f in runs_below(directory, source.JOURNALS).folders if source.has_journal(f)]
     if not folders:
         raise ReportError(
-            f"{directory} and the folders in it hold no journal ({source.JOURNALS}): name the folder that GpuProfiler writes, "
-            "usually <log_dir>/gpuprof"
+            f"{directory} and the folders in it hold no journal ({source.JOURNALS}): name the folder that GpuProfiler "
+            "writes, usually <log_dir>/gpuprof"
         )
     going_on = [folder for folder in folders if not _has_ended(folder)]
     going_on = [folder for folder in going_on if not _gone(folder)] or going_on
