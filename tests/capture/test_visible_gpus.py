@@ -96,3 +96,11 @@ def test_numbers_of_different_gpus_are_doubted_unless_cuda_counts_by_bus() -> No
     assert select_devices(mixed, None, {**visible("0"), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}).problems == ()
     assert select_devices(mixed, None, visible("GPU-aa00")).problems == ()
     assert select_devices(mixed, ["aa00"], {}).problems == ()
+
+
+@pytest.mark.parametrize("value", ["0,0", "1,0,1", "GPU-aa00,GPU-aa00", "GPU-aa,GPU-aa00"])
+def test_cuda_shows_nothing_where_a_gpu_is_named_twice(value: str) -> None:
+    selection = select_devices(FOUR, None, visible(value))
+    assert selection.devices == ()
+    (problem,) = selection.problems
+    assert problem.startswith(f"CUDA_VISIBLE_DEVICES={value}: '{value.split(',')[-1]}' names a GPU again")

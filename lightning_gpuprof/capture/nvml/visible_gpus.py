@@ -24,8 +24,9 @@ def select_devices(devices: Sequence[NvmlDevice], uuids: Sequence[str] | None, e
         uuids: CUDA's UUIDs of the devices that this process uses, in its order, with or without prefix. None or
             empty: all that ``CUDA_VISIBLE_DEVICES`` shows.
         environ: Read for ``CUDA_VISIBLE_DEVICES`` (unset: all; an empty string: none; else indices, ``GPU-`` or
-            ``MIG-`` UUIDs or unique beginnings of such, up to the first that does not exist, as CUDA reads it: CUDA
-            programming guide, "CUDA environment variables") and ``CUDA_DEVICE_ORDER``.
+            ``MIG-`` UUIDs or unique beginnings of such, up to the first that does not exist, and none at all if one is
+            named twice, as CUDA reads it: CUDA programming guide, "CUDA environment variables"; torch's
+            ``_parse_visible_devices``) and ``CUDA_DEVICE_ORDER``.
     """
     if uuids:
         return _select_by_uuid(devices, uuids)
@@ -63,6 +64,10 @@ def _select_by_environ(devices: Sequence[NvmlDevice], environ: Mapping[str, str]
             if token != "-1":  # the customary "none from here on"
                 many = "several GPUs" if matches else "no GPU"
                 problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} is {many} that NVML lists")
+            break
+        if matches[0] in chosen:
+            problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} names a GPU again, and CUDA then shows none")
+            chosen = []
             break
         chosen.append(matches[0])
     in_bus_order = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
