@@ -193,7 +193,7 @@ gradients_in_forward = _while_busy(_gradients)
 
 
 def room_for_a_larger_batch(random: Random, faulty: bool) -> Program:
-    """The host cannot keep up with short kernels, and most of the memory is free; the twin's memory is not."""
+    """The host cannot keep up with short kernels, and most of the memory is free; otherwise half of it is used."""
     count, host_us = random.randint(250, 500), random.uniform(9.0, 14.0)
     us = random.uniform(2.0, 4.0)
 

@@ -34,9 +34,13 @@ def sleep_in_forward(ms: float, *, every: int = 1) -> Fault:
 
 
 def sleep_by_chance(ms: float, *, seed: int) -> Fault:
-    """``training_step`` sleeps for times between nothing and twice as long, which a seed of its own draws."""
-    draw = Random(seed)
-    return lambda setup: setup.model.in_forward.append(lambda: time.sleep(draw.uniform(0.0, 2 * ms) / 1e3))
+    """``training_step`` sleeps for times between nothing and twice as long, drawn with the run's seed and this one."""
+
+    def plant(setup: Setup) -> None:
+        draw = Random(f"{torch.initial_seed()} {seed}")
+        setup.model.in_forward.append(lambda: time.sleep(draw.uniform(0.0, 2 * ms) / 1e3))
+
+    return plant
 
 
 def burn_in_forward(ms: float) -> Fault:

@@ -44,6 +44,10 @@ class Ranks:
             other.start()
         try:
             report = _run(self, 0, port, folder, seed)
+        except BaseException:
+            for other in others:
+                other.kill()  # it would wait for this rank
+            raise
         finally:
             for other in others:
                 other.join(_TIMEOUT_S)

@@ -19,6 +19,8 @@ MAD_FACTOR = 5 * 1.4826
 """Five standard deviations of a normal distribution, by the median absolute deviation, which outliers do not move."""
 MEDIAN_FACTOR = 0.5
 MAX_BATCHES = 20
+ACCIDENTS = 2
+"""Stalls that a run may have by accident, however long. Ours."""
 
 
 def far_steps(steps: StepColumns, steady: Mask) -> Ints:
@@ -52,15 +54,17 @@ def outliers(steps: StepColumns, phases: dict[Phase, Ints], steady: Mask) -> Out
         if above > 0:
             excess[phase] = above
     longest = chosen[far][np.argsort(-period[far])][:MAX_BATCHES]
+    excess_ns = np.sort((period - usual)[far])
     return Outliers(
         count=int(far.sum()),
         checked=len(chosen),
         limit_ms=float(limit.min()) / 1e6,
-        excess_ms=float((period - usual)[far].sum()) / 1e6,
+        excess_ms=float(excess_ns.sum()) / 1e6,
         total_ms=float(period.sum()) / 1e6,
         worst_ms=float(period[far].max() if far.any() else period.max()) / 1e6,
         excess_by_phase_ms=excess,
         batches=tuple(int(b) for b in steps.batch[longest]),
+        rest_excess_ms=float(excess_ns[:-ACCIDENTS].sum()) / 1e6,
     )
 
 

@@ -128,6 +128,8 @@ class Outliers:
     """Excess over the phase's median in outlying steps; sums to about ``excess_ms``."""
     batches: tuple[int, ...] = ()
     """``total_batch_idx`` of up to 20 of the longest."""
+    rest_excess_ms: float | None = None
+    """``excess_ms`` without the two longest, which can be accidents; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

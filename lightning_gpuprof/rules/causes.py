@@ -21,7 +21,13 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.device_split import DeviceSplit, clock_loss, device_limit
 from lightning_gpuprof.rules.loop.callback_slow import class_name
-from lightning_gpuprof.rules.steps.step_outliers import coherent, holding_phases, spread_alike, told_excess_ms
+from lightning_gpuprof.rules.steps.step_outliers import (
+    coherent,
+    holding_phases,
+    in_slow_parts,
+    spread_alike,
+    told_excess_ms,
+)
 from lightning_gpuprof.rules.steps.waiting import waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
@@ -250,8 +256,13 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
         kind=_KIND_OF_PHASE.get(phase, "host-bound"),
         ratio=ratio * in_steps,
         passes=ratio >= OUTLIERS_RATIO,
-        words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} hold {percent(ratio)} of the steps' time as "
-        f"stalls of up to {millis(outliers.worst_ms)}, {percent(part)} of it in {phase}",
+        words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} hold {percent(ratio)} of the steps' time "
+        + (
+            "as a slow part of the run"
+            if in_slow_parts(metrics, outliers)
+            else f"as stalls of up to {millis(outliers.worst_ms)}"
+        )
+        + f", {percent(part)} of it in {phase}",
     )
 
 

@@ -46,6 +46,8 @@ BOMB_RATIO = 200
 
 
 _BLOCKS_AHEAD = 2
+_MOST_AHEAD = 8 << 20
+"""Larger blocks are not read ahead: who asks for one wants all there is, and would have to wait for two more."""
 
 
 class BombError(Exception):
@@ -71,7 +73,7 @@ def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> It
 def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None) -> Iterator[BinaryIO]:
     """The same for a file that is open already, can be sought, and stays open.
 
-    Compressed text is unpacked one block ahead on a thread of its own.
+    Compressed text is unpacked some blocks ahead on a thread of its own.
     """
     compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)
@@ -139,7 +141,7 @@ class _ReadAhead:
         if not self._ahead and (size < 0 or missing > 0):  # the thread is at rest
             parts.append(self._stream.read(size if size < 0 else missing))
             missing -= len(parts[-1])
-        if size > 0 >= missing:
+        if 0 < size <= _MOST_AHEAD and missing <= 0:
             while len(self._ahead) < _BLOCKS_AHEAD:
                 self._ahead.append(size)
                 self._asked.put(size)

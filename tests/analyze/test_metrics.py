@@ -96,6 +96,7 @@ def test_stalls_are_outliers_of_the_phase_that_holds_them() -> None:
     assert outliers is not None
     assert outliers.count == 5
     assert outliers.excess_ms == pytest.approx(2000)
+    assert outliers.rest_excess_ms == pytest.approx(1200)  # without the two longest
     assert outliers.excess_by_phase_ms == pytest.approx({"data_wait": 2000})
     assert set(outliers.batches) == set(range(20, 200, 40))
     assert build(journal(30)).outliers is None

@@ -57,6 +57,7 @@ def test_a_fault_on_a_gpu_is_the_first_finding(name: str) -> None:
 def test_a_training_without_the_fault_has_no_warning(name: str) -> None:
     judgement = judged(BY_NAME[name], of(name))
     assert (judgement.false_alarms, judgement.not_judged) == ((), ())
+    assert all(rank is not None and rank <= 3 for rank in judgement.ranks), judgement.said
     assert judgement.verdict_right is not False, judgement.said
 
 

@@ -324,6 +324,7 @@ IN_THE_STEP = {
     "memory kernels",
     "layout changes",
     "idle multiprocessors",
+    "Python between operators",
 }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,9 @@ RANGES: Mapping[Phase, str] = {
 }
 
 
-def window(folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int = 1) -> WindowFacts:
+def window(
+    folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int = 1, with_stacks: bool = False
+) -> WindowFacts:
     """Steps of 10 operators in forward and in backward; in forward Python is before each."""
     events: list[dict[str, object]] = []
     now = 0.0
@@ -43,7 +46,9 @@ def window(folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int =
                 now += between_us
                 add("cpu_op", "aten::mul", now, now + op_us)
                 now += op_us
-            add("user_annotation", RANGES[phase], first, now)  # type: ignore[index]
+            add("user_annotation", RANGES[phase], first, now)
+            if with_stacks:
+                add("python_function", "train.py(41): training_step", first, now)
         add("user_annotation", f"ProfilerStep#{step}", begin, now)
     path = folder / "rank0.pt.trace.json"
     document = {"traceEvents": events, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": ranks}}
@@ -52,23 +57,37 @@ def window(folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int =
 
 
 def on_cpu(
-    *windows: WindowFacts, forward_ms: float = 11.0, waited_ms: float = 0.0, paused_ms: float | None = None
+    *windows: WindowFacts,
+    forward_ms: float = 11.0,
+    rest_ms: float = 1.0,
+    waited_ms: float = 0.0,
+    paused_ms: float | None = None,
+    delay_ms: float = 0.0,
+    samples: int = 40,
 ) -> Metrics:
-    """A training on the CPU with steps of a millisecond more than forward and backward, which takes 1 ms."""
-    period_ms = forward_ms + 2.0
+    """A training on the CPU; backward takes a millisecond, and what is neither forward nor backward ``rest_ms``."""
+    period_ms = forward_ms + 1.0 + rest_ms
     times: dict[Phase, float] = {"forward": forward_ms, "backward": 1.0}
     metrics = metrics_of(*windows, period_ms=period_ms, phases_ms=times, run={"device.type": "cpu"})
-    waiting = Blocked(
-        phase="forward",
-        wall_ms=forward_ms,
-        blocked=share(waited_ms, period_ms),
-        samples=40,
-        sites=((PLACE, 30), ("train.py:12 forward", 2)),
+    blocked = (
+        Blocked(
+            phase="forward",
+            wall_ms=forward_ms,
+            blocked=share(waited_ms, period_ms),
+            samples=samples,
+            sites=((PLACE, 30), ("train.py:12 forward", 2)),
+        ),
+        Blocked(phase="backward", wall_ms=1.0, blocked=share(0.0, period_ms), samples=samples),
     )
     collector = None
     if paused_ms is not None:
         collector = GcUse(pause_ms_per_step=paused_ms, pause_ratio=paused_ms / period_ms, longest_s=0.01)
-    return replace(metrics, blocked=(waiting,), host=msgspec.structs.replace(metrics.host, gc=collector))
+    return replace(
+        metrics,
+        blocked=blocked,
+        cpu=replace(metrics.cpu, run_delay_ratio=delay_ms / period_ms),
+        host=msgspec.structs.replace(metrics.host, gc=collector),
+    )
 
 
 def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
@@ -76,7 +95,7 @@ def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == PLACE
-    assert finding.explains == "forward"
+    assert finding.explains == "Python between operators"
     assert f"samples at {PLACE}" in finding.advice
     assert "10.0 ms of a step of 13.0 ms are Python" in finding.summary
     assert finding.gain is not None
@@ -92,12 +111,32 @@ def test_what_tracing_adds_to_operators_is_not_python(tmp_path: Path) -> None:
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(8.0)
 
 
+def test_of_a_window_with_stacks_only_the_lower_bound_counts(tmp_path: Path) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=30_000.0, op_us=200.0, with_stacks=True)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("lost", [{"waited_ms": 2.0}, {"paused_ms": 2.0}, {"delay_ms": 2.0}], ids=str)
+def test_what_is_lost_otherwise_is_in_neither_bound(tmp_path: Path, lost: dict[str, float]) -> None:
+    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), **lost))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(8.0)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(8.0)
+
+
 def test_it_is_quiet_where_operators_take_the_time(tmp_path: Path) -> None:
     assert RULE.check(on_cpu(window(tmp_path, python_us=1000.0, op_us=1000.0))) is None
 
 
 def test_waiting_is_not_python(tmp_path: Path) -> None:
     assert RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), waited_ms=8.0)) is None
+
+
+def test_waiting_for_a_cpu_is_not_python(tmp_path: Path) -> None:
+    assert RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), delay_ms=8.0)) is None
 
 
 def test_pauses_of_the_garbage_collector_are_not_python(tmp_path: Path) -> None:
@@ -121,9 +160,16 @@ def test_six_tenths_of_forward_and_backward_decide(tmp_path: Path, python_us: fl
     assert (finding is not None) is fires
 
 
-@pytest.mark.parametrize(("forward_ms", "fires"), [(5.0, True), (60.0, False)])
-def test_a_small_part_of_the_step_is_not_worth_naming(tmp_path: Path, forward_ms: float, fires: bool) -> None:
-    metrics = on_cpu(window(tmp_path, python_us=4000.0), forward_ms=forward_ms)
+@pytest.mark.parametrize(("rest_ms", "fires"), [(20.0, True), (23.0, False)])
+def test_a_small_part_of_the_step_is_not_worth_naming(tmp_path: Path, rest_ms: float, fires: bool) -> None:
+    metrics = on_cpu(window(tmp_path, python_us=4000.0), forward_ms=5.0, rest_ms=rest_ms)
+    assert (RULE.check(metrics) is not None) is fires
+
+
+@pytest.mark.parametrize(("python_us", "fires"), [(1050.0, True), (950.0, False)])
+def test_in_small_models_hooks_may_be_most_of_it(tmp_path: Path, python_us: float, fires: bool) -> None:
+    metrics = on_cpu(window(tmp_path, python_us=python_us, op_us=1.0), forward_ms=python_us / 1e3 + 0.01)
+    metrics = replace(metrics, shares={**metrics.shares, "backward": share(0.01, metrics.period_ms or 1.0)})
     assert (RULE.check(metrics) is not None) is fires
 
 
@@ -134,5 +180,13 @@ def test_without_a_window_it_is_not_evaluated() -> None:
 
 def test_without_cpu_times_it_is_not_evaluated(tmp_path: Path) -> None:
     metrics = replace(on_cpu(window(tmp_path, python_us=10_000.0)), blocked=None)
-    with pytest.raises(MissingSignal, match="CPU time of the training thread"):
+    with pytest.raises(MissingSignal, match="CPU times of 20 steps are needed"):
         RULE.check(metrics)
+
+
+def test_few_cpu_times_or_impossible_ones_are_not_believed(tmp_path: Path) -> None:
+    told = window(tmp_path, python_us=10_000.0)
+    with pytest.raises(MissingSignal, match="CPU times of 20 steps are needed"):
+        RULE.check(on_cpu(told, samples=19))
+    with pytest.raises(MissingSignal):
+        RULE.check(on_cpu(told, waited_ms=math.nan))

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
+from lightning_gpuprof.rules.verdict import decide
 
 RULE = StepOutliers()
 SHORT: dict[Phase, float] = {
@@ -250,10 +251,23 @@ def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severit
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)
 
 
-@pytest.mark.parametrize(("slow_steps", "fires"), [(12, False), (9, True), (0, True)])
-def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, fires: bool) -> None:
-    metrics = stalling()
-    slow = stretch({"data_wait": 400.0}, start=400, count=slow_steps)
+@pytest.mark.parametrize(
+    ("slow_steps", "longer_ms", "fires"), [(12, 400.0, False), (9, 400.0, True), (60, 6.0, True), (0, 0.0, True)]
+)
+def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, longer_ms: float, fires: bool) -> None:
+    slow = stretch(start=400, count=slow_steps, period_ms=PERIOD_MS + longer_ms)
     parts = (stretch(count=400, period_ms=PERIOD_MS), slow) if slow_steps else ()
-    finding = RULE.check(replace(metrics, evenness=Evenness(regimes=parts)))
-    assert (finding is not None) is fires
+    metrics = replace(stalling(), evenness=Evenness(regimes=parts))
+    assert (RULE.check(metrics) is not None) is fires
+    words = decide(metrics).summary
+    assert ("as a slow part of the run" in words) is not fires
+    assert ("as stalls of up to" in words) is fires
+
+
+@pytest.mark.parametrize(("rest_ms", "severity"), [(100.0, "info"), (500.0, "critical"), (None, "critical")])
+def test_two_long_stalls_beside_small_ones_can_be_an_accident(rest_ms: float | None, severity: str) -> None:
+    metrics = stalling()
+    assert metrics.outliers is not None
+    finding = RULE.check(replace(metrics, outliers=replace(metrics.outliers, rest_excess_ms=rest_ms)))
+    assert finding is not None
+    assert finding.severity == severity

@@ -15,7 +15,9 @@ from lightning_gpuprof.rules.base import (
     possible,
     steady_period_ms,
     step_share,
+    usable,
 )
+from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 """The phases in which the model's own code runs."""
@@ -31,13 +33,12 @@ class Interpreter:
     operators_ms: float
     """Self time of all operators in traced steps, which tracing makes longer."""
     python_ms: float
-    """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer."""
+    """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer. Of
+    windows with Python's stacks, which tracing does make longer, the lower bound."""
     lower_ms: float
     """The same as if operators took as long in untraced steps as in traced ones."""
-    phase: Phase
-    """The longer of the two phases."""
     place: str
-    """Where the training thread was most often seen in it; empty if it was not looked at."""
+    """Where the training thread was most often seen in the longer of the two; empty if it was not looked at."""
 
     @property
     def python_ratio(self) -> float:
@@ -48,41 +49,43 @@ class Interpreter:
 def interpreter(metrics: Metrics) -> Interpreter:
     """What is known of it.
 
-    Waiting and pauses of the garbage collector are taken off: other rules name them.
+    Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them.
 
     Raises:
-        MissingSignal: No window of ordinary steps holds operators, or the thread's CPU time was not measured.
+        MissingSignal: No window of ordinary steps holds operators, or the thread's CPU time was not measured or in too
+            few steps.
     """
     period_ms = steady_period_ms(metrics)
     windows = [window for window in metrics.windows if _tells(window)]
     if not windows:
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
-    blocked = {row.phase: row for row in metrics.blocked or ()}
+    blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= LEAST_SAMPLES}
     several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
-    if not blocked.keys() & set(phases):
-        raise MissingSignal("the CPU time of the training thread was not measured")
+    if not blocked.keys() >= set(phases):
+        raise MissingSignal(f"the training thread's CPU times of {LEAST_SAMPLES} steps are needed")
     shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
     phases_ms = sum(shares.values())
-    waited_ms = sum(max(0.0, row.blocked.median_ms) for row in blocked.values() if row.phase in phases)
+    waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)
+    waited_ms += (metrics.cpu.run_delay_ratio or 0.0) * period_ms
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
+    lost_ms = waited_ms + paused_ms
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
-    # what untraced steps take longer than traced ones is nothing that windows tell of
-    own_ms = max(0.0, min(phases_ms, traced_ms) - waited_ms - paused_ms)
-    if not all(map(possible, (phases_ms, waited_ms, paused_ms, operators_ms, traced_ms))):
+    if not all(map(possible, (phases_ms, lost_ms, operators_ms, traced_ms))):
         raise MissingSignal("the times of operators or phases are no possible numbers")
+    # what untraced steps take longer than traced ones is nothing that windows tell of
+    own_ms = max(0.0, min(phases_ms, traced_ms) - lost_ms)
     lower_ms = max(0.0, own_ms - operators_ms)
-    phase = max(phases, key=lambda one: shares[one])
+    python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))
     return Interpreter(
         period_ms=period_ms,
         phases_ms=phases_ms,
         operators_ms=operators_ms,
-        python_ms=min(own_ms, max(lower_ms, traced_ms - operators_ms)),
+        python_ms=lower_ms if any(map(_has_stacks, windows)) else python_ms,
         lower_ms=lower_ms,
-        phase=phase,
-        place=_place(blocked.get(phase)),
+        place=_place(blocked[max(phases, key=lambda one: shares[one])]),
     )
 
 
@@ -114,5 +117,10 @@ def _traced_ms(window: WindowFacts, phases: Sequence[Phase]) -> float:
     return sum(phases_us.get(phase, 0.0) for phase in phases) / 1e3
 
 
-def _place(row: Blocked | None) -> str:
-    return row.sites[0][0] if row is not None and row.sites else ""
+def _has_stacks(window: WindowFacts) -> bool:
+    health = window.analysis.health if window.analysis is not None else None
+    return health is None or any(one.name == "stacks" and one.present for one in health.signals)
+
+
+def _place(row: Blocked) -> str:
+    return row.sites[0][0] if row.sites else ""

@@ -22,10 +22,13 @@ from lightning_gpuprof.rules.launches.interpreter import interpreter
 from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.wording import millis, percent
 
+_OF_PYTHON = "Python between operators"
+"""What the finding on a CPU explains: waiting in the same phases is not in it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PythonOverhead:
-    """The device waits for launches, and most of that time the host is in Python rather than in torch.
+    """The device waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
 
     ## What it means
 
@@ -41,8 +44,8 @@ class PythonOverhead:
 
     On a CPU the model's own code sets the pace itself: there it is forward and backward of untraced steps, without what
     the training thread waited and the garbage collector took, less the self time of all operators in a trace window.
-    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of forward and backward and 15 % of the
-    period. With several ranks, backward waits for others and is left out.
+    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of forward and backward, 15 % of the
+    period and 1 ms. With several ranks, backward waits for others and is left out.
 
     ## When it is wrong
 
@@ -63,6 +66,7 @@ class PythonOverhead:
     specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
+    least_cpu_ms: float = threshold(1.0, source="ours: below it, hooks and calls of modules may be most of it")
     least_python_ratio: float = threshold(0.6, source="ours: eager models of a library have 0.15 to 0.55")
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -109,7 +113,7 @@ class PythonOverhead:
         ratio = found.lower_ms / found.period_ms
         if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
             return None
-        if not worthwhile(found.python_ms, found.period_ms):
+        if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
             return None
         at = f", most at {found.place}" if found.place else ""
         return Finding(
@@ -117,8 +121,9 @@ class PythonOverhead:
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
             summary=(
-                f"{millis(found.python_ms)} of a step of {millis(found.period_ms)} are Python in forward and backward, "
-                f"outside of torch's operators{at}. The operators take {millis(found.operators_ms)} of a traced step."
+                f"{millis(found.python_ms)} of a step of {millis(found.period_ms)} are Python, or native code that is "
+                f"not torch's, in forward and backward{at}. Torch's operators take {millis(found.operators_ms)} of a "
+                "traced step."
             ),
             advice=_advice_on_cpu(metrics, found.place),
             evidence=(
@@ -139,7 +144,7 @@ class PythonOverhead:
             ),
             gain=gain(found.python_ms, found.lower_ms, found.period_ms),
             confidence=0.8,
-            explains=found.phase,
+            explains=_OF_PYTHON,
         )
 
 
@@ -167,5 +172,6 @@ def _advice_on_cpu(metrics: Metrics, place: str) -> str:
     compiles = "" if compiled(metrics) else ", or compile the model: torch.compile(model)"
     return (
         f"Put loops over layers, time steps or samples{at} into operators on whole tensors{compiles}. What needs no "
-        "parameter of the model belongs into the Dataset, where workers do it beside the training."
+        "parameter of the model belongs into the Dataset, for DataLoader workers (num_workers >= 1) to do it beside "
+        "the training."
     )

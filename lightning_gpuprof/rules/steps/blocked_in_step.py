@@ -1,4 +1,4 @@
-"""Finds that the training thread sleeps or waits inside the model's own phases, and where."""
+"""Finds that the training thread sleeps or waits where it should work, and where that is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class BlockedInStep:
     ## What it means
 
     Reading a file, waiting for a lock, a network answer or a subprocess, or a plain `sleep` inside `training_step` or
-    the optimizer stops the training without using a CPU. Operator tables do not show it, because no operator runs.
+    the optimizer, or in the hooks that move the batch, stops the training without using a CPU. Operator tables do not
+    show it, because no operator runs.
 
     ## How it is measured
 
@@ -65,7 +66,7 @@ class BlockedInStep:
     least_ratio: float = threshold(0.10, source="ours: a tenth of the step")
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the phases in which the model itself works."""
+        """Judge the phases in which the training thread works."""
         period_ms = steady_period_ms(metrics)
         found = _without_scheduler(metrics, waiting(metrics))
         worst = found.worst

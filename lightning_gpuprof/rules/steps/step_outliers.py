@@ -50,6 +50,9 @@ _DOUBT = " The CPUs of the machine were fully used: these steps may have waited 
 
 _ALIKE = " It is spread over the phases as the ordinary step is: larger batches, or something that stops all of it."
 
+_OF_PARTS_RATIO = 0.8
+"""Share of the excess that slow parts of the run must hold to be all there is to say. Ours."""
+
 _SPREAD_RATIO = 0.8
 """No single phase holds so much of an excess that is spread over several. Ours, as for naming them."""
 
@@ -79,8 +82,8 @@ class StepOutliers:
 
     ## When it is wrong
 
-    - One or two outlying steps can be an accident of the machine: then it is information only, with half the
-      confidence.
+    - One or two outlying steps can be an accident of the machine: if there are no others, or the others do not pass the
+      threshold by themselves, it is information only, with half the confidence.
     - Batches that differ in size by nature (sequences) have long steps that do work. If several phases hold the excess
       and it is spread as the ordinary step is (total variation below 0.3), it is information only, unless stalls come
       at a fixed distance.
@@ -91,8 +94,8 @@ class StepOutliers:
       quarter of them by others, only the excess outside the model's own phases counts (and outside the wait for workers
       that make their batches in time), unless stalls come at a fixed distance; if that leaves too little, it is
       information only.
-    - Where a part of the run is slow as a whole, its steps are outlying ones: if they are four fifths of all, the rule
-      is silent, and `phase-change` judges the part.
+    - Where a part of the run is slow as a whole, its steps are outlying ones: if four fifths of the excess are its
+      ordinary step's, the rule is silent. `phase-change` judges such a part.
     - Fewer than 50 steps: not evaluated.
 
     ## What to do
@@ -110,7 +113,6 @@ class StepOutliers:
 
     least_ratio: float = threshold(0.05, source="ours: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="ours: fewer can be an accident (SageMaker Debugger asks for 10)")
-    most_of_parts_ratio: float = threshold(0.80, source="ours: so many of the outlying steps")
     named_ratio: float = threshold(0.80, source="ours: phases are named until they hold so much of the excess")
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -123,7 +125,7 @@ class StepOutliers:
             raise MissingSignal("the time of the outlying steps is no possible number")
         if outliers.count == 0 or not outliers.excess_ms >= self.least_ratio * outliers.total_ms:
             return None
-        if _of_slow_parts(metrics, outliers) >= self.most_of_parts_ratio * outliers.count:
+        if in_slow_parts(metrics, outliers):
             return None
         told_ms = told_excess_ms(metrics, outliers)
         doubtful = sum(told_ms.values()) < self.least_ratio * outliers.total_ms
@@ -138,7 +140,8 @@ class StepOutliers:
         alike = spread_alike(metrics, outliers)
         certain_ratio = stalled_ratio(metrics, ratio, median_ms)
         hidden = certain_ratio < self.least_ratio
-        weak = doubtful or alike or hidden or outliers.count < self.least_count
+        accidents = outliers.count < self.least_count or _mostly_two(outliers, self.least_ratio)
+        weak = doubtful or alike or hidden or accidents
         level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
         advice = _advice_on_sizes(outliers) if alike else _advice(metrics, outliers, holders[0][0], median_ms=median_ms)
         return Finding(
@@ -197,10 +200,19 @@ def coherent(outliers: Outliers) -> bool:
     )
 
 
-def _of_slow_parts(metrics: Metrics, outliers: Outliers) -> int:
-    """Steps of those parts of the run whose ordinary step is an outlying one."""
-    parts = metrics.evenness.regimes
-    return sum(part.count for part in parts if part.period_ms > outliers.limit_ms) if len(parts) > 1 else 0
+def _mostly_two(outliers: Outliers, least_ratio: float) -> bool:
+    """Whether it is the two longest that pass the threshold."""
+    rest_ms = outliers.rest_excess_ms
+    return rest_ms is not None and not rest_ms >= least_ratio * outliers.total_ms
+
+
+def in_slow_parts(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether four fifths of the excess are that of parts of the run whose ordinary step is an outlying one."""
+    parts, usual_ms = metrics.evenness.regimes, metrics.period_ms
+    if len(parts) < 2 or usual_ms is None:
+        return False
+    of_parts_ms = sum((p.period_ms - usual_ms) * p.count for p in parts if p.period_ms > outliers.limit_ms)
+    return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
 
 
 def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:

@@ -1,4 +1,4 @@
-"""Blocked time of the model's phases flows in, the part of it that is certain to be waiting for something flows out.
+"""Blocked time of the phases in which the thread works flows in, what is certainly waiting for something flows out.
 
 The training thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
 threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the
@@ -30,7 +30,7 @@ BUSY_CPUS_RATIO = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """Waiting inside the model's own phases of steady steps."""
+    """Waiting in steady steps, inside the phases in which the training thread works."""
 
     phases: tuple[Blocked, ...]
     """Phases that were sampled often enough."""
