@@ -88,7 +88,7 @@ STEPS: tuple[Case, ...] = (
     ),
     Case(
         name="training_step does more in each step",
-        source=Fit(kind="mlp", faults=(growing_work(0.05),), steps=250),
+        source=Fit(kind="mlp", faults=(growing_work(0.012),), steps=900),
         expected=(("step-drift",),),
         allowed=("phase-change", "python-overhead"),
         verdicts=("compute-bound",),
