@@ -105,6 +105,13 @@ GPUS: tuple[Case, ...] = (
         without="batches in pinned memory",
     ),
     *_twins(
+        "large batches from pinned memory",
+        launches.large_pinned_batches,
+        "h2d-exposed",
+        verdicts=("transfer-bound",),
+        without="small batches from pinned memory",
+    ),
+    *_twins(
         "outputs are copied back in each step",
         launches.outputs_copied_back,
         "d2h-traffic",

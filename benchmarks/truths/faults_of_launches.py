@@ -54,6 +54,17 @@ def pageable_batches(random: Random, faulty: bool) -> Program:
     return Program(step=step, conditions={"loader.pin_memory": not faulty})
 
 
+def large_pinned_batches(random: Random, faulty: bool) -> Program:
+    """Batches are so large that the device waits for their copy, though it is from pinned memory."""
+    forward, backward = busy(random, size=3072)
+    nbytes = random.randint(100, 200) << 20
+
+    def upload(run: GpuRun) -> None:
+        pinned(run, nbytes if faulty else nbytes // 64)
+
+    return Program(step=Step(forward=forward, backward=backward, update=update, upload=upload))
+
+
 def slow_fetches(random: Random, faulty: bool) -> Program:
     """Batches come later than the device could take them; the twin's are ready."""
     forward, backward = busy(random, size=2048)
