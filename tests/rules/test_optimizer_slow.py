@@ -114,3 +114,15 @@ def test_on_a_device_only_a_loop_that_lets_it_idle_counts() -> None:
 def test_unknown_parameters_are_not_judged() -> None:
     with pytest.raises(MissingSignal, match="parameter tensors"):
         RULE.check(build(times_ms={"optimizer": 100.0}))
+
+
+@pytest.mark.parametrize(("blocked_ms", "fires"), [(0.0, True), (95.0, False)])
+def test_an_optimizer_that_waits_does_not_update_slowly(blocked_ms: float, fires: bool) -> None:
+    facts: dict[str, Value] = {
+        "model.parameter_tensors": 2000,
+        "model.parameter_bytes": 64_000,
+        "model.optimizer": "SGD",
+        "torch.num_threads": 1,
+    }
+    metrics = build(times_ms={"optimizer": 100.0}, blocked_ms={"optimizer": blocked_ms}, run=facts)
+    assert (RULE.check(metrics) is not None) is fires

@@ -24,7 +24,11 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.steps.waiting import waiting
 from lightning_gpuprof.rules.wording import millis, percent
+
+_WAITED_RATIO = 0.10
+"""Waiting from which on it is named by itself, as for blocked-in-step."""
 
 _PASSES = 7
 """AdamW reads and writes parameter, gradient and two states: the most that a fused update moves, in parameter bytes."""
@@ -47,11 +51,12 @@ class OptimizerSlow:
 
     ## How it is measured
 
-    The phase `optimizer` without the learning rate scheduler, as a share of the period of steady steps; the lower
-    bound counts. It is silent if the first parameter group is fused, on a device also if it is not `foreach=False`.
-    What a fused update takes at least is estimated and taken off: 10 us per tensor, and seven passes over the
-    parameters at 5 GB/s. The rest is the gain, its lower bound without the share of the step in which the thread waits
-    for a CPU; the severity goes by its part of the rest. With fewer than 100 tensors it is information only.
+    The phase `optimizer` without the learning rate scheduler, or without a tenth of the step or more of waiting (see
+    `blocked-in-step`), as a share of the period of steady steps; the lower bound counts. It is silent if the first
+    parameter group is fused, on a device also if it is not `foreach=False`. What a fused update takes at least is
+    estimated and taken off: 10 us per tensor, and seven passes over the parameters at 5 GB/s. The rest is the gain, its
+    lower bound without the share of the step in which the thread waits for a CPU; the severity goes by its part of the
+    rest. With fewer than 100 tensors it is information only.
 
     ## When it is wrong
 
@@ -82,7 +87,8 @@ class OptimizerSlow:
         share = step_share(metrics, "optimizer")
         scheduler = metrics.lr_scheduler
         scheduler_ratio = scheduler.median_ratio if scheduler is not None and usable(scheduler) else 0.0
-        lower_ratio = share.lower_ratio - scheduler_ratio
+        other_ratio = max(scheduler_ratio, _waited_ratio(metrics))  # a scheduler may wait as well
+        lower_ratio = share.lower_ratio - other_ratio
         if lower_ratio < self.least_ratio:
             return None
         tensors, held_bytes = condition(metrics, "model.parameter_tensors"), condition(metrics, "model.parameter_bytes")
@@ -98,7 +104,7 @@ class OptimizerSlow:
         lower_ms = counted_ratio(metrics, lower_ratio * running_ratio, period_ms) * period_ms - floor_ms
         if not worthwhile(lower_ms, period_ms):
             return None
-        median_ms = share.median_ms - scheduler_ratio * period_ms
+        median_ms = share.median_ms - other_ratio * period_ms
         running_ms = counted_ratio(metrics, median_ms / period_ms * running_ratio, period_ms) * period_ms
         recoverable_ms = max(lower_ms, running_ms - floor_ms)  # waiting for a CPU is no work of the optimizer
         level: Severity = "info"
@@ -151,3 +157,13 @@ def _advice(metrics: Metrics, kind: str, tensors: int, foreach: object) -> str:
         f"See whether {kind} can handle its {tensors:,} tensors together (torch._foreach_* operations, or "
         "torch.compile(optimizer.step)); Trainer(accumulate_grad_batches=...) runs it less often."
     )
+
+
+def _waited_ratio(metrics: Metrics) -> float:
+    """Share of the period in which the thread waits for something else than computation; 0 if little, or not known."""
+    try:
+        found = waiting(metrics)
+    except MissingSignal:
+        return 0.0
+    waited = sum(found.certain_ratio(row) for row in found.phases if row.phase == "optimizer")
+    return waited if waited >= _WAITED_RATIO else 0.0
