@@ -88,7 +88,7 @@ DATA: tuple[Case, ...] = (
         expected=(FEW,),
         verdicts=("input-bound",),
         allowed=("step-outliers", "input-bound", "cpu-contention", "cpu-oversubscription"),
-        cure="workers",
+        cure="workers of bursts",
     ),
     Case(
         name="transform computes 1.5 ms, no workers",
