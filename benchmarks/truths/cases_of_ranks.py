@@ -17,7 +17,11 @@ RANKS: tuple[Case, ...] = (
     ),
     Case(
         name="two ranks sleep for times that are drawn",
-        source=Ranks(kind="conv", faults={rank: (sleep_by_chance(8, seed=seed),) for rank, seed in enumerate(_SEEDS)}),
+        source=Ranks(
+            kind="conv",
+            faults={rank: (sleep_by_chance(16, seed=seed),) for rank, seed in enumerate(_SEEDS)},
+            steps=300,
+        ),
         group="pair",
         expected=(("blocked-in-step",), ("load-imbalance",)),
         allowed=("step-outliers",),
