@@ -148,10 +148,8 @@ def odd_sizes(random: Random, faulty: bool) -> Program:
     return Program(step=Step(forward=head(forward, 1), backward=head(backward, 2), update=update))
 
 
-def few_blocks(random: Random, faulty: bool) -> Program:
-    """Kernels have blocks for a fifth of the multiprocessors; the twin's have enough for all."""
-    count, us = random.randint(60, 90), random.uniform(60.0, 120.0)
-    geometry = FILLS | {"grid": [random.randint(12, 30), 1, 1]} if faulty else FILLS
+def _alike(count: int, us: float, geometry: Mapping[str, object]) -> Program:
+    """Products that are all launched with the same blocks."""
 
     def work(passes: int) -> Work:
         def launch(run: GpuRun) -> None:
@@ -161,6 +159,13 @@ def few_blocks(random: Random, faulty: bool) -> Program:
         return launch
 
     return Program(step=Step(forward=work(1), backward=work(2), update=update))
+
+
+def few_blocks(random: Random, faulty: bool) -> Program:
+    """Kernels have blocks for a fifth of the multiprocessors; the twin's have enough for all."""
+    count, us = random.randint(60, 90), random.uniform(60.0, 120.0)
+    geometry = FILLS | {"grid": [random.randint(12, 30), 1, 1]} if faulty else FILLS
+    return _alike(count, us, geometry)
 
 
 def uneven_waves(random: Random, faulty: bool) -> Program:
@@ -169,15 +174,7 @@ def uneven_waves(random: Random, faulty: bool) -> Program:
     at_a_time = _MULTIPROCESSORS * _BLOCKS_EACH
     blocks = at_a_time + random.randint(10, 60) if faulty else 12 * at_a_time
     geometry = FILLS | {"grid": [blocks, 1, 1], "registers per thread": 128}
-
-    def work(passes: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                run.kernel(us, host_us=9.0, op="aten::mm", name=BF16_GEMM, geometry=geometry)
-
-        return launch
-
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return _alike(count, us, geometry)
 
 
 def pointwise_work(random: Random, faulty: bool) -> Program:
