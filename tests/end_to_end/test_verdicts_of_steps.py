@@ -92,12 +92,12 @@ def test_a_compiled_model_is_silent(tmp_path: Path) -> None:
 
 class SlowFromHalfWay(Network):
     def plant(self, batch_idx: int) -> None:
-        if batch_idx >= 150:
+        if batch_idx >= 450:
             time.sleep(0.01)
 
 
 def test_a_step_that_turns_slow_half_way(tmp_path: Path) -> None:
-    finding = named(run(tmp_path, SlowFromHalfWay()), "phase-change")
+    finding = named(run(tmp_path, SlowFromHalfWay(), batches=900), "phase-change")
     assert finding.subject == "forward"
     assert finding.severity in ("warning", "critical")
     assert "waits there" in finding.summary
@@ -126,13 +126,13 @@ class Node:
 
 class Circles(Network):
     def plant(self, batch_idx: int) -> None:
-        for _ in range(3000):
+        for _ in range(9000):
             one, two = Node(), Node()
             one.other, two.other = two, one
 
 
 def test_many_objects_in_circles(tmp_path: Path) -> None:
-    assert named(run(tmp_path, Circles(), batches=1500), "gc-pauses").subject.startswith("garbage collector")
+    assert named(run(tmp_path, Circles(), batches=800), "gc-pauses").subject.startswith("garbage collector")
 
 
 class ManyTensors(nn.Module):
