@@ -26,8 +26,8 @@ def small_kernels(random: Random, faulty: bool) -> Program:
 
 def item_in_step(random: Random, faulty: bool) -> Program:
     """The loss is read in each step, and then the host has something else to do before it launches again."""
-    forward, backward = busy(random, size=2048)
-    other_us = random.uniform(1500.0, 4000.0)
+    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
+    other_us = random.uniform(4_000.0, 6_000.0)
 
     def read(run: GpuRun) -> None:
         forward(run)
@@ -67,22 +67,22 @@ def large_pinned_batches(random: Random, faulty: bool) -> Program:
 
 def slow_fetches(random: Random, faulty: bool) -> Program:
     """Batches come later than the device could take them; the twin's are ready."""
-    forward, backward = busy(random, size=2048)
-    wait_us = random.uniform(6_000.0, 15_000.0) if faulty else 60.0
+    forward, backward = busy(random, size=2048)  # 5 to 9 ms of work
+    wait_us = random.uniform(12_000.0, 24_000.0) if faulty else 60.0
     return Program(step=Step(forward=forward, backward=backward, update=update, fetch=lambda run: run.python(wait_us)))
 
 
 def fetches_behind_the_device(random: Random, faulty: bool) -> Program:
     """As long fetches, while the device still has work: they cost nothing."""
-    forward, backward = busy(random, size=4096)
-    wait_us = random.uniform(6_000.0, 15_000.0)
+    forward, backward = busy(random, size=4096)  # 40 to 70 ms of work
+    wait_us = random.uniform(12_000.0, 24_000.0)
     return Program(step=Step(forward=forward, backward=backward, update=update, fetch=lambda run: run.python(wait_us)))
 
 
 def value_read_after_a_hidden_fetch(random: Random, faulty: bool) -> Program:
     """A fetch beside a working device, and a value that is read: the idle time is not the fetch's."""
     forward, backward = busy(random, size=3072)
-    wait_us, other_us = random.uniform(4_000.0, 6_000.0), random.uniform(4_000.0, 6_000.0)
+    wait_us, other_us = random.uniform(4_000.0, 6_000.0), random.uniform(8_000.0, 12_000.0)
 
     def read(run: GpuRun) -> None:
         forward(run)
@@ -122,8 +122,9 @@ def progress_bar(random: Random, faulty: bool) -> Program:
 
 def tensors_of_the_host(random: Random, faulty: bool) -> Program:
     """Masks are made on the host in each layer; the twin makes them on the device."""
-    forward, backward = busy(random, size=1536)
-    count, python_us = random.randint(8, 16), random.uniform(100.0, 250.0)
+    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
+    count = random.randint(8, 16)
+    python_us = random.uniform(4_500.0, 6_000.0) / count
 
     def make(run: GpuRun) -> None:
         for _ in range(count):
@@ -198,8 +199,8 @@ def slow_launches(random: Random, faulty: bool) -> Program:
 
 def scaled_gradients(random: Random, faulty: bool) -> Program:
     """The gradient scaler asks in each step whether a gradient overflowed; the twin has bf16, and none."""
-    forward, backward = busy(random, size=2048)
-    other_us = random.uniform(1500.0, 3000.0)
+    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
+    other_us = random.uniform(4_000.0, 6_000.0)
 
     def scaled(run: GpuRun) -> None:
         if faulty:

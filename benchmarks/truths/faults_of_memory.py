@@ -117,12 +117,17 @@ def _while_busy(allocator: Callable[[Random, bool], Allocator]) -> Callable[[Ran
     return program
 
 
-def _with_calls(allocator: Callable[[Random, bool], Allocator], *names: str) -> Callable[[Random, bool], Program]:
-    """Likewise; if it is faulty, each step calls the driver several times, and the device then has nothing to do."""
+def _with_calls(allocator: Callable[[Random, float], Allocator], *names: str) -> Callable[[Random, bool], Program]:
+    """Likewise; if it is faulty, each step calls the driver several times, and the device then has nothing to do.
+
+    Args:
+        allocator: What it does, by the calls per step of each name.
+        names: Of the calls, in turn.
+    """
 
     def program(random: Random, faulty: bool) -> Program:
         forward, backward = busy(random, size=2048)
-        calls, us = random.randint(6, 12), random.uniform(1000.0, 1500.0)
+        calls, us = random.randint(5, 8) * 2, random.uniform(1000.0, 1500.0)
 
         def take(run: GpuRun) -> None:
             for number in range(calls if faulty else 0):
@@ -130,23 +135,21 @@ def _with_calls(allocator: Callable[[Random, bool], Allocator], *names: str) -> 
                 pointwise(run, 10.0)
             forward(run)
 
-        return _program(allocator(random, faulty), take, backward)
+        return _program(allocator(random, calls / len(names) * faulty), take, backward)
 
     return program
 
 
-def _taken(random: Random, faulty: bool) -> Allocator:
-    return Allocator(allocs=random.uniform(6.0, 12.0) * faulty)
+def _taken(random: Random, calls: float) -> Allocator:
+    return Allocator(allocs=calls)
 
 
-def _given_back(random: Random, faulty: bool) -> Allocator:
-    calls = random.uniform(3.0, 6.0) * faulty
+def _given_back(random: Random, calls: float) -> Allocator:
     return Allocator(allocs=calls, frees=calls)
 
 
-def _retried(random: Random, faulty: bool) -> Allocator:
-    calls = random.uniform(2.0, 4.0) * faulty
-    return Allocator(activations=0.65 if faulty else 0.3, allocs=calls, frees=calls, retries=calls / 10)
+def _retried(random: Random, calls: float) -> Allocator:
+    return Allocator(activations=0.65 if calls else 0.3, allocs=calls, frees=calls, retries=calls / 10)
 
 
 def _nearly_full(random: Random, faulty: bool) -> Allocator:
@@ -166,7 +169,7 @@ def _activations(random: Random, faulty: bool) -> Allocator:
 
 
 def _states(random: Random, faulty: bool) -> Allocator:
-    size = random.uniform(0.2, 0.23)
+    size = random.uniform(0.19, 0.215)
     return Allocator(parameters=size if faulty else 0.1, states=2 * size if faulty else 0.2, activations=0.2)
 
 

@@ -13,6 +13,8 @@ _LOUD = ("warning", "critical")
 SYMPTOMS: Mapping[str, tuple[str, ...]] = {
     "single-process-loading": ("input-bound",),
     "too-few-workers": ("input-bound",),
+    "small-kernels": ("launch-bound", "compile-absent"),
+    "launch-bound": ("compile-absent",),
 }
 """Rules that may speak beside another one, because they name its symptom."""
 

@@ -262,16 +262,28 @@ def is_slow_step_window(window: WindowFacts) -> bool:
     return window.reason.startswith("slow step")
 
 
+def pace_ms(metrics: Metrics, period_ms: float) -> float:
+    """Time in which a device gets the work of one untraced step: the period, or the mean one if that is shorter.
+
+    A host that is ahead launches the work of some steps at once and waits at others until the queue has room. The
+    median of such steps is not the time that the device has for one; the mean is. Rare long steps, in which a device
+    may well be idle, only make the mean longer, and do not count here.
+    """
+    mean_ms = metrics.steps.period_ms.mean if metrics.steps.period_ms is not None else period_ms
+    return min(period_ms, mean_ms) if possible(mean_ms) and mean_ms > 0 else period_ms
+
+
 def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     """Share of an untraced step in which the busiest device has no work.
 
     Tracing slows the host down, not the device: busy time per step comes from the windows and is held against the
-    period of steps that were not traced.
+    period of steps that were not traced (:func:`pace_ms`).
 
     Returns:
         0 to 1, the median over the windows, of two the lower; None if no window but such of slow steps has seen device
         work of whole steps.
     """
+    period_ms = pace_ms(metrics, period_ms)
     ratios = []
     for window in metrics.windows:
         device_work = window.launches_matched + window.launches_unmatched

@@ -13,7 +13,14 @@ from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
-from lightning_gpuprof.rules.base import MAX_UNMATCHED_RATIO, MissingSignal, is_slow_step_window, possible, run_s
+from lightning_gpuprof.rules.base import (
+    MAX_UNMATCHED_RATIO,
+    MissingSignal,
+    is_slow_step_window,
+    pace_ms,
+    possible,
+    run_s,
+)
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
@@ -98,9 +105,10 @@ def device_split(metrics: Metrics, period_ms: float) -> DeviceSplit | None:
     """How the busiest device spends an untraced step.
 
     Tracing slows the host down, not the device: times of device work are taken from the window with the median idle
-    share (of two the lower) and held against the period of untraced steps. What causes the idle time is taken in the
-    window's proportions. Windows on slow steps do not count. Without a usable window NVML's utilization tells the idle
-    share alone, if its samples are many and the run has little beside its steps.
+    share (of two the lower) and held against the period of untraced steps
+    (:func:`~lightning_gpuprof.rules.base.pace_ms`). What causes the idle time is taken in the window's proportions.
+    Windows on slow steps do not count. Without a usable window NVML's utilization tells the idle share alone, if its
+    samples are many and the run has little beside its steps.
 
     Args:
         metrics: The run.
@@ -109,6 +117,7 @@ def device_split(metrics: Metrics, period_ms: float) -> DeviceSplit | None:
     Returns:
         None if neither windows nor NVML tell.
     """
+    period_ms = pace_ms(metrics, period_ms)
     seen = sorted(
         (
             (_idle_ratio(device, window, period_ms), n)

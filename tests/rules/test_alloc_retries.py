@@ -4,9 +4,11 @@ import pytest
 from gpu_builder import idle_window
 from memory_builder import BLIND, allocator, on_gpu
 
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.base import MissingSignal, gain
+from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.engine import diagnose, settle
 from lightning_gpuprof.rules.memory.alloc_retries import AllocRetries
 from lightning_gpuprof.rules.memory.cudamalloc_steady import CudamallocSteady
 from lightning_gpuprof.rules.memory.empty_cache_in_loop import EmptyCacheInLoop
@@ -33,6 +35,37 @@ def test_a_window_tells_what_it_costs() -> None:
     assert finding is not None
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(0.2 * 50)
+    assert finding.severity == "warning"
+    worse = RULE.check(on_gpu(allocator(retries_steady_count=1), windows=(idle_window(allocator=0.3),)))
+    assert worse is not None
+    assert worse.severity == "critical"
+
+
+@pytest.mark.parametrize(
+    ("counts", "rule"),
+    [
+        ({"device_allocs_steady_count": 900}, "cudamalloc-steady"),
+        ({"device_allocs_steady_count": 900, "device_frees_steady_count": 900}, "empty-cache-in-loop"),
+        ({"retries_steady_count": 12}, "alloc-retries"),
+    ],
+)
+def test_what_the_calls_are_for_comes_before_the_gaps_that_they_leave(counts: dict[str, int], rule: str) -> None:
+    metrics = on_gpu(allocator(**counts))
+    gaps = Finding(
+        rule="gpu-gaps",
+        severity="critical",
+        subject="x",
+        summary="",
+        advice="",
+        evidence=(),
+        gain=gain(20.0, 20.0, 50.0),
+        confidence=0.85,
+        explains="allocator",
+    )
+    rules = discover().rules
+    more_general = {r.id: tuple(getattr(r, "specialises", ())) for r in rules}
+    found = next(f for r in ALL if (f := r.check(metrics)) is not None and f.rule == rule)
+    assert [f.rule for f in settle([gaps, found], metrics, more_general)] == [rule, "gpu-gaps"]
 
 
 def test_what_tracing_added_to_the_idle_time_is_not_gained() -> None:

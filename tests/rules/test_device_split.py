@@ -235,6 +235,19 @@ def test_of_two_windows_the_busier_counts_and_none_of_slow_steps() -> None:
     assert device_split(on_gpu(slow), 50.0) is None
 
 
+def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
+    """It launches at once in some steps and waits for room in the queue at others: their median is no step's work."""
+    metrics = on_gpu(window(causes={"queued": 0.06}))
+    assert metrics.steps.period_ms is not None
+    for mean_ms, idle_ratio in ((47.0, 0.0), (80.0, 0.06)):
+        period = msgspec.structs.replace(metrics.steps.period_ms, mean=mean_ms)
+        uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period))
+        split = device_split(uneven, 50.0)
+        assert split is not None
+        assert split.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
+        assert device_idle_ratio(uneven, 50.0) == pytest.approx(idle_ratio, abs=1e-9)
+
+
 @pytest.mark.parametrize("factor", [1.5, 10.0])
 def test_a_run_in_which_all_takes_longer_has_the_same_verdict(factor: float) -> None:
     for facts in (window(causes={"launch": 0.3}), window(exposed_communication=0.3), window(causes={"host_sync": 0.3})):

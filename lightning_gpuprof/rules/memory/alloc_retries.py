@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
@@ -45,7 +45,7 @@ class AllocRetries:
     """
 
     id: ClassVar[str] = "alloc-retries"
-    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "empty-cache-in-loop")
+    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
     least_count: int = threshold(1, source="the rule catalogue: any in steady steps")
     warning_per_step: float = threshold(0.01, source="ours: one in a hundred steps")
@@ -63,9 +63,11 @@ class AllocRetries:
         full = "" if ratio is None else f": {percent(ratio)} of {memory.name} was reserved at the peak"
         setting = gpu_memory.expandable_advice(metrics)
         first = f"Set {setting} before the start" if setting else "Segments grow already (expandable_segments)"
+        gain = gpu_memory.allocator_gain(metrics)
+        level: Severity = "warning" if retries / steps >= self.warning_per_step else "info"
         return Finding(
             rule=self.id,
-            severity="warning" if retries / steps >= self.warning_per_step else "info",
+            severity=gpu_memory.cost_severity(metrics, gain, level),
             subject=memory.name,
             summary=f"{counted(retries, 'allocation')} in {counted(steps, 'steady step')} had to give cached memory "
             f"back first{full}.",
@@ -80,7 +82,7 @@ class AllocRetries:
                 ),
                 Evidence(name="steady steps", value=steps, limit=self.least_steps),
             ),
-            gain=gpu_memory.allocator_gain(metrics),
+            gain=gain,
             confidence=0.9,
             explains=gpu_memory.ALLOCATOR,
         )

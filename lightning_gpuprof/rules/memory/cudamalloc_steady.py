@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, severity, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
 from lightning_gpuprof.rules.wording import counted
@@ -45,6 +45,7 @@ class CudamallocSteady:
     """
 
     id: ClassVar[str] = "cudamalloc-steady"
+    specialises: ClassVar[tuple[str, ...]] = ("gpu-gaps",)
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
@@ -52,7 +53,7 @@ class CudamallocSteady:
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge what steady steps take from the device."""
         memory = gpu_memory.allocator(metrics)
-        period_ms = steady_period_ms(metrics)
+        steady_period_ms(metrics)
         steps = gpu_memory.require_steady_steps(memory, self.least_steps)
         allocs = gpu_memory.counted(memory.device_allocs_steady_count, "calls of cudaMalloc")
         retries = gpu_memory.counted(memory.retries_steady_count, "retries of the allocator")
@@ -61,12 +62,11 @@ class CudamallocSteady:
         if allocs <= limit or frees > limit or retries or _grows(metrics):  # the last three are other rules'
             return None
         gain = gpu_memory.allocator_gain(metrics)
-        cost = 0.0 if gain is None else (gain.saved_lower_ms_per_step or 0.0) / period_ms
         setting = gpu_memory.expandable_advice(metrics)
         first = f"Set {setting} before the start, and make" if setting else "Make"
         return Finding(
             rule=self.id,
-            severity=severity(cost, metrics.steps.steady_count),
+            severity=gpu_memory.cost_severity(metrics, gain, "info"),
             subject=memory.name,
             summary=f"{counted(steps, 'steady step')} took {counted(allocs, 'new segment')} from {memory.name} "
             f"({allocs / steps:.2g} a step) and gave {frees:,} back.",

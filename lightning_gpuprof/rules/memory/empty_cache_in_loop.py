@@ -45,7 +45,7 @@ class EmptyCacheInLoop:
     """
 
     id: ClassVar[str] = "empty-cache-in-loop"
-    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady",)
+    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "gpu-gaps")
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
     warning_per_step: float = threshold(1.0, source="ours: each step waits for the device")
@@ -54,7 +54,7 @@ class EmptyCacheInLoop:
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge what steady steps give back."""
         memory = gpu_memory.allocator(metrics)
-        period_ms = steady_period_ms(metrics)
+        steady_period_ms(metrics)
         steps = gpu_memory.require_steady_steps(memory, self.least_steps)
         frees = gpu_memory.counted(memory.device_frees_steady_count, "calls of cudaFree")
         allocs = gpu_memory.counted(memory.device_allocs_steady_count, "calls of cudaMalloc")
@@ -63,11 +63,9 @@ class EmptyCacheInLoop:
             return None
         gain = gpu_memory.allocator_gain(metrics)
         level: Severity = "warning" if frees >= self.warning_per_step * steps else "info"
-        if gain is not None and gain.saved_ms_per_step >= 0.1 * period_ms:
-            level = "warning"
         return Finding(
             rule=self.id,
-            severity=level,
+            severity=gpu_memory.cost_severity(metrics, gain, level),
             subject=memory.name,
             summary=f"{counted(steps, 'steady step')} gave {counted(frees, 'segment')} back to {memory.name} and took "
             f"{allocs:,} new ones, although no memory was missing: the cache is emptied.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Gain
+from lightning_gpuprof.model.finding import SEVERITIES, Gain, Severity
 from lightning_gpuprof.model.memory import DeviceMemory, Held
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import base
@@ -161,3 +161,11 @@ def allocator_gain(metrics: Metrics) -> Gain | None:
     if not possible(cost_ms) or not base.worthwhile(cost_ms, step.period_ms):
         return None
     return base.gain(cost_ms, step.lower_ms(cost_ms), step.period_ms)
+
+
+def cost_severity(metrics: Metrics, gain: Gain | None, least: Severity) -> Severity:
+    """Severity by what the calls cost, and no less than ``least``, that by their number."""
+    if gain is None:
+        return least
+    lower_ratio = (gain.saved_lower_ms_per_step or 0.0) / base.steady_period_ms(metrics)
+    return min(least, base.severity(lower_ratio, metrics.steps.steady_count), key=SEVERITIES.index)
