@@ -56,7 +56,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
-    parser.add_argument("--html", metavar="PATH", help="write a page that opens offline (one file only)")
+    parser.add_argument("--html", metavar="PATH", help="write an offline page, of a trace or of several ranks")
     parser.add_argument("--csv", metavar="FOLDER", help="write all tables as CSV, as shown and in full (one file only)")
     parser.add_argument(
         "--annotated", metavar="PATH", help="write the trace with phases, idle causes and more for Perfetto"
@@ -137,8 +137,9 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)
+        of_one = wanted if len(files) == 1 else replace(wanted, html=None)  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
-            all_written = list(outputs.write(path, linked, analysis, wanted))
+            all_written = list(outputs.write(path, linked, analysis, of_one))
         for kind, written in all_written:
             print(f"{kind}: {written}", file=sys.stderr)
         if wanted.analysis_json:
@@ -147,14 +148,17 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
             outputs.serve(wanted.annotated)
         else:
             outputs.print_analysis(path, analysis, wanted.tables, alone=len(files) == 1)
-        if wanted.analysis_json or (wanted.prints and not wanted.tables):
-            ranks.add(path, linked)
-    if wanted.analysis_json and (compared := ranks.compared()) is not None:
-        results[RANKS] = compared
+        if wanted.analysis_json or wanted.html is not None or not wanted.tables:
+            ranks.add(name, linked, analysis)
+    if wanted.analysis_json and ranks.compared is not None:
+        results[RANKS] = ranks.compared
     if results:
         _print_json(results)
-    else:
+    elif not wanted.tables:
         ranks.print_comparison()
+    if wanted.html is not None and len(files) > 1:
+        ranks.write(wanted.html)
+        print(f"HTML: {wanted.html}", file=sys.stderr)
     return 0
 
 
@@ -191,7 +195,7 @@ def _check(files: Sequence[Path], wanted: Wanted) -> None:
             continue
         if alone and alone != ["analysis_json"]:
             raise ArgumentError(f"--{option}", str(target), f"not go with --{alone[0]}", "Call gpuprof trace twice.")
-        if len(files) > 1:
+        if len(files) > 1 and option != "html":
             raise ArgumentError(f"--{option}", len(files), "get one file", "Call gpuprof trace once for each.")
         if not target.name.lower().endswith(ends):
             raise ArgumentError(
@@ -236,6 +240,7 @@ COMMAND = Command(
         "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
         "gpuprof trace before.json.gz after.json.gz --compare --json",
+        "gpuprof trace rank*.pt.trace.json.gz --html ranks.html",
         "gpuprof trace rank*.pt.trace.json.gz --json",
     ),
     add_arguments=_add_arguments,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from lightning_gpuprof.sinks.console import make_console, print_to
 from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
+from lightning_gpuprof.sinks.ranks_html import render_ranks_html
 from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
@@ -118,23 +120,40 @@ class Ranks:
 
     def __init__(self) -> None:
         self._traces: list[tuple[str, LinkedTrace]] = []
+        self._analyses: dict[str, TraceAnalysis] = {}
 
-    def add(self, path: Path, linked: LinkedTrace) -> None:
+    def add(self, name: str, linked: LinkedTrace, found: TraceAnalysis) -> None:
         """Take a trace; one that names no rank is none of a job."""
         if linked.trace.about.rank is not None:
-            self._traces.append((path.name, linked))
+            self._traces.append((name, linked))
+            self._analyses[name] = found
 
+    @functools.cached_property
     def compared(self) -> RanksComparison | None:
-        """The ranks beside each other; None unless there are several, each once."""
+        """The ranks beside each other, once all are there; None unless there are several, each once."""
         numbers = [linked.trace.about.rank for _, linked in self._traces]
         if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
             return None
         with progress("comparing the ranks"):
             return compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
 
+    def write(self, target: Path) -> None:
+        """Write their page.
+
+        Raises:
+            ArgumentError: They are not ranks of one job.
+            ReportError: The file cannot be written.
+        """
+        if self.compared is None:
+            known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
+            named = f"The traces name these ranks: {known}" if known else "The traces name no ranks"
+            hint = f"{named}. Call gpuprof trace once for each."
+            raise ArgumentError("--html", str(target), "get one trace, or several ranks of one job", hint)
+        write_whole(target, render_ranks_html(self.compared, self._analyses).encode())
+
     def print_comparison(self) -> None:
         """Print the ranks beside each other, if there are several, each once."""
-        found = self.compared()
+        found = self.compared
         if found is None:
             return
         tables = [

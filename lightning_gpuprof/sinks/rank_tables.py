@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,10 +16,10 @@ TITLE = "Ranks"
 
 
 class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
-    """Ranks by phases; rows are ranks."""
+    """Ranks by phases, or by what else their time goes to; rows are ranks."""
 
     ranks: list[str]
-    phases: list[Phase]
+    phases: Sequence[str]
     ms: list[list[float | None]]
     """Median time, ms."""
     apart_ms: list[list[float | None]]

@@ -120,6 +120,19 @@ def test_ranks_of_one_job_are_held_against_each_other(trace: Path, capsys: pytes
     assert "ranks" not in json.loads(out(capsys, ranks[0], trace, "--analysis"))
 
 
+def test_ranks_of_one_job_have_a_page_together(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = [another(trace, f"rank{n}.json", distributedInfo={"rank": n, "world_size": 2}) for n in (0, 1)]
+    target = tmp_path / "ranks.html"
+    assert "2 ranks" in out(capsys, *ranks, "--html", target)
+    page = target.read_text()
+    assert "<h1>2 ranks of one window</h1>" in page
+    assert all(rank.name in page for rank in ranks)
+    assert 'data-figure="heat"' in page
+    assert main(["trace", str(ranks[0]), str(trace), "--html", str(tmp_path / "no.html")]) == 2
+    assert "The traces name these ranks: 0." in capsys.readouterr().err
+    assert not (tmp_path / "no.html").exists()
+
+
 @pytest.mark.parametrize(
     ("option", "name"),
     [
@@ -137,7 +150,8 @@ def test_files_are_written_where_they_are_wanted(
     out(capsys, trace, option, target)
     assert target.exists()
     assert main(["trace", str(trace), str(trace), option, str(target)]) == 2
-    assert f"{option} must get one file" in capsys.readouterr().err
+    wanted = "one trace, or several ranks" if option == "--html" else "one file"
+    assert f"{option} must get {wanted}" in capsys.readouterr().err
     assert main(["trace", str(trace), option, str(tmp_path / f"2{name}"), "--json"]) == 2
     assert f"{option} must not go with --json" in capsys.readouterr().err
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import msgspec
 import pytest
 from metrics_builder import build, outliers
+from traced_builder import window
 from uneven_builder import of_regimes, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
@@ -54,6 +56,21 @@ def test_whether_the_thread_computes_or_waits_is_told() -> None:
     assert computes is not None
     assert "waits there" in waits.summary
     assert "computes 30.0 ms longer" in computes.summary
+
+
+@pytest.mark.parametrize(
+    ("launches", "fires"),
+    [(100, False), (500, True)],  # 20 steps of 50 ms, then of 100 ms: ahead by half of the launches of 20 steps
+)
+def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(launches: int, fires: bool) -> None:
+    parts = stretch(count=20), stretch({"backward": 50.0}, start=20, count=80)
+    seen = msgspec.structs.replace(window(period_ms=100.0), launches_matched=5 * launches, launches_unmatched=0)
+    on_gpu = replace(of_regimes(*parts, run={"device.type": "cuda"}), windows=(seen,))
+    assert (RULE.check(on_gpu) is not None) == fires
+    unseen = RULE.check(replace(on_gpu, windows=()))
+    assert unseen is not None
+    assert unseen.severity == "info"
+    assert "no trace window tells" in unseen.summary
 
 
 def test_it_is_quiet_on_a_healthy_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +15,7 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
     gain,
+    is_cpu_only,
     severity,
     share_evidence,
     source_of,
@@ -21,6 +23,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.device_split import device_split
 from lightning_gpuprof.rules.steps.step_drift import drifts
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
@@ -66,6 +69,9 @@ class PhaseChange:
     - Work that changes by design at the start of an epoch (layers are unfrozen, sequences or images grow): if one of
       the model's phases changed there, and not by waiting, the finding is information only.
     - A first epoch that waits longer for its data than later ones fills a cache; that is over: information only.
+    - On a GPU the host of a healthy run is ahead: its steps are short until the queue of launches is full (1,024 of
+      them), and as long as the device's from then on. A fast part that is no longer than that takes, by the launches
+      per step of a trace window, is no part of its own: silent. Without a window it is information only.
     - With more than four regimes nothing lasts: information only.
     - A run that gets slower little by little is `step-drift`.
 
@@ -84,6 +90,7 @@ class PhaseChange:
 
     least_cost_s: float = threshold(LIMIT_S, source="ours: shorter ones are accidents of the machine")
     most_regimes: int = threshold(4, source="ours: more are an unsteady machine")
+    most_queued: int = threshold(1280, source="HTA: a queue of 1,024; a quarter more, as launches are a mean")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the regimes."""
@@ -108,10 +115,14 @@ class PhaseChange:
         lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
         if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
             return None
+        queued = _queued_meanwhile(metrics, change, regimes, mean_ms)
+        if queued is not None and queued <= self.most_queued:
+            return None
         planned = _by_design(regimes, change)
         unknown = change.crowded is None
         cold = _fills_a_cache(metrics, regimes, change)
-        weak = unknown or planned or cold or len(regimes) > self.most_regimes
+        ahead = queued is None
+        weak = unknown or planned or cold or ahead or len(regimes) > self.most_regimes
         level: Severity = "info" if weak else severity(lower_ms / mean_ms, steps)
         return Finding(
             rule=self.id,
@@ -123,6 +134,7 @@ class PhaseChange:
                     how_it_moved(change),
                     _PLANNED if planned else "",
                     _COLD if cold else "",
+                    _AHEAD if ahead else "",
                     UNKNOWN if unknown else "",
                 )
             ),
@@ -157,6 +169,26 @@ _PLANNED = " It changes at the start of an epoch: layers, data or batches that c
 
 
 _COLD = " The first epoch reads the data, later ones find them in a cache: what it took is past."
+
+
+_AHEAD = " On a GPU the host may only have been ahead until the queue of launches was full: no trace window tells."
+
+
+def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch], period_ms: float) -> float | None:
+    """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
+
+    Returns:
+        inf without a device; None if no window tells how much is launched in a step.
+    """
+    if is_cpu_only(metrics):
+        return math.inf
+    split = device_split(metrics, period_ms)
+    if split is None or split.window is None or not split.window.steps_us:
+        return None
+    launches = (split.window.launches_matched + split.window.launches_unmatched) / len(split.window.steps_us)
+    fast = change.fast
+    steps = fast.to_batch + 1 if fast is regimes[0] else fast.count  # it is also ahead in the warm-up before the first
+    return steps * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 
 
 def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: Moved) -> bool:

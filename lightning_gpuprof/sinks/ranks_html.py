@@ -1,0 +1,75 @@
+"""Ranks of one window and what each did flow in, one HTML page that opens from disk without any network flows out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.ranks import RanksComparison
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.html_page import bdi, figure, page, section
+from lightning_gpuprof.sinks.rank_tables import HeatFigure
+from lightning_gpuprof.sinks.trace_summary import sentences
+from lightning_gpuprof.sinks.window_tables import ranks
+
+
+def render_ranks_html(comparison: RanksComparison, analyses: Mapping[str, TraceAnalysis]) -> str:
+    """The page: who waited for whom, where ranks differ, their collectives, and the summary of each trace.
+
+    Args:
+        comparison: Of the ranks.
+        analyses: Name of each trace, as people know it → what is in it.
+    """
+    count = len(comparison.ranks)
+    shown = (
+        ("ranks", ranks.rank_table(comparison), _heat(comparison)),
+        ("kinds", ranks.rank_kind_table(comparison), ""),
+        ("late", ranks.late_rank_table(comparison), ""),
+        ("collectives", ranks.matched_collective_table(comparison), ""),
+        ("unmatched", ranks.unmatched_collective_table(comparison), ""),
+    )
+    said = ranks.rank_note_table(comparison)
+    links = [("summary", "Summary"), *((anchor, table.title) for anchor, table, _ in shown), ("traces", "Each trace")]
+    navigation = "".join(f'<a href="#{anchor}">{bdi(title)}</a>\n' for anchor, title in links)
+    items = "".join(f"<li>{bdi(cell.text)}</li>\n" for row in said.rows for cell in row)
+    body = [
+        f"<header>\n<h1>{count} ranks of one window</h1>\n</header>\n",
+        f'<nav aria-label="Sections">\n{navigation}</nav>\n<main id="main" tabindex="-1">\n',
+        '<section id="summary">\n<h2>Summary</h2>\n',
+        f"<ul>\n{items}</ul>\n" if items else f'<p class="absent">{bdi(said.absent)}</p>\n',
+        "</section>\n",
+        *(section(anchor, table, before) for anchor, table, before in shown),
+        '<section id="traces">\n<h2>Each trace</h2>\n',
+        *(_trace(name, analysis) for name, analysis in analyses.items()),
+        "</section>\n</main>\n",
+    ]
+    return page(f"gpuprof: {count} ranks", body)
+
+
+def _trace(name: str, analysis: TraceAnalysis) -> str:
+    items = "".join(f"<li>{bdi(line)}</li>\n" for line in sentences(analysis))
+    return f"<details>\n<summary>{bdi(plain.name(name))}</summary>\n<ul>\n{items}</ul>\n</details>\n"
+
+
+def _heat(comparison: RanksComparison) -> str:
+    """Ranks by what their time goes to; communication may run beside computation, so a row is no whole."""
+    times_us = {
+        "computing": [rank.computation_us for rank in comparison.ranks],
+        "transfer": [rank.transfer_us for rank in comparison.ranks],
+        "waiting": [rank.waiting_us for rank in comparison.ranks],
+        "idle": [rank.idle_us for rank in comparison.ranks],
+    }
+    usual_us = {what: statistics.median(each) for what, each in times_us.items()}
+    rows = range(len(comparison.ranks))
+    data = HeatFigure(
+        ranks=[f"rank {rank.rank}" for rank in comparison.ranks],
+        phases=list(times_us),
+        ms=[[_ms(each[row]) for each in times_us.values()] for row in rows],
+        apart_ms=[[_ms(each[row] - usual_us[what]) for what, each in times_us.items()] for row in rows],
+    )
+    return figure("heat", data, "Time of each rank and its difference from the median rank; the table has the numbers")
+
+
+def _ms(us: float) -> float:
+    return float(f"{us / 1e3:.4g}")
