@@ -1,10 +1,10 @@
 """What the profiler adds to a step, found by alternating it with nothing inside one fit; prints a table, writes JSON.
 
 Two fits of one program differ by several microseconds a step for no reason but where their memory lies. Here one fit
-changes every sixty steps, in an order that is drawn anew for each turn, between no profiler, ours (its edges and its
-tap taken off and put back), and an empty callback. Each turn gives one pair of medians. Measured in a trainer without
-other callbacks, and in one with as many as Lightning puts there by default (progress bar, checkpoint, summary; here
-they are empty). Run it with nothing else running::
+changes every sixty steps, in an order that is drawn anew for each turn, between no profiler, ours (all of it that runs
+in the training thread is taken off and put back), and an empty callback. Each turn gives one pair of medians. Measured
+in a trainer without other callbacks, and in one with as many as Lightning puts there by default (progress bar,
+checkpoint, summary; here they are empty). Run it with nothing else running::
 
     python benchmarks/one_fit.py --steps 60000
 """
@@ -12,6 +12,7 @@ they are empty). Run it with nothing else running::
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import random
 import sys
@@ -56,11 +57,15 @@ class Alternating(Toy):
     """The toy; calls ``turn`` with the block's number before the first step of each block."""
 
     turn: Callable[[int], None]
+    at_last: tuple[int, Callable[[], None]]
+    """The last step, and what is done in it."""
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """One step, after the change if one is due."""
         if batch_idx % BLOCK == 0:
             self.turn(batch_idx // BLOCK)
+        if batch_idx == self.at_last[0]:
+            self.at_last[1]()
         return super().training_step(batch, batch_idx)
 
 
@@ -78,6 +83,52 @@ class Batches(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         return self._made[index % BATCHES]
+
+
+class Switch:
+    """Takes all of the profiler that runs in the training thread out of a fit, and puts it back.
+
+    That is: its place among the trainer's callbacks, its edges and its tap, its two callbacks of the garbage collector,
+    and the class of the loader's fetcher. Its threads go on.
+
+    Args:
+        profiler: In a fit that has begun.
+        trainer: Of the fit.
+        collector: ``gc.callbacks`` before the fit.
+    """
+
+    def __init__(self, profiler: GpuProfiler, trainer: Any, collector: Sequence[Any]) -> None:
+        self._profiler, self._trainer = profiler, trainer
+        self._session: Any = profiler._session
+        self._collector = [callback for callback in gc.callbacks if callback not in collector]
+        self._fetchers = [own for own in self._session._inputs._own if own.alive]
+        self._classes: dict[int, type] = {}
+        self.on = True
+
+    def put(self, on: bool) -> None:
+        """As it is to be."""
+        if on is not self.on:
+            (self._put_on if on else self._take_off)()
+        self.on = on
+
+    def _take_off(self) -> None:
+        self._session._edges.detach()
+        self._trainer.profiler = self._session.tap.inner
+        self._trainer.callbacks.remove(self._profiler)
+        for callback in self._collector:
+            gc.callbacks.remove(callback)
+        for own in self._fetchers:
+            fetcher: Any = own._fetcher()
+            self._classes[id(own)] = type(fetcher)
+            fetcher.__class__ = own._classes.base
+
+    def _put_on(self) -> None:
+        for own in self._fetchers:
+            own._fetcher().__class__ = self._classes[id(own)]
+        gc.callbacks.extend(self._collector)
+        self._trainer.callbacks.insert(0, self._profiler)
+        self._trainer.profiler = self._session.tap
+        self._session._edges.attach()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,23 +162,24 @@ def alternate(steps: int, seed: int, others: int) -> dict[str, list[float]]:
             callbacks=[profiler, *(Other() for _ in range(others))],
         )
 
+        switches: list[Switch] = []
+        collector = list(gc.callbacks)
+
         def turn(block: int) -> None:
+            if not switches:
+                switches.append(Switch(profiler, trainer, collector))
             if not order:
                 order.extend(rng.sample(MODES, len(MODES)))
             mode = order.pop()
             modes.append(mode)
-            session: Any = profiler._session
-            session._edges.detach()
-            trainer.profiler = session.tap.inner
             if empty in trainer.callbacks:
                 trainer.callbacks.remove(empty)
+            switches[0].put(mode == OURS)
             if mode == EMPTY:
                 trainer.callbacks.append(empty)
-            if mode == OURS:
-                trainer.profiler = session.tap
-                session._edges.attach()
 
         model.turn = turn
+        model.at_last = steps - 1, lambda: switches[0].put(True)
         trainer.fit(model, DataLoader(Batches(steps), batch_size=None))
     took_us = np.diff(np.array(model.entered_ns, dtype=np.int64)) / 1e3
     medians: dict[str, list[float]] = {mode: [] for mode in MODES}

@@ -139,6 +139,7 @@ nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(device_t *device, unsigned inde
     return SUCCESS;
 }
 nvmlReturn_t nvmlDeviceGetGpuInstanceId(device_t *device, unsigned *out) { return (void)device, *out = 3, SUCCESS; }
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(device_t *device, unsigned *out) { return (void)device, *out = 0, SUCCESS; }
 
 /* What does not change ------------------------------------------------------------------------------------------- */
 

@@ -16,7 +16,14 @@ from truths.faults_of_loops import (
 )
 from truths.faults_of_steps import compiled, sleep_in_forward, slow_start
 from truths.fits import Fit
+from truths.models import Kind
 
+_MODELS: tuple[tuple[str, Kind], ...] = (
+    ("MLP", "mlp"),
+    ("convolutions", "conv"),
+    ("transformer", "transformer"),
+    ("recurrent", "recurrent"),
+)
 _COMPUTES: tuple[VerdictKind, ...] = ("compute-bound",)
 
 HEALTHY: tuple[Case, ...] = (
@@ -24,7 +31,29 @@ HEALTHY: tuple[Case, ...] = (
     Case(name="convolutions", source=Fit(kind="conv"), group="healthy", verdicts=_COMPUTES),
     Case(name="transformer", source=Fit(kind="transformer"), group="healthy", verdicts=_COMPUTES),
     Case(name="recurrent", source=Fit(kind="recurrent"), group="healthy", verdicts=_COMPUTES),
-    Case(name="transformer, traced", source=Fit(kind="transformer", traced=True), group="healthy", verdicts=_COMPUTES),
+    *(
+        Case(
+            name=f"{name}, traced",
+            source=Fit(kind=kind, traced=True),
+            group="healthy",
+            verdicts=_COMPUTES,
+            must_judge=("python-overhead",),
+        )
+        for name, kind in _MODELS
+    ),
+    Case(
+        name="short steps, traced",
+        source=Fit(kind="mlp", faults=(trainer(),), steps=800, traced=True),
+        group="healthy",
+        must_judge=("python-overhead",),
+    ),
+    Case(
+        name="recurrent, gradient clipping and logging, traced",
+        source=Fit(kind="recurrent", faults=(csv_logger(), trainer(gradient_clip_val=1.0)), traced=True),
+        group="healthy",
+        verdicts=_COMPUTES,
+        must_judge=("python-overhead",),
+    ),
     Case(
         name="MLP as Lightning comes",
         source=Fit(kind="mlp", faults=(as_lightning_comes(),), traced=True),

@@ -405,12 +405,13 @@ def test_unsupported_values_and_functions_that_the_driver_lacks_are_none_with_on
 
 
 @needs_compiler
-def test_a_partitioned_gpu_is_measured_by_its_mig_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize("visible", ["0", "MIG-7777", "MIG-GPU-1/3/0"])
+def test_a_partitioned_gpu_is_measured_by_its_mig_device(tmp_path: Path, visible: str) -> None:
     mig = FakeGpu(uuid="MIG-7777", name="NVIDIA Fake 100 MIG 1g", fails={"utilization": builder.NOT_SUPPORTED})
     readings = builder.run_sampler(
         builder.build(Scenario(gpus=(FakeGpu(uuid="GPU-1", mig=(mig,)), TWO[1])), tmp_path),
         samples=3,
-        environ={"CUDA_VISIBLE_DEVICES": "0"},
+        environ={"CUDA_VISIBLE_DEVICES": visible},
     )
     sample = samples(readings)[0]
     assert sample.values["utilization_ratio"] is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lightning_gpuprof.capture.nvml.backend import NvmlDevice
@@ -82,6 +84,29 @@ def test_what_does_not_exist_hides_all_that_follows_and_is_named(value: str, exp
 def test_a_mig_device_is_found_by_its_uuid() -> None:
     assert chosen(select_devices(PARTITIONED, None, visible("MIG-2222"))) == {"gpu0": "MIG-2222"}
     assert chosen(select_devices(PARTITIONED, ["2222"], {})) == {"gpu0": "MIG-2222"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("MIG-GPU-aa00/1/0", {"gpu0": "MIG-1111"}),
+        ("mig-gpu-AA00/2/0,MIG-1111", {"gpu0": "MIG-2222", "gpu1": "MIG-1111"}),
+        ("MIG-GPU-aa00/9/0", {}),
+        ("MIG-GPU-bb11/1/0", {}),
+        ("MIG-GPU-aa00/1", {}),
+    ],
+)
+def test_a_mig_device_is_found_by_its_gpu_and_instances(value: str, expected: dict[str, str]) -> None:
+    slices = tuple(replace(mig, instance=(number, 0)) for number, mig in enumerate(PARTITIONED[0].mig_devices, 1))
+    devices = replace(PARTITIONED[0], mig_devices=slices), PARTITIONED[1]
+    selection = select_devices(devices, None, visible(value))
+    assert chosen(selection) == expected
+    assert bool(selection.problems) == (not expected)
+
+
+def test_drivers_before_r470_name_mig_devices_so_themselves() -> None:
+    old = (gpu(0, "GPU-aa00", "MIG-GPU-aa00/1/0", "MIG-GPU-aa00/2/0"),)
+    assert chosen(select_devices(old, None, visible("MIG-GPU-aa00/2/0"))) == {"gpu0": "MIG-GPU-aa00/2/0"}
 
 
 @pytest.mark.parametrize("environ", [visible("0,1"), {}])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import msgspec
+import window_samples
+from test_html import Page, own_part
 
 from lightning_gpuprof.model.trace.ranks import (
     ClassExcess,
@@ -13,6 +18,7 @@ from lightning_gpuprof.model.trace.ranks import (
     RankTimes,
     UnmatchedCollectives,
 )
+from lightning_gpuprof.sinks.ranks_html import render_ranks_html
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import ranks as tables
 
@@ -134,3 +140,29 @@ def test_nothing_matched_is_said_in_sentences() -> None:
     ):
         assert make(nothing).rows == ()
         assert make(nothing).absent.endswith(".")
+
+
+HOSTILE = '<script>alert(1)</script>" onload="x \u202egnp.\x07'
+
+
+def test_the_page_has_the_ranks_as_a_map_and_as_numbers() -> None:
+    text = render_ranks_html(FOUND, {"rank0.json": window_samples.analysis()})
+    parsed = Page(text)
+    (data,) = [json.loads(script) for script in parsed.scripts if script.startswith("{")]
+    assert data["ranks"] == ["rank 0", "rank 1"]
+    waiting = data["phases"].index("waiting")
+    assert [row[waiting] for row in data["ms"]] == [1.5, 0.0]
+    assert [row[waiting] for row in data["apart_ms"]] == [0.75, -0.75]
+    assert "Rank 1 waits least" in parsed.text
+    assert "broadcast" in parsed.text
+    assert not re.search(r"(https?|wss?|ftp)://", own_part(text))
+
+
+def test_names_of_traces_are_data_on_the_page_of_ranks() -> None:
+    ranks = tuple(msgspec.structs.replace(rank, trace=HOSTILE) for rank in FOUND.ranks)
+    found = msgspec.structs.replace(FOUND, ranks=ranks, notes=(HOSTILE,))
+    text = render_ranks_html(found, {HOSTILE: window_samples.analysis()})
+    assert "<script>alert" not in text
+    assert '" onload="' not in text
+    assert "\u202e" not in text
+    assert "\x07" not in text

@@ -125,6 +125,8 @@ class NvmlDevice:
     """The backend's own; opaque here."""
     parent: object = None
     """Of a MIG device: the handle of its GPU."""
+    instance: tuple[int, int] | None = None
+    """Of a MIG device: the ids of its GPU instance and of its compute instance; None if the driver does not tell."""
     mig_mode: bool = False
     """The GPU is partitioned: processes use its MIG devices instead of it."""
     mig_devices: tuple[NvmlDevice, ...] = ()

@@ -113,9 +113,19 @@ class PynvmlBackend:
                     name=text(self._ask("nvmlDeviceGetName", handle)),
                     handle=handle,
                     parent=parent,
+                    instance=self._instance(handle),
                 )
             )
         return found
+
+    def _instance(self, handle: object) -> tuple[int, int] | None:
+        try:
+            of_gpu = self._ask("nvmlDeviceGetGpuInstanceId", handle)
+            return int(of_gpu), int(self._ask("nvmlDeviceGetComputeInstanceId", handle))
+        except DriverGoneError:
+            raise
+        except NvmlError:  # only the old way to name MIG devices needs it
+            return None
 
     def _utilization(self, device: NvmlDevice) -> Answer:
         rates = self._ask("nvmlDeviceGetUtilizationRates", device.handle)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.capture.nvml.backend import NvmlDevice
+
+_OLD_MIG = re.compile(r"MIG-(?P<uuid>GPU-[^/]+)/(?P<gpu>\d+)/(?P<compute>\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +27,10 @@ def select_devices(devices: Sequence[NvmlDevice], uuids: Sequence[str] | None, e
         uuids: CUDA's UUIDs of the devices that this process uses, in its order, with or without prefix. None or
             empty: all that ``CUDA_VISIBLE_DEVICES`` shows.
         environ: Read for ``CUDA_VISIBLE_DEVICES`` (unset: all; an empty string: none; else indices, ``GPU-`` or
-            ``MIG-`` UUIDs or unique beginnings of such, up to the first that does not exist, and none at all if one is
-            named twice, as CUDA reads it: CUDA programming guide, "CUDA environment variables"; torch's
-            ``_parse_visible_devices``) and ``CUDA_DEVICE_ORDER``.
+            ``MIG-`` UUIDs or unique beginnings of such, or ``MIG-GPU-<UUID>/<GPU instance>/<compute instance>``, up to
+            the first that does not exist, and none at all if one is named twice, as CUDA reads it: CUDA programming
+            guide, "CUDA environment variables"; MIG user guide, "Device names"; torch's ``_parse_visible_devices``) and
+            ``CUDA_DEVICE_ORDER``.
     """
     if uuids:
         return _select_by_uuid(devices, uuids)
@@ -86,7 +90,18 @@ def _matches(devices: Sequence[NvmlDevice], token: str) -> list[NvmlDevice]:
         return [_as_cuda_sees(device) for device in devices if device.index == int(token)]
     if not token.lower().startswith(("gpu-", "mig-")):
         return []
-    return [device for device in _with_mig(devices) if device.uuid.lower().startswith(token.lower())]
+    named = [device for device in _with_mig(devices) if device.uuid.lower().startswith(token.lower())]
+    return named or _by_instance(devices, token)
+
+
+def _by_instance(devices: Sequence[NvmlDevice], token: str) -> list[NvmlDevice]:
+    """MIG devices by their GPU and instances: how drivers before R470 name them."""
+    found = _OLD_MIG.fullmatch(token)
+    if found is None:
+        return []
+    instance = int(found["gpu"]), int(found["compute"])
+    parents = [device for device in devices if device.uuid.lower() == found["uuid"].lower()]
+    return [mig for device in parents for mig in device.mig_devices if mig.instance == instance]
 
 
 def _as_cuda_sees(device: NvmlDevice) -> NvmlDevice:
