@@ -216,13 +216,14 @@ def row(one: Judgement) -> dict[str, object]:
 
 def run_matrix(cases: Sequence[Case], options: argparse.Namespace) -> int:
     judgements: list[Judgement] = []
-    for repetition in range(options.repetitions):
-        console.rule(f"repetition {repetition + 1} of {options.repetitions}")
+    for number in range(options.repetitions):
+        repetition = options.first + number
+        console.rule(f"repetition {number + 1} of {options.repetitions}")
         judgements += matrix(cases, repetition=repetition, at_once=options.jobs)
         summary = summarise(judgements)
         # after each: ten take hours, and what is known when they are stopped is worth having
         runs = [row(one) for one in judgements]
-        write_json(options.json, "truth", repetitions=repetition + 1, summary=asdict(summary), runs=runs)
+        write_json(options.json, "truth", repetitions=number + 1, summary=asdict(summary), runs=runs)
     console.print(table_of(judgements))
     return 1 if summary.failed or summary.healthy.right < summary.healthy.of else 0
 
@@ -272,6 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "are computed or were recorded",
     )
     parser.add_argument("--repetitions", type=int, default=1, help="rounds, each with a seed of its own")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first round of the matrix: others than before, other seeds"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")
     parser.add_argument("--json", type=Path, help="default: truth.json, truth_doses.json and so on in results")
     options = parser.parse_args(arguments)
