@@ -50,7 +50,7 @@ def exposed_reductions(random: Random, faulty: bool) -> Program:
 def check_of_ranks(random: Random, faulty: bool) -> Program:
     """Lightning asks all ranks in each step whether one was told to stop, and short steps wait for the answer."""
     forward, backward = layers(random.randint(8, 12), 1536), layers(random.randint(8, 12), 1536, passes=2)
-    answer_us, other_us = random.uniform(25.0, 60.0), random.uniform(200.0, 500.0)
+    answer_us, other_us = random.uniform(25.0, 60.0), random.uniform(350.0, 600.0)
 
     def check(run: GpuRun) -> None:
         run.copy(2.0, 4, kind="HtoD (Pageable -> Device)")
