@@ -36,11 +36,6 @@ class Wanted:
     flame: Path | None = None
     perfetto: bool = False
 
-    @property
-    def prints(self) -> bool:
-        """Whether the summary is printed."""
-        return not (self.json or self.analysis_json or self.operators or self.perfetto)
-
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="trace of torch.profiler, .json or .json.gz")
@@ -132,6 +127,8 @@ def run(files: Sequence[Path], wanted: Wanted) -> int:
     for number, (name, path) in enumerate(_named(files).items(), 1):
         with _progress("reading", name, number, len(files)):
             linked = outputs.read(path)
+        if wanted.html is not None and len(files) > 1:
+            outputs.check_rank(name, linked)
         if wanted.operators:
             results[name] = outputs.operators(linked, wanted.operators)
             continue

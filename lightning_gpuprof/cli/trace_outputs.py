@@ -49,11 +49,23 @@ if TYPE_CHECKING:
     from lightning_gpuprof.cli.trace import Wanted
 
 _BLOCK_BYTES = 1 << 20
+_PAGE_OF = "get one trace, or several ranks of one job"
+_EACH_ALONE = "Call gpuprof trace once for each."
 
 
 def read(path: Path) -> LinkedTrace:
     """A trace with its joins."""
     return LinkedTrace(Trace.read(path))
+
+
+def check_rank(name: str, linked: LinkedTrace) -> None:
+    """See that one of several traces that are to have a page together is a rank's.
+
+    Raises:
+        ArgumentError: It names none.
+    """
+    if linked.trace.about.rank is None:
+        raise ArgumentError("--html", name, _PAGE_OF, f"This trace names no rank. {_EACH_ALONE}")
 
 
 def facts(path: Path) -> KinetoFacts:
@@ -146,9 +158,7 @@ class Ranks:
         """
         if self.compared is None:
             known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
-            named = f"The traces name these ranks: {known}" if known else "The traces name no ranks"
-            hint = f"{named}. Call gpuprof trace once for each."
-            raise ArgumentError("--html", str(target), "get one trace, or several ranks of one job", hint)
+            raise ArgumentError("--html", str(target), _PAGE_OF, f"The traces name these ranks: {known}. {_EACH_ALONE}")
         write_whole(target, render_ranks_html(self.compared, self._analyses).encode())
 
     def print_comparison(self) -> None:

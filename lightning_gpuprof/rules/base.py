@@ -266,10 +266,16 @@ def pace_ms(metrics: Metrics, period_ms: float) -> float:
     """Time in which a device gets the work of one untraced step: the period, or the mean one if that is shorter.
 
     A host that is ahead launches the work of some steps at once and waits at others until the queue has room. The
-    median of such steps is not the time that the device has for one; the mean is. Rare long steps, in which a device
-    may well be idle, only make the mean longer, and do not count here.
+    median of such steps is not the time that the device has for one; their mean is, with outlying steps, in which a
+    device may well be idle, taken for ordinary ones. In a run whose parts differ in speed it is the period.
     """
-    mean_ms = metrics.steps.period_ms.mean if metrics.steps.period_ms is not None else period_ms
+    if metrics.steps.period_ms is None or len(metrics.evenness.regimes) > 1:
+        return period_ms
+    found = metrics.outliers
+    if found is not None and found.checked > 0:
+        mean_ms = (found.total_ms - found.excess_ms) / found.checked
+    else:
+        mean_ms = metrics.steps.period_ms.mean
     return min(period_ms, mean_ms) if possible(mean_ms) and mean_ms > 0 else period_ms
 
 

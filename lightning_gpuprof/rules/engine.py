@@ -24,6 +24,7 @@ from lightning_gpuprof.rules.base import (
     Rule,
     device_idle_ratio,
     is_cpu_only,
+    pace_ms,
     possible,
     run_ms_per_step,
     severity,
@@ -330,7 +331,7 @@ def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
     if idle_ratio is None or not possible(idle_ratio):
         return None
     mean_ms = period_ms if metrics.steps.period_ms is None else metrics.steps.period_ms.mean
-    busy_ms = (1.0 - idle_ratio) * period_ms
+    busy_ms = (1.0 - idle_ratio) * pace_ms(metrics, period_ms)
     return max(period_ms, mean_ms if possible(mean_ms) else 0.0) - busy_ms, busy_ms
 
 

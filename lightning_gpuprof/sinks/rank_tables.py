@@ -21,7 +21,7 @@ class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
     ranks: list[str]
     phases: Sequence[str]
     ms: list[list[float | None]]
-    """Median time, ms."""
+    """Time, ms: a median per step, or the total of a window."""
     apart_ms: list[list[float | None]]
     """That minus the median of all ranks, ms."""
 

@@ -128,8 +128,13 @@ def test_ranks_of_one_job_have_a_page_together(trace: Path, tmp_path: Path, caps
     assert "<h1>2 ranks of one window</h1>" in page
     assert all(rank.name in page for rank in ranks)
     assert 'data-figure="heat"' in page
-    assert main(["trace", str(ranks[0]), str(trace), "--html", str(tmp_path / "no.html")]) == 2
-    assert "The traces name these ranks: 0." in capsys.readouterr().err
+    assert main(["trace", str(trace), str(ranks[0]), "--html", str(tmp_path / "no.html")]) == 2
+    told = capsys.readouterr()
+    assert f"got {trace.name!r}. This trace names no rank." in told.err
+    assert not told.out
+    again = another(trace, "again.json", distributedInfo={"rank": 0, "world_size": 2})
+    assert main(["trace", str(ranks[0]), str(again), "--html", str(tmp_path / "no.html")]) == 2
+    assert "The traces name these ranks: 0, 0." in capsys.readouterr().err
     assert not (tmp_path / "no.html").exists()
 
 

@@ -5,15 +5,17 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from metrics_builder import build, scaled
+from metrics_builder import build, outliers, scaled
 from traced_builder import gpu, window
+from uneven_builder import stretch
 
+from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import device_idle_ratio
+from lightning_gpuprof.rules.base import device_idle_ratio, pace_ms
 from lightning_gpuprof.rules.device_split import clock_loss, device_split
 from lightning_gpuprof.rules.verdict import decide
 
@@ -241,11 +243,21 @@ def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
     assert metrics.steps.period_ms is not None
     for mean_ms, idle_ratio in ((47.0, 0.0), (80.0, 0.06)):
         period = msgspec.structs.replace(metrics.steps.period_ms, mean=mean_ms)
-        uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period))
+        uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period), outliers=None)
         split = device_split(uneven, 50.0)
         assert split is not None
         assert split.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
         assert device_idle_ratio(uneven, 50.0) == pytest.approx(idle_ratio, abs=1e-9)
+
+
+def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:
+    metrics = on_gpu()
+    assert metrics.steps.period_ms is not None
+    uneven = msgspec.structs.replace(metrics.steps.period_ms, mean=60.0)
+    stalls = outliers(count=4, stall_ms=500.0, phases="forward", steps=200, period_ms=46.0)
+    stalled = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=uneven), outliers=stalls)
+    assert pace_ms(stalled, 50.0) == pytest.approx(46.0)
+    assert pace_ms(replace(stalled, evenness=Evenness(regimes=(stretch(), stretch()))), 50.0) == 50.0
 
 
 @pytest.mark.parametrize("factor", [1.5, 10.0])

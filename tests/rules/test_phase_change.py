@@ -9,7 +9,8 @@ from metrics_builder import build, outliers
 from traced_builder import window
 from uneven_builder import of_regimes, stretch
 
-from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.evenness import Evenness, Stretch
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
@@ -58,19 +59,37 @@ def test_whether_the_thread_computes_or_waits_is_told() -> None:
     assert "computes 30.0 ms longer" in computes.summary
 
 
+def on_gpu(*parts: Stretch, launches: int, idle: float = 0.0) -> Metrics:
+    """A window of 100 ms a step with so many launches in each, and so much of the step without work."""
+    seen = window(period_ms=100.0, causes={"callbacks": idle} if idle else None)
+    seen = msgspec.structs.replace(seen, launches_matched=5 * launches, launches_unmatched=0)
+    return replace(of_regimes(*parts, run={"device.type": "cuda"}), windows=(seen,))
+
+
+@pytest.mark.parametrize("start", [0, 10_000])
 @pytest.mark.parametrize(
-    ("launches", "fires"),
-    [(100, False), (500, True)],  # 20 steps of 50 ms, then of 100 ms: ahead by half of the launches of 20 steps
+    ("launches", "idle", "fires"),
+    [(100, 0.0, False), (500, 0.0, True), (100, 0.3, True)],
 )
-def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(launches: int, fires: bool) -> None:
-    parts = stretch(count=20), stretch({"backward": 50.0}, start=20, count=80)
-    seen = msgspec.structs.replace(window(period_ms=100.0), launches_matched=5 * launches, launches_unmatched=0)
-    on_gpu = replace(of_regimes(*parts, run={"device.type": "cuda"}), windows=(seen,))
-    assert (RULE.check(on_gpu) is not None) == fires
-    unseen = RULE.check(replace(on_gpu, windows=()))
+def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(
+    start: int, launches: int, idle: float, fires: bool
+) -> None:
+    """20 steps of 50 ms, then such of 100 ms: ahead by half of the launches of 20 steps, if the device has no rest."""
+    parts = stretch(start=start, count=20), stretch({"backward": 50.0}, start=start + 20, count=80)
+    metrics = on_gpu(*parts, launches=launches, idle=idle)
+    assert (RULE.check(metrics) is not None) == fires
+    unseen = RULE.check(replace(metrics, windows=()))
     assert unseen is not None
     assert unseen.severity == "info"
     assert "no trace window tells" in unseen.summary
+
+
+def test_a_slow_part_before_a_fast_one_is_no_host_that_is_ahead() -> None:
+    metrics = on_gpu(stretch({"backward": 50.0}, count=80), stretch(start=80, count=20), launches=100)
+    for each in (metrics, replace(metrics, windows=())):
+        finding = RULE.check(each)
+        assert finding is not None
+        assert finding.severity != "info"
 
 
 def test_it_is_quiet_on_a_healthy_run() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from feeding_builder import shares_of, starved
-from metrics_builder import build, distribution, share
+from metrics_builder import build, distribution, outliers, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
@@ -35,6 +35,7 @@ def planted(wait_ms: float = 0.5, *, batch_size: int | None = 1, **changes: Any)
         metrics,
         loader=replace(metrics.loader, batch_size=batch_size),
         steps=msgspec.structs.replace(metrics.steps, period_ms=distribution(1.0 + wait_ms)),
+        outliers=outliers(count=0, stall_ms=0.0, phases={}, steps=380, period_ms=1.0 + wait_ms),
     )
     return shares_of(metrics, "data_wait", share(wait_ms, 1.0 + wait_ms))
 

@@ -23,6 +23,7 @@ from lightning_gpuprof.rules.base import (
     condition,
     is_cpu_only,
     is_slow_step_window,
+    pace_ms,
     require_possible,
     severity,
     steady_period_ms,
@@ -47,7 +48,10 @@ _MEDIAN_OVER_MEAN_ERROR = math.sqrt(math.pi / 2)
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStep:
-    """The busiest device in an ordinary step, in ms per step; ``busy_ms + idle_ms`` is the untraced period."""
+    """The busiest device in an ordinary step, in ms per step.
+
+    ``busy_ms + idle_ms`` is its pace of untraced steps (:func:`~lightning_gpuprof.rules.base.pace_ms`).
+    """
 
     window: WindowFacts
     """The one that the rest is taken from."""
@@ -168,6 +172,7 @@ def device_step(metrics: Metrics, *, most_unmatched_ratio: float = MAX_UNMATCHED
     assert analysis is not None  # _usable saw it
     assert analysis.idle is not None
     wait = metrics.share("data_wait")
+    pace = pace_ms(metrics, period_ms)
     return DeviceStep(
         window=window,
         analysis=analysis,
@@ -176,8 +181,8 @@ def device_step(metrics: Metrics, *, most_unmatched_ratio: float = MAX_UNMATCHED
         steady_steps=metrics.steps.steady_count,
         period_ms=period_ms,
         busy_ms=_busy_ms(window),
-        idle_ms=max(0.0, period_ms - _busy_ms(window)),
-        idle_lower_ms=max(0.0, _lower_period_ms(metrics, period_ms) - _busy_ms(by_busy[-1])),
+        idle_ms=max(0.0, pace - _busy_ms(window)),
+        idle_lower_ms=max(0.0, min(pace, _lower_period_ms(metrics, period_ms)) - _busy_ms(by_busy[-1])),
         data_wait_ms=0.0 if wait is None else wait.median_ms,
         workers_set_the_pace=workers_set_the_pace(metrics),
     )

@@ -27,7 +27,8 @@ class AllocRetries:
 
     The rise of the allocator's counter `num_alloc_retries` from the first reading after warm-up to the last, over 20
     steady steps at least. It is a warning from one in a hundred steps, information below. What it costs is known where
-    a trace window has calls such as cudaMalloc and cudaFree in the device's idle time.
+    a trace window has calls such as cudaMalloc and cudaFree in the device's idle time; by its lower bound it is a
+    warning from a tenth of the step on, and critical from a fifth.
 
     ## When it is wrong
 

@@ -27,8 +27,8 @@ class EmptyCacheInLoop:
 
     The rises of the allocator's counters of cudaFree and cudaMalloc in steady steps (20 at least). Both are above one
     in ten steps, and no allocation had to be tried again: then nothing but a call gives segments back. A warning from
-    one cudaFree per step; below that information, or what a trace window shows of the device's idle time in these
-    calls.
+    one cudaFree per step; below that information. Where a trace window shows what these calls hold of the device's
+    idle time, the lower bound of that makes it a warning from a tenth of the step on, and critical from a fifth.
 
     ## When it is wrong
 

@@ -40,6 +40,8 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 _MOST_SHOWN = 4
 _EPOCH_STEPS = 5
 _LEAST_PART = 0.1
+_RESTS_RATIO = 0.1
+"""Idle time above which a device does not set the pace. Ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +72,9 @@ class PhaseChange:
       the model's phases changed there, and not by waiting, the finding is information only.
     - A first epoch that waits longer for its data than later ones fills a cache; that is over: information only.
     - On a GPU the host of a healthy run is ahead: its steps are short until the queue of launches is full (1,024 of
-      them), and as long as the device's from then on. A fast part that is no longer than that takes, by the launches
-      per step of a trace window, is no part of its own: silent. Without a window it is information only.
+      them), and as long as the device's from then on. If a slow part follows a fast one that is no longer than that
+      takes, by the launches per step of a trace window, and the device is idle for no more than a tenth of the step, it
+      is silent. Without a window it is information only.
     - With more than four regimes nothing lasts: information only.
     - A run that gets slower little by little is `step-drift`.
 
@@ -178,17 +181,20 @@ def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
 
     Returns:
-        inf without a device; None if no window tells how much is launched in a step.
+        inf where that is no explanation: without a device, where the slow part comes first, and where the device has no
+        work in a part of the step. None if no window tells how much is launched in a step.
     """
-    if is_cpu_only(metrics):
+    fast = change.fast
+    if is_cpu_only(metrics) is not False or change.slow.from_batch < fast.from_batch:
         return math.inf
     split = device_split(metrics, period_ms)
     if split is None or split.window is None or not split.window.steps_us:
         return None
+    if split.idle_ratio > _RESTS_RATIO:
+        return math.inf
     launches = (split.window.launches_matched + split.window.launches_unmatched) / len(split.window.steps_us)
-    fast = change.fast
-    steps = fast.to_batch + 1 if fast is regimes[0] else fast.count  # it is also ahead in the warm-up before the first
-    return steps * (1.0 - fast.period_ms / change.slow.period_ms) * launches
+    warmup = (metrics.evenness.warmup_steps or 0) if fast is regimes[0] else 0  # it is ahead in these already
+    return (warmup + fast.count) * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 
 
 def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: Moved) -> bool:
