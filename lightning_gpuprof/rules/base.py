@@ -267,16 +267,20 @@ def pace_ms(metrics: Metrics, period_ms: float) -> float:
 
     A host that is ahead launches the work of some steps at once and waits at others until the queue has room. The
     median of such steps is not the time that the device has for one; their mean is, with outlying steps, in which a
-    device may well be idle, taken for ordinary ones. In a run whose parts differ in speed it is the period.
+    device may well be idle, taken for ordinary ones. Of a run whose parts differ in speed, mean over median of the
+    longest part is taken.
     """
-    if metrics.steps.period_ms is None or len(metrics.evenness.regimes) > 1:
+    whole = metrics.steps.period_ms
+    if whole is None:
         return period_ms
     found = metrics.outliers
-    if found is not None and found.checked > 0:
-        mean_ms = (found.total_ms - found.excess_ms) / found.checked
-    else:
-        mean_ms = metrics.steps.period_ms.mean
-    return min(period_ms, mean_ms) if possible(mean_ms) and mean_ms > 0 else period_ms
+    ratio = whole.mean / whole.median if whole.median > 0 else 1.0
+    if len(metrics.steps.regimes) > 1:
+        longest = max(metrics.steps.regimes, key=lambda regime: regime.count).period_ms
+        ratio = longest.mean / longest.median if longest.median > 0 else 1.0
+    elif found is not None and found.checked > 0 and whole.median > 0:
+        ratio = (found.total_ms - found.excess_ms) / found.checked / whole.median
+    return period_ms * min(1.0, ratio) if possible(ratio) and ratio > 0 else period_ms
 
 
 def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:

@@ -7,13 +7,11 @@ import msgspec
 import pytest
 from metrics_builder import build, outliers, scaled
 from traced_builder import gpu, window
-from uneven_builder import stretch
 
-from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.report import Device, Regime
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, pace_ms
 from lightning_gpuprof.rules.device_split import clock_loss, device_split
@@ -257,7 +255,18 @@ def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:
     stalls = outliers(count=4, stall_ms=500.0, phases="forward", steps=200, period_ms=46.0)
     stalled = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=uneven), outliers=stalls)
     assert pace_ms(stalled, 50.0) == pytest.approx(46.0)
-    assert pace_ms(replace(stalled, evenness=Evenness(regimes=(stretch(), stretch()))), 50.0) == 50.0
+    fast, slow = (
+        Regime(
+            from_batch=at,
+            to_batch=at + count - 1,
+            count=count,
+            period_ms=msgspec.structs.replace(uneven, mean=mean_ms, median=median_ms),
+            phases_ms={},
+        )
+        for at, count, mean_ms, median_ms in ((0, 50, 10.0, 10.0), (50, 150, 54.0, 60.0))
+    )
+    parts = replace(stalled, steps=msgspec.structs.replace(stalled.steps, regimes=(fast, slow)))
+    assert pace_ms(parts, 50.0) == pytest.approx(45.0)
 
 
 @pytest.mark.parametrize("factor", [1.5, 10.0])
