@@ -5,7 +5,18 @@ from __future__ import annotations
 from random import Random
 
 from truths.gpu_runs import GpuRun, Program
-from truths.gpu_steps import FILLS, PAGEABLE_BYTES_PER_S, POINTWISE, Step, Work, busy, pinned, pointwise, update
+from truths.gpu_steps import (
+    FILLS,
+    PAGEABLE_BYTES_PER_S,
+    POINTWISE,
+    Step,
+    Work,
+    busy,
+    outlasting,
+    pinned,
+    pointwise,
+    update,
+)
 
 
 def small_kernels(random: Random, faulty: bool) -> Program:
@@ -26,8 +37,8 @@ def small_kernels(random: Random, faulty: bool) -> Program:
 
 def item_in_step(random: Random, faulty: bool) -> Program:
     """The loss is read in each step, and then the host has something else to do before it launches again."""
-    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
-    other_us = random.uniform(4_000.0, 6_000.0)
+    count, forward, backward = outlasting(random, 2560)  # 1 ms of work a layer
+    other_us = count * random.uniform(450.0, 550.0)
 
     def read(run: GpuRun) -> None:
         forward(run)
@@ -81,8 +92,8 @@ def fetches_behind_the_device(random: Random, faulty: bool) -> Program:
 
 def value_read_after_a_hidden_fetch(random: Random, faulty: bool) -> Program:
     """A fetch beside a working device, and a value that is read: the idle time is not the fetch's."""
-    forward, backward = busy(random, size=3072)
-    wait_us, other_us = random.uniform(4_000.0, 6_000.0), random.uniform(8_000.0, 12_000.0)
+    count, forward, backward = outlasting(random, 3072)  # 1.7 ms of work a layer
+    wait_us, other_us = count * random.uniform(250.0, 350.0), count * random.uniform(550.0, 700.0)
 
     def read(run: GpuRun) -> None:
         forward(run)
@@ -122,9 +133,9 @@ def progress_bar(random: Random, faulty: bool) -> Program:
 
 def tensors_of_the_host(random: Random, faulty: bool) -> Program:
     """Masks are made on the host in each layer; the twin makes them on the device."""
-    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
+    layer_count, forward, backward = outlasting(random, 2560)  # 1 ms of work a layer
     count = random.randint(8, 16)
-    python_us = random.uniform(4_500.0, 6_000.0) / count
+    python_us = layer_count * random.uniform(450.0, 550.0) / count
 
     def make(run: GpuRun) -> None:
         for _ in range(count):
@@ -199,8 +210,8 @@ def slow_launches(random: Random, faulty: bool) -> Program:
 
 def scaled_gradients(random: Random, faulty: bool) -> Program:
     """The gradient scaler asks in each step whether a gradient overflowed; the twin has bf16, and none."""
-    forward, backward = busy(random, size=2560)  # 9 to 15 ms of work: the twin's device outlasts its host
-    other_us = random.uniform(4_000.0, 6_000.0)
+    count, forward, backward = outlasting(random, 2560)  # 1 ms of work a layer
+    other_us = count * random.uniform(450.0, 550.0)
 
     def scaled(run: GpuRun) -> None:
         if faulty:

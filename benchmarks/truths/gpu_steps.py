@@ -98,3 +98,12 @@ def busy(random: Random, *, name: str = BF16_GEMM, size: int = 4096) -> tuple[Wo
     """Forward and backward of a model whose host is well ahead of its device."""
     count = random.randint(8, 14)
     return layers(count, size, name=name), layers(count, size, name=name, passes=2)
+
+
+def outlasting(random: Random, size: int) -> tuple[int, Work, Work]:
+    """Layers, and forward and backward of them, for faults whose size is so much a layer.
+
+    So the twin's device outlasts its host, whatever is drawn, and the fault is a good part of the step.
+    """
+    count = random.randint(8, 14)
+    return count, layers(count, size), layers(count, size, passes=2)
