@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from lightning_gpuprof.model.finding import Finding, VerdictKind
-from lightning_gpuprof.model.method import Check, CheckState, Cost, Level, LevelName, Method, Outlook
+from lightning_gpuprof.model.finding import VerdictKind
+from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlook
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import condition, is_cpu_only, possible
-from lightning_gpuprof.rules.device_split import MIN_SAMPLES
+from lightning_gpuprof.rules.base import condition, is_cpu_only
 from lightning_gpuprof.rules.engine import Diagnosis
+from lightning_gpuprof.rules.method_checklist import checklist
+from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
 from lightning_gpuprof.rules.wording import amount, counted, factor, listed, millis, percent
-
-MAX_INTERVAL_RATIO = 0.05
-"""Half width of the 95 % interval of the median period, of the median, up to which a baseline is firm. The method."""
 
 MAX_COST_RATIO = 0.01
 """What the profiler may take of a step. The method."""
-
-MIN_WARM_UP_STEPS = 5
-"""The method's checklist."""
 
 TOP_FINDINGS = 5
 TOP_OPERATIONS = 3
@@ -43,8 +38,6 @@ _OF_KERNELS: frozenset[VerdictKind] = frozenset(
     }
 )
 """Verdicts that justify a look at single operations and kernels."""
-
-_COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
 
 
 def method(
@@ -75,7 +68,7 @@ def method(
         _actions(diagnosis),
         _verification(metrics, baseline),
     )
-    return Method(levels=levels, checklist=tuple(_checklist(metrics, diagnosis, levels)))
+    return Method(levels=levels, checklist=tuple(checklist(metrics, diagnosis, levels)))
 
 
 def _first_fault(*levels: Level) -> str:
@@ -129,7 +122,7 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
             unfolded=True,
             why="the run never became steady",
         )
-    half_ratio = _half_width(metrics)
+    half_ratio = half_width(metrics)
     sure = "" if half_ratio is None else f" ± {percent(half_ratio)}"
     speed = f"{amount(steps.samples_per_s)} samples/s, " if steps.samples_per_s is not None else ""
     lines = [
@@ -155,14 +148,6 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
         why=why,
         lines=tuple(lines),
     )
-
-
-def _half_width(metrics: Metrics) -> float | None:
-    ends, period = metrics.steps.period_median_interval_ms, metrics.steps.period_ms
-    if ends is None or period is None or not period.median > 0:
-        return None
-    half_ratio = (ends[1] - ends[0]) / 2 / period.median
-    return half_ratio if possible(half_ratio) else None
 
 
 def _cost_lines(cost: Cost | None) -> Iterable[str]:
@@ -212,7 +197,7 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
     if folded:
         return _folded("component", folded)
     of_verdict = _PHASES_OF.get(diagnosis.verdict.kind, ())
-    phase, ratio = _slowest(metrics, of_verdict)
+    phase, ratio = slowest(metrics, of_verdict)
     subject = next((finding for finding in diagnosis.findings if finding.subject), None)
     which = " around the model" if diagnosis.verdict.kind == "loop-bound" else ""
     answer = f"The longest phase{which} is {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
@@ -226,13 +211,6 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
         )
     lines += _modules(metrics.windows)
     return Level(name="component", answer=f"{answer}.", holds=bool(phase), unfolded=True, lines=tuple(lines))
-
-
-def _slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | None, float]:
-    """The longest phase and its share of the step; among some, or all."""
-    shares = {phase: share.median_ratio for phase, share in metrics.shares.items() if not among or phase in among}
-    slowest = max(shares, key=lambda phase: shares[phase], default=None)
-    return slowest, 0.0 if slowest is None else shares[slowest]
 
 
 def _modules(windows: Sequence[WindowFacts]) -> Iterable[str]:
@@ -250,14 +228,8 @@ def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
     kind = diagnosis.verdict.kind
     if kind in _OF_KERNELS:
         return ""
-    own = min(0.99, _computing(metrics))
+    own = min(0.99, computing_ratio(metrics))
     return f"the run is {kind}; all work of the model together gains at most {factor(1 / (1 - own))} of the step"
-
-
-def _computing(metrics: Metrics) -> float:
-    """Share of the step in the model's own phases."""
-    ratios = (share.median_ratio for phase, share in metrics.shares.items() if phase in COMPUTE_PHASES)
-    return sum(ratio for ratio in ratios if possible(ratio))
 
 
 def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
@@ -322,8 +294,8 @@ def _actions(diagnosis: Diagnosis) -> Level:
 def _verification(metrics: Metrics, baseline: Level) -> Level:
     """How to see a change; a run that is held against another one need not be a firm baseline itself."""
     compared = condition(metrics, BASELINE) is True
-    half_ratio = _half_width(metrics)
-    lines = [f"again after each change: {_COMPARE}"]
+    half_ratio = half_width(metrics)
+    lines = [f"again after each change: {COMPARE}"]
     if half_ratio is not None:
         lines.append(f"changes of the median period above about {percent(2 * half_ratio)} are seen")
     answer = "This run can serve as the baseline." if baseline.holds else "This run is no firm baseline."
@@ -340,153 +312,3 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
 
 def _folded(name: LevelName, why: str) -> Level:
     return Level(name=name, answer="Not opened.", holds=False, unfolded=False, why=why)
-
-
-def _checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
-    yield from _baseline_checks(metrics)
-    yield from _bottleneck_checks(metrics, diagnosis)
-    yield from _component_checks(metrics, levels)
-    yield from _operation_checks(metrics, diagnosis, levels)
-    yield from _verification_checks(metrics)
-
-
-def _check(group: LevelName, text: str, state: bool | None, evidence: str) -> Check:
-    states: dict[bool | None, CheckState] = {True: "yes", False: "no", None: "not applicable"}
-    return Check(group=group, text=text, state=states[state], evidence=evidence)
-
-
-def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
-    steps, period = metrics.steps, metrics.steps.period_ms
-    speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the period of a step"
-    yield _check("baseline", "a metric is defined", period is not None, speed if period else "no steady step")
-    spans = any(row.device_ms is not None for row in metrics.phases)
-    on_cpu = is_cpu_only(metrics)
-    yield _check(
-        "baseline",
-        "device time is measured with events, not with a host clock",
-        None if on_cpu else spans,
-        "no GPU" if on_cpu else ("device spans of phases" if spans else "no device spans"),
-    )
-    warm_up = steps.labels.get("warm-up", 0)
-    yield _check(
-        "baseline",
-        f"at least {MIN_WARM_UP_STEPS} steps of warm-up are left out",
-        steps.steady_from is not None and warm_up >= MIN_WARM_UP_STEPS,
-        f"{counted(warm_up, 'step')} left out" if steps.steady_from is not None else "the run never became steady",
-    )
-    yield _check(
-        "baseline",
-        "mean, standard deviation and percentiles are told",
-        period is not None,
-        f"over {counted(steps.steady_count, 'steady step')}",
-    )
-    hashed = metrics.run.get("conditions.hash")
-    yield _check(
-        "baseline",
-        "conditions are written down",
-        hashed is not None,
-        f"{counted(len(metrics.run), 'fact')}, hash {hashed}" if hashed is not None else "no conditions in the journal",
-    )
-
-
-def _bottleneck_checks(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Check]:
-    samples = max((device.distinct_samples or 0 for device in metrics.devices), default=0)
-    on_cpu = is_cpu_only(metrics)
-    yield _check(
-        "bottleneck",
-        "GPU utilization is looked at",
-        None if on_cpu else samples >= MIN_SAMPLES,
-        "no GPU" if on_cpu else f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are wanted",
-    )
-    wait = metrics.share("data_wait")
-    computing = _computing(metrics)
-    yield _check(
-        "bottleneck",
-        "loading and computing are measured apart",
-        wait is not None,
-        f"wait for batches {percent(wait.median_ratio)}, the model's phases {percent(computing)} of the step"
-        if wait is not None
-        else "no steady step",
-    )
-    kind = diagnosis.verdict.kind
-    known = kind != "not-enough-data"
-    yield _check("bottleneck", "the bottleneck has a category", known, kind)
-    yield _check(
-        "bottleneck",
-        "the category rests on measurements",
-        known and metrics.validity.ok,
-        diagnosis.verdict.summary if metrics.validity.ok else "the measurement is not valid",
-    )
-
-
-def _component_checks(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Check]:
-    times = [f"{p} {millis(s.median_ms)}" for p in ("forward", "backward", "optimizer") if (s := metrics.share(p))]
-    yield _check("component", "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step")
-    phase, ratio = _slowest(metrics)
-    yield _check(
-        "component", "the slowest phase is known", phase is not None, f"{phase}, {percent(ratio)}" if phase else "none"
-    )
-    opened = [
-        level.name for level in levels if level.name in ("bottleneck", "component", "operation") and level.unfolded
-    ]
-    yield _check(
-        "component", "narrowed down level by level", "component" in opened, f"opened: {', '.join(opened) or 'none'}"
-    )
-    traced = any(window.file for window in metrics.windows)
-    yield _check(
-        "component",
-        "table and trace are both there",
-        traced,
-        f"{counted(len(metrics.windows), 'window')}" if traced else "no trace: GpuProfiler(windows=100)",
-    )
-
-
-def _operation_checks(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
-    level = next(level for level in levels if level.name == "operation")
-    # A folded level was judged: nobody needs to look there.
-    state = level.holds if level.unfolded else None
-    yield _check("operation", "the component is profiled in detail", state, level.answer if level.holds else level.why)
-    named = next((finding for finding in diagnosis.findings if finding.subject), None)
-    yield _check(
-        "operation",
-        "an operation, place or pattern is named",
-        named is not None,
-        _named(named) if named is not None else "no finding names one",
-    )
-    proven = next((finding for finding in diagnosis.findings if finding.evidence), None)
-    yield _check(
-        "operation",
-        "it is known why it is slow",
-        proven is not None,
-        f"{proven.rule}: {proven.evidence[0].name}" if proven is not None else "no finding",
-    )
-    valued = next((finding for finding in diagnosis.findings if finding.gain is not None), None)
-    yield _check(
-        "operation",
-        "there is a target that can be acted on",
-        valued is not None,
-        valued.advice if valued is not None else "no finding with a gain",
-    )
-
-
-def _named(finding: Finding) -> str:
-    return f"{finding.rule}: {finding.subject}"
-
-
-def _verification_checks(metrics: Metrics) -> Iterable[Check]:
-    yield _check("verification", "a baseline is saved", True, "the journal of this run, and its report")
-    yield _check("verification", "how to measure again is known", True, _COMPARE)
-    half_ratio = _half_width(metrics)
-    yield _check(
-        "verification",
-        "a change can be told from noise",
-        half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO,
-        f"the median period is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
-    )
-    files = [window.file for window in metrics.windows if window.file]
-    yield _check(
-        "verification",
-        "traces and summaries are kept",
-        bool(files),
-        ", ".join(files) if files else "journal and report, no trace: GpuProfiler(windows=100)",
-    )
