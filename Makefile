@@ -22,7 +22,7 @@ COMPUTING := tests/analyze tests/docs tests/model tests/rules tests/trace
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint docs bench truth peers trace-peers gpu clean
+.PHONY: help setup demo test test-slow oldest versions lint docs bench truth peers trace-peers lightning-suite gpu clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -66,11 +66,18 @@ test-slow: $(READY) ## Those that take minutes: a fault in every line of ours, r
 	$(BIN)/python -m pytest -m slow --ignore tests/end_to_end/test_sabotage.py
 	$(BIN)/python -m pytest -m slow -n 2 tests/end_to_end/test_sabotage.py
 
-lint: $(READY) ## Style, types, the order of the rooms, spelling
+oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/versions.py --oldest
+
+versions: $(READY) ## Which versions of Lightning and torch all of it works with; fetches 15 GB, removes them, half an hour
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/versions.py
+
+lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --target=3.10- --violations lightning_gpuprof
 	$(BIN)/codespell $(PROSE)
 
 docs: $(READY) ## The documentation as a site that needs no network: build/docs/index.html
@@ -81,6 +88,7 @@ docs: $(READY) ## The documentation as a site that needs no network: build/docs/
 bench: $(READY) ## What the profiler costs and how right it is, on the CPU; about half an hour
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/overhead.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/one_fit.py
+	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/short_fit.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/window_stall.py
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/accounting.py
@@ -104,6 +112,9 @@ peers: $(READY) ## The overhead table with TraceML in it, which is installed in 
 trace-peers: $(READY) ## Reading traces, against HolisticTraceAnalysis and torch_tb_profiler in an environment of their own
 	$(BIN)/python benchmarks/trace_peers_environment.py
 	$(BIN)/python benchmarks/trace.py --grown 620
+
+lightning-suite: $(READY) ## Lightning's own tests without and with GPUPROF=1; LIGHTNING=checkout SUITE_PYTHON=python with their needs
+	$(BIN)/python benchmarks/lightning_suite.py $(LIGHTNING) --python $(or $(SUITE_PYTHON),$(BIN)/python) -n 2
 
 gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 	@if $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then \

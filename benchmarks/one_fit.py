@@ -34,6 +34,7 @@ from torch.utils.data import DataLoader, Dataset
 from toy_run import BATCH_SIZE, CLASSES, FEATURES, Toy
 
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.capture.input.torch_private import TimedOrder
 
 BLOCK = 60
 SETTLING = 5
@@ -89,7 +90,7 @@ class Switch:
     """Takes all of the profiler that runs in the training thread out of a fit, and puts it back.
 
     That is: its place among the trainer's callbacks, its edges and its tap, its two callbacks of the garbage collector,
-    and the class of the loader's fetcher. Its threads go on.
+    and the classes of the loader's fetcher and iterator. Its threads go on.
 
     Args:
         profiler: In a fit that has begun.
@@ -101,8 +102,14 @@ class Switch:
         self._profiler, self._trainer = profiler, trainer
         self._session: Any = profiler._session
         self._collector = [callback for callback in gc.callbacks if callback not in collector]
-        self._fetchers = [own for own in self._session._inputs._own if own.alive]
-        self._classes: dict[int, type] = {}
+        self._timed: list[tuple[Any, type]] = []
+        """The loader's fetcher and iterator, each with the class that it has by itself."""
+        for own in self._session._inputs._own:
+            is_order = isinstance(own, TimedOrder)
+            timed: Any = own._iterator() if is_order else own._fetcher()
+            if timed is not None:
+                self._timed.append((timed, own._base if is_order else own._classes.base))
+        self._ours: list[type] = []
         self.on = True
 
     def put(self, on: bool) -> None:
@@ -117,14 +124,13 @@ class Switch:
         self._trainer.callbacks.remove(self._profiler)
         for callback in self._collector:
             gc.callbacks.remove(callback)
-        for own in self._fetchers:
-            fetcher: Any = own._fetcher()
-            self._classes[id(own)] = type(fetcher)
-            fetcher.__class__ = own._classes.base
+        self._ours = [type(timed) for timed, _ in self._timed]
+        for timed, plain in self._timed:
+            timed.__class__ = plain
 
     def _put_on(self) -> None:
-        for own in self._fetchers:
-            own._fetcher().__class__ = self._classes[id(own)]
+        for (timed, _), ours in zip(self._timed, self._ours, strict=True):
+            timed.__class__ = ours
         gc.callbacks.extend(self._collector)
         self._trainer.callbacks.insert(0, self._profiler)
         self._trainer.profiler = self._session.tap

@@ -14,6 +14,8 @@ import msgspec
 
 import lightning_gpuprof
 from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, quietly, warn
+from lightning_gpuprof.capture.launch import Origin, launch_of
+from lightning_gpuprof.capture.output_folder import on_disk
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, switched_on
@@ -89,10 +91,12 @@ class GpuProfiler(Callback):
         nvml: How GPUs are sampled; ``false`` switches it off.
         host: How CPUs and memory are sampled; ``false`` switches it off.
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. Default:
-            ``<trainer.log_dir>/gpuprof``. An earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on.
+            ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that very folder. An
+            earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
-            for all of the trainer's loggers; those that keep files get those of ``html`` and ``json`` as well.
+            for all of the trainer's loggers; those that keep files get those of ``html`` and ``json`` as well. Default:
+            all; a run of a few steps, too short to judge, then gets one line on the terminal and no page.
         baseline: An earlier run's folder or ``report.json`` to compare with at the end; the comparison is printed and
             written beside the report.
         enabled: ``false`` leaves the callback in place without effect.
@@ -143,6 +147,8 @@ class GpuProfiler(Callback):
             raise ArgumentError("verbose", verbose, "be true or false")
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
+        if dirpath is not None and not on_disk(os.path.expandvars(dirpath)):
+            raise ArgumentError("dirpath", dirpath, "be a folder on this machine: the run is written as it goes on")
         if target is not None:
             parse_target(target)
         if price_per_gpu_hour is not None:
@@ -156,7 +162,7 @@ class GpuProfiler(Callback):
             host=_group("host", host, HostConfig),
             dirpath=None if dirpath is None else os.fspath(dirpath),
             log_every_n_steps=log_every_n_steps,
-            reports=parse_reports(["terminal", "tensorboard", "html", "json"] if reports is None else reports),
+            reports=None if reports is None else parse_reports(reports),
             baseline=baseline,
             nvtx=nvtx,
             input_pipeline=input_pipeline,
@@ -170,6 +176,7 @@ class GpuProfiler(Callback):
         """The report of the last ``fit``; None before."""
         self.folder: Path | None = None
         """Where the last ``fit`` was recorded."""
+        self._origin = Origin()
         self._session: Session | None = None
         self._entry: Entry | None = None
         self._logged_to = ""
@@ -196,11 +203,18 @@ class GpuProfiler(Callback):
             return
         measured = STAGES[STAGES.index(stage)]  # Lightning gives a member of an enumeration of strings
         if (before := self._session) is not None:
-            if before.hears_of_the_end and not before.belongs_to(trainer):
-                before.fence.tell("nested", f"a {measured} of another trainer inside of this run is not measured apart")
+            if not before.hears_of_the_end:
+                before.finish("abandoned")  # it ended without telling us
+                self._session = None
+            elif before.belongs_to(trainer):
+                # By a hook near the stage's end; Lightning knows no stage within a stage: the one before is over.
+                self.teardown(trainer, pl_module, before.stage)
+                self._end(trainer)
+            else:
+                before.fence.tell(
+                    "nested", f"a {measured} of another trainer inside of this run is not measured separately"
+                )
                 return
-            before.finish("abandoned")  # it ended without telling us
-            self._session = None
         entry, self._entry = self._entry or Entry.now(), None
         self._begin(trainer, pl_module, measured, entry)
 
@@ -237,7 +251,7 @@ class GpuProfiler(Callback):
                 session.settle(JOB_TIMEOUT_S)
                 self._tell_loggers(trainer, session, finished=True)
         if not session.hears_of_the_end:
-            self._end(trainer, FINISHED)
+            self._end(trainer)
 
     def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
         """What operators did in a trace window of the last run, as MindSpore's ``op_analyse`` gives it.
@@ -303,10 +317,8 @@ class GpuProfiler(Callback):
     @_harmless
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Keep what was measured; the exception goes on unchanged."""
-        if (session := self._session_of(trainer)) is None:
-            return
-        session.failed(exception)
-        self._end(trainer, interrupted_by(exception))
+        if self._session_of(trainer) is not None:
+            self._end(trainer, exception)
 
     # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 us.
     on_train_batch_start = None  # type: ignore[assignment]
@@ -331,8 +343,9 @@ class GpuProfiler(Callback):
             stage,
             self.options,
             entry,
+            launch_of(trainer, self._origin, os.environ),
             lightning_gpuprof.__version__,
-            on_end=functools.partial(self._end, trainer, FINISHED),
+            on_end=functools.partial(self._end, trainer),
             line=StatusLine.on_terminal() if trainer.is_global_zero and switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
@@ -366,9 +379,13 @@ class GpuProfiler(Callback):
         self._hear_of_no_batch()
 
     @_harmless
-    def _end(self, trainer: pl.Trainer, status: str) -> None:
+    def _end(self, trainer: pl.Trainer, exception: BaseException | None = None) -> None:
         if (session := self._session) is None:
             return
+        status = FINISHED
+        if exception is not None:
+            status = interrupted_by(exception)
+            session.failed(exception)
         try:
             with session.fence.holding():
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
@@ -405,7 +422,8 @@ class GpuProfiler(Callback):
             )
 
     def _tells_loggers(self, trainer: pl.Trainer) -> bool:
-        return bool(trainer.is_global_zero and trainer.loggers and "tensorboard" in self.options.reports)
+        wanted = self.options.reports is None or "tensorboard" in self.options.reports
+        return bool(trainer.is_global_zero and trainer.loggers and wanted)
 
     def _tell_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
         self._logged_to = _pipeline().push_to_loggers(
@@ -456,7 +474,7 @@ def _group(name: str, value: object, kind: type[Group]) -> Group | None:
 
 def _check_thresholds(thresholds: dict[str, dict[str, float]]) -> None:
     """Rules are wanted only where somebody names them: they are no part of the package's import."""
-    rules = import_module("lightning_gpuprof.rules.discovery").discover().rules
+    rules = import_module("lightning_gpuprof.rules.discovery").installed().rules
     import_module("lightning_gpuprof.rules.thresholds").with_thresholds(rules, thresholds)
 
 

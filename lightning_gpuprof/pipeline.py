@@ -14,42 +14,41 @@ from pathlib import Path
 import msgspec
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.other_ranks import told_apart
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
-from lightning_gpuprof.model.config import ReportKind
+from lightning_gpuprof.model.config import REPORT_KINDS, ReportKind
 from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
+from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import aims, engine
 from lightning_gpuprof.rules.method import method
-from lightning_gpuprof.sinks import (
-    comparison_html,
-    comparison_json,
-    comparison_text,
-    html,
-    json_report,
-    loggers,
-    notebook,
-    terminal,
-)
+from lightning_gpuprof.sinks import brief, json_report
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.status_line import progress
-from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.reader import Trace
 
-Report.drawn_by = notebook.render
+# Pages, tables, comparisons and the reading of traces are imported where they are wanted: a short run wants none.
 
 HTML_NAME = "report.html"
 COMPARISON_JSON_NAME = "comparison.json"
 COMPARISON_HTML_NAME = "comparison.html"
 TRACE_ENDING = ".pt.trace.json.gz"
+
+
+def _draw(report: Report) -> str:
+    from lightning_gpuprof.sinks import notebook
+
+    return notebook.render(report)
+
+
+Report.drawn_by = _draw
 
 
 def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
@@ -70,34 +69,35 @@ def _report_from(journal: Journal, found: Path, notices: Sequence[Notice] = ()) 
     """The report of the journal that was read from a file; what belongs to it lies beside that file."""
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
-    metrics = analyze_metrics.build(journal, windows, notices)
-    return report_of(journal, dataclasses.replace(metrics, ranks=_ranks(found, journal)))
+    others = _other_ranks(found, journal)
+    metrics = analyze_metrics.build(told_apart(journal, others), windows, notices)
+    return report_of(journal, dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None))
 
 
 _MOST_JOURNALS = 64
 """Ranks that are held against each other; more would make the report wait."""
 
 
-def _ranks(own: Path, journal: Journal) -> RankTimes | None:
-    """The ranks side by side; None where there are no others, or one of their journals cannot be read."""
+def _other_ranks(own: Path, journal: Journal) -> list[Journal]:
+    """Journals of the other ranks; empty where there are none, or one of them cannot be read."""
     others = [path for path in sorted(own.parent.glob("rank*.jsonl")) if path != own]
     if journal.header.world_size < 2 or not 0 < len(others) < _MOST_JOURNALS:
-        return None
+        return []
     try:
-        return rank_times([journal, *(read_journal(path) for path in others)])
+        return [read_journal(path) for path in others]
     except JournalError:
-        return None
+        return []
 
 
 def find_journal(directory: Path) -> Path:
-    """The journal of the lowest rank in a folder, or in its only ``gpuprof*`` subfolder with one.
+    """The journal of the lowest rank in a folder, or in the only one of ours in it or beside it that has one.
 
     Raises:
         JournalError: There is none, or several subfolders have one.
     """
     if own := _journals(directory):
         return own[0]
-    inner = [found[0] for folder in sorted(directory.glob("gpuprof*")) if (found := _journals(folder))]
+    inner = [found[0] for folder in own_folders(directory) if (found := _journals(folder))]
     if len(inner) == 1:
         return inner[0]
     if inner:
@@ -135,16 +135,25 @@ def write_reports(report: Report, directory: Path, kinds: Sequence[ReportKind]) 
         json_report.write(report, target)
         written["JSON"] = str(target)
     if "html" in kinds:
+        from lightning_gpuprof.sinks import html
+
         target = directory / HTML_NAME
-        write_whole(target, html.render_html(report).encode())
+        html.write(report, target)
         written["HTML"] = str(target)
     return written
+
+
+def _worth_making(report: Report, asked: Sequence[ReportKind] | None) -> Sequence[ReportKind]:
+    """What was asked for; if nobody said, everything, but no page of a run too short to judge."""
+    if asked is not None:
+        return asked
+    return tuple(kind for kind in REPORT_KINDS if kind != "html" or not brief.is_enough(report))
 
 
 def finish_run(
     folder: Path,
     *,
-    kinds: Sequence[ReportKind],
+    kinds: Sequence[ReportKind] | None,
     baseline: str | None,
     notices: Sequence[Notice],
     logged_to: str = "",
@@ -153,17 +162,19 @@ def finish_run(
 
     Args:
         folder: Of the run.
-        kinds: What to make.
+        kinds: What to make; None: what the run is worth.
         baseline: An earlier run to compare with, or None; the comparison is written beside the report.
         notices: That did not reach the journal.
         logged_to: Folder of the TensorBoard logger that was given the diagnosis; empty if none.
     """
-    begin = time.perf_counter()
+    begin_ns = time.perf_counter_ns()
     with progress("making the report"):
         found = find_journal(folder)
         journal = read_journal(found)
         report = _report_from(journal, found, notices)
-    report.overhead["report_s"] = time.perf_counter() - begin
+    report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
+    in_brief = kinds is None and brief.is_enough(report)
+    kinds = _worth_making(report, kinds)
     where: dict[str, str] = {}
     problems: list[str] = []
     try:
@@ -185,21 +196,32 @@ def finish_run(
             where |= _write_comparison(comparison, folder, kinds)
         except GpuProfError as error:
             problems.append(f"baseline: {error}")
-    if "terminal" in kinds and not report.steps.count:
-        print(f"gpuprof: this {report.run['stage']} had no step; what was measured is in {folder}")
-    elif "terminal" in kinds:
-        terminal.print_report(report, where=where)
-        if comparison is not None:
-            comparison_text.print_comparison(comparison)
+    if "terminal" in kinds:
+        _print(report, folder, comparison, where, in_brief=in_brief)
     for problem in problems:
         print(f"gpuprof: {problem}", file=sys.stderr)
     return report
 
 
+def _print(
+    report: Report, folder: Path, comparison: Comparison | None, where: Mapping[str, str], *, in_brief: bool
+) -> None:
+    if in_brief or not report.steps.count:
+        brief.print_lines(report, folder)
+    else:
+        from lightning_gpuprof.sinks import terminal  # and all its tables
+
+        terminal.print_report(report, where=where)
+    if comparison is not None:
+        from lightning_gpuprof.sinks import comparison_text
+
+        comparison_text.print_comparison(comparison)
+
+
 def push_to_loggers(
     folder: Path,
     *,
-    kinds: Sequence[ReportKind],
+    kinds: Sequence[ReportKind] | None,
     notices: Sequence[Notice],
     trainer_loggers: Sequence[object],
     step: int,
@@ -213,7 +235,7 @@ def push_to_loggers(
 
     Args:
         folder: Of the run; its journal must be written up to now.
-        kinds: Which files are made, and so attached where a logger keeps files.
+        kinds: Which files are made, and so attached where a logger keeps files; None: what the run is worth.
         notices: That did not reach the journal.
         trainer_loggers: The trainer's loggers.
         step: Their last step.
@@ -224,12 +246,14 @@ def push_to_loggers(
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
     """
+    from lightning_gpuprof.sinks import loggers  # not where there are none
+
     report = make_report(folder, notices=notices)
     return loggers.push(
         report,
         trainer_loggers,
         step,
-        write_files=lambda target: write_reports(report, target, kinds),
+        write_files=lambda target: write_reports(report, target, _worth_making(report, kinds)),
         guard=guard,
         late=late,
         finished=finished,
@@ -260,6 +284,8 @@ def compare_runs(
     Raises:
         ArgumentError: There is no such measure.
     """
+    from lightning_gpuprof.analyze.compare import compare
+
     return compare(
         before.report,
         after.report,
@@ -306,6 +332,8 @@ def load_run(path: Path) -> Run:
 
 def _write_comparison(comparison: Comparison, directory: Path, kinds: Sequence[ReportKind]) -> dict[str, str]:
     """Write the comparison beside the report, as the report's kinds say; gives name -> path."""
+    from lightning_gpuprof.sinks import comparison_html, comparison_json
+
     written: dict[str, str] = {}
     if "json" in kinds:
         target = directory / COMPARISON_JSON_NAME
@@ -332,6 +360,7 @@ def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: i
     """
     from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse_json
     from lightning_gpuprof.trace.linked import LinkedTrace
+    from lightning_gpuprof.trace.reader import Trace
 
     traces = [] if folder is None else sorted(folder.glob(f"*{TRACE_ENDING}"))
     if not traces:
@@ -349,6 +378,9 @@ def trace_facts(path: Path) -> WindowFacts:
     Raises:
         TraceError: It cannot be read.
     """
+    from lightning_gpuprof.trace.facts import window_facts
+    from lightning_gpuprof.trace.reader import Trace
+
     return window_facts(Trace.read(path), start_step=0, stop_step=0, file=path.name)
 
 

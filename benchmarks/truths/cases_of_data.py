@@ -5,9 +5,11 @@ from __future__ import annotations
 from truths.case import Case
 from truths.faults_of_data import (
     changing_items,
+    chosen_slowly,
     late_workers,
     lengths,
     moved_slowly,
+    prepared_after_the_move,
     rare_slow_items,
     single_samples,
     slow_collate,
@@ -173,8 +175,27 @@ DATA: tuple[Case, ...] = (
     Case(
         name="batches move slowly to the device",
         source=Fit(kind="conv", faults=(moved_slowly(8),), steps=150),
-        expected=(("blocked-in-step",),),
+        expected=(("transfer-hook-slow",),),
         verdicts=("transfer-bound",),
+        allowed=("blocked-in-step",),
+    ),
+    Case(
+        name="on_after_batch_transfer computes 8 ms",
+        source=Fit(kind="transformer", faults=(prepared_after_the_move(8),), steps=150),
+        expected=(("transfer-hook-slow",),),
+        verdicts=("transfer-bound",),
+    ),
+    Case(
+        name="the sampler takes 8 ms a batch",
+        source=Fit(kind="mlp", faults=(chosen_slowly(8),), steps=150),
+        expected=(("sampler-slow",),),
+        verdicts=("input-bound",),
+    ),
+    Case(
+        name="the sampler computes 8 ms a batch, two workers",
+        source=Fit(kind="conv", faults=(chosen_slowly(8, burns=True), workers(2)), steps=150),
+        expected=(("sampler-slow",),),
+        verdicts=("input-bound",),
     ),
     Case(
         name="single samples from two workers",

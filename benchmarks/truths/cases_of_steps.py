@@ -6,6 +6,8 @@ from truths.case import Case
 from truths.faults_of_data import lengths
 from truths.faults_of_steps import (
     burn_in_forward,
+    burn_in_network,
+    busy_thread,
     changing_forward,
     clipped,
     compiled,
@@ -15,7 +17,6 @@ from truths.faults_of_steps import (
     held_lock,
     leak,
     many_parameters,
-    other_processes,
     reads_a_pipe,
     sleep_in_backward,
     sleep_in_forward,
@@ -136,15 +137,21 @@ STEPS: tuple[Case, ...] = (
         allowed=("slow-first-steps",),
     ),
     Case(
-        name="four other processes compute",
-        source=Fit(kind="conv", faults=(other_processes(4),), steps=120),
-        expected=(("cpu-contention",),),
-        allowed=("host-cpu-quota",),
-    ),
-    Case(
         name="training_step computes 10 ms in Python",
         source=Fit(kind="mlp", faults=(burn_in_forward(10),), steps=150, traced=True),
         expected=(("python-overhead",),),
         verdicts=("compute-bound",),
+    ),
+    Case(
+        name="forward computes 15 ms in Python, not traced",
+        source=Fit(kind="mlp", faults=(burn_in_network(15),), steps=400),
+        expected=(("python-overhead",),),
+        verdicts=("compute-bound",),
+    ),
+    Case(
+        name="another thread counts in Python",
+        source=Fit(kind="mlp", faults=(busy_thread(),), steps=300),
+        expected=(("interpreter-lock",),),
+        allowed=("blocked-in-step", "step-outliers", "cpu-contention"),
     ),
 )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import VerdictKind
 from truths.case import Case
-from truths.faults_of_data import cheap_transforms, fewer_epoch_steps, lengths, rare_slow_items, slow_items, workers
+from truths.faults_of_data import (
+    cheap_transforms,
+    chosen_slowly,
+    fewer_epoch_steps,
+    lengths,
+    prepared_after_the_move,
+    rare_slow_items,
+    slow_items,
+    workers,
+)
 from truths.faults_of_loops import (
     as_lightning_comes,
     checkpoints,
@@ -14,7 +23,7 @@ from truths.faults_of_loops import (
     trainer,
     validation,
 )
-from truths.faults_of_steps import compiled, sleep_in_forward, slow_start
+from truths.faults_of_steps import busy_thread, compiled, other_processes, sleep_in_forward, slow_start
 from truths.fits import Fit
 from truths.models import Kind
 
@@ -41,6 +50,14 @@ HEALTHY: tuple[Case, ...] = (
             must_judge=("python-overhead",),
         )
         for name, kind, steps in _MODELS
+    ),
+    Case(
+        name="a sampler of one's own, a hook that does little, a thread that rests",
+        source=Fit(
+            kind="conv", faults=(chosen_slowly(0), prepared_after_the_move(0), busy_thread(rests=True)), steps=800
+        ),
+        group="healthy",
+        must_judge=("sampler-slow", "transfer-hook-slow", "interpreter-lock"),
     ),
     Case(
         name="short steps, traced",
@@ -114,6 +131,12 @@ HEALTHY: tuple[Case, ...] = (
 )
 
 DECOYS: tuple[Case, ...] = (
+    Case(
+        name="four other processes compute",
+        source=Fit(kind="conv", faults=(other_processes(4),), steps=120),
+        group="decoy",
+        verdicts=_COMPUTES,
+    ),
     Case(
         name="slow items that workers hide behind a long step",
         source=Fit(kind="recurrent", faults=(slow_items(1), workers(2), lengths(160)), steps=80),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
 from truths.costs import Cost, burn
 from truths.models import Items
@@ -245,6 +245,47 @@ def moved_slowly(ms: float) -> Fault:
             return batch
 
         setup.model.transfer_batch_to_device = transfer  # type: ignore[method-assign]
+
+    return plant
+
+
+class Choosing(Sampler[int]):
+    """Gives the samples in order, and takes its time before each batch."""
+
+    def __init__(self, size: int, batch_size: int, cost: Cost) -> None:
+        self.size, self.batch_size, self.cost = size, batch_size, cost
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(self.size):
+            if index % self.batch_size == 0:
+                self.cost.take()
+            yield index
+
+
+def chosen_slowly(ms: float, *, burns: bool = False) -> Fault:
+    """A sampler that takes its time for each batch; none with 0 ms."""
+
+    def plant(setup: Setup) -> None:
+        cost = setup.costs["sampler"] = Cost(ms=ms, burns=burns)
+        setup.loader["sampler"] = Choosing(len(setup.items), setup.batch_size, cost)
+
+    return plant
+
+
+def prepared_after_the_move(ms: float) -> Fault:
+    """``on_after_batch_transfer`` computes in Python; nothing with 0 ms."""
+
+    def plant(setup: Setup) -> None:
+        cost = setup.costs["transfer"] = Cost(ms=ms, burns=True)
+
+        def prepare(batch: Any, dataloader_idx: int) -> Any:
+            cost.take()
+            return batch
+
+        setup.model.on_after_batch_transfer = prepare  # type: ignore[method-assign]
 
     return plant
 

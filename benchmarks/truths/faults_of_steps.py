@@ -129,6 +129,43 @@ def held_lock(ms: float) -> Fault:
     return plant
 
 
+def busy_thread(*, rests: bool = False) -> Fault:
+    """Another thread of the program counts in Python, or rests nearly all the time."""
+
+    def plant(setup: Setup) -> None:
+        over = threading.Event()
+
+        def count() -> None:
+            number = 0
+            while not over.wait(0.1 if rests else 0.0):
+                for step in range(10_000):
+                    number += step
+
+        @contextlib.contextmanager
+        def beside() -> Iterator[None]:
+            thread = threading.Thread(target=count, name="metrics", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+
+        setup.beside.append(beside)
+
+    return plant
+
+
+def burn_in_network(ms: float) -> Fault:
+    """``forward`` of the network computes in Python."""
+
+    def plant(setup: Setup) -> None:
+        cost = _cost(setup, ms, burns=True)
+        setup.model.network.register_forward_pre_hook(lambda *_: cost.take())
+
+    return plant
+
+
 def reads_a_pipe(ms: float) -> Fault:
     """``training_step`` waits for a process that answers late."""
 

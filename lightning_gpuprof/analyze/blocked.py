@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.analyze import cpu_time, statistics
+from lightning_gpuprof.analyze import call_sites, cpu_time, statistics
 from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Blocked, Share
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
-
-MAX_SITES = 5
 
 
 def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
@@ -29,6 +27,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     if len(rows) < MIN_SAMPLES:
         return None
     period = journal.steps.period_ns[indices]
+    ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
     idle = {
         phase: np.maximum(phases[phase][indices] - cpu_time.of_phase(journal, phase)[rows], 0)
         for phase in WORKING_PHASES
@@ -41,15 +40,15 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     found = []
     for phase, blocked_ns in idle.items():
         wall = phases[phase][indices]
-        share = statistics.share(blocked_ns, period)
+        share = statistics.share(blocked_ns, period, ordinary_ns=ordinary_ns)
         if share is not None and wall.any():
             found.append(
                 Blocked(
                     phase=phase,
-                    wall_ms=float(np.median(wall)) / 1e6,
+                    wall_ms=float(np.median(wall) / np.median(period)) * ordinary_ns / 1e6,
                     blocked=share,
                     samples=len(rows),
-                    sites=_sites(journal, phase),
+                    sites=call_sites.most_seen(journal, _slots_of(journal, phase)),
                 )
             )
     return tuple(sorted(found, key=lambda b: -b.blocked.median_ratio))
@@ -70,13 +69,9 @@ def run_delay(journal: Journal, steady: Mask) -> tuple[Share | None, int]:
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:
         return None, 0
-    return statistics.share(delay[rows], journal.steps.period_ns[indices]), len(rows)
+    ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
+    return statistics.share(delay[rows], journal.steps.period_ns[indices], ordinary_ns=ordinary_ns), len(rows)
 
 
-def _sites(journal: Journal, phase: Phase) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int] = {}
-    for slot, looks in journal.sites.items():
-        if slot < len(journal.slots) and journal.slots[slot].step_phase == phase:
-            for site, n in looks.items():
-                counts[site] = counts.get(site, 0) + n
-    return tuple(sorted(counts.items(), key=lambda item: -item[1])[:MAX_SITES])
+def _slots_of(journal: Journal, phase: Phase) -> list[int]:
+    return [slot for slot, found in enumerate(journal.slots) if found.step_phase == phase]

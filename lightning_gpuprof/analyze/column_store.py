@@ -55,7 +55,7 @@ class ColumnStore:
     def __init__(self, leading: int) -> None:
         self._leading = leading
         self._place: dict[int, int] = {}
-        self._table = np.zeros((16, CHUNK_ROWS), "<i8")
+        self._table = np.zeros((16, 0), "<i8")  # of a journal without such blocks it stays so
         self._filled = 0
         self._begin = 0
         self._parts: dict[int, Parts] = {}
@@ -66,9 +66,9 @@ class ColumnStore:
         if self._filled + rows > self._table.shape[1]:
             self._close_chunk(rows)
         end = self._filled + rows
-        for group in groups:
-            places = [self._place_of(number) for number in group.columns.tolist()]
-            digits = self._table.view(np.uint8).reshape(*self._table.shape, 8)
+        places_of = [[self._place_of(number) for number in group.columns.tolist()] for group in groups]
+        digits = self._table.view(np.uint8).reshape(*self._table.shape, 8)
+        for group, places in zip(groups, places_of, strict=True):
             for byte, plane in enumerate(group.planes):
                 digits[places, self._filled : end, byte] = plane
             if group.base.any():
@@ -96,7 +96,9 @@ class ColumnStore:
     def _place_of(self, number: int) -> int:
         place = self._place.setdefault(number, len(self._place))
         if place == len(self._table):
-            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+            grown = np.zeros((2 * place, self._table.shape[1]), "<i8")
+            grown[:place, : self._filled] = self._table[:, : self._filled]
+            self._table = grown
         return place
 
     def _close_chunk(self, rows_to_come: int) -> None:
@@ -112,9 +114,9 @@ class ColumnStore:
                 self._parts.setdefault(number, []).append((self._begin, column.astype(narrow)))
         if self._filled:
             self._sums.append(summed)
+        if rows_to_come > self._table.shape[1]:
+            self._table = np.zeros((len(self._table), max(rows_to_come, CHUNK_ROWS)), "<i8")
+        else:
+            filled[:] = 0
         self._begin += self._filled
         self._filled = 0
-        if rows_to_come > self._table.shape[1]:
-            self._table = np.zeros((len(self._table), rows_to_come), "<i8")
-        else:
-            self._table[:] = 0

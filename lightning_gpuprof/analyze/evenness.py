@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, during_steps, statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.regimes import change_points
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.model.evenness import Drift, Evenness, Stretch
@@ -21,6 +23,8 @@ FIFTHS = 5
 MAX_BLOCKS = 100
 """The trend is that of the medians of so many blocks of steps: single long steps do not move them."""
 MIN_BLOCK_STEPS = 5
+LEAST_JUMP = math.log(1.05)
+"""A sharp change of level by more than this is none of the trend, but by design or a change of its own."""
 NEAR_STEPS = 3
 """A change so shortly before the start of an epoch is one at its start."""
 
@@ -61,7 +65,8 @@ def _drift(journal: Journal, steady: Ints, view: _View) -> Drift | None:
     blocks = min(MAX_BLOCKS, len(steady) // MIN_BLOCK_STEPS)
     levels = np.array([np.median(block) for block in np.array_split(period_ms, blocks)])
     places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
-    found = trend(places, levels)
+    of_level = np.searchsorted(change_points(journal.steps.period_ns[steady], LEAST_JUMP), places, "right")
+    found = trend(places, levels, of_level)
     if found is None:
         return None
     fifths = tuple(view.stretch(fifth) for fifth in np.array_split(steady, FIFTHS))
@@ -93,6 +98,7 @@ class _View:
             run_delay_ratio=delay,
             taken_cpus=taken,
             cpu_busy_ratio=busy,
+            from_s=(int(steps.start_ns[chosen[0]]) - self._journal.header.start_ns) / 1e9,
             into_epoch=self._into_epoch(int(chosen[0])),
         )
 

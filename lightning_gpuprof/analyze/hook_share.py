@@ -1,13 +1,17 @@
-"""A journal and a hook flow in, the share of the steady steps that it takes flows out."""
+"""A journal flows in, the share of the steady steps that hooks of the user's own take flows out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze import call_sites, statistics
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import Share
+from lightning_gpuprof.model.metrics import HookShare, Share
+
+_OWNERS = ("[LightningModule]", "[LightningDataModule]")
 
 
 def hook_share(journal: Journal, steady: Mask, hook: str) -> Share | None:
@@ -23,6 +27,32 @@ def hook_share(journal: Journal, steady: Mask, hook: str) -> Share | None:
         for slot_id in journal.steps.charged
         if (slot := journal.slots[slot_id]).region == "main" and hook in (slot.hook, slot.action.rpartition(".")[2])
     ]
+    return _share(journal, steady, slots)
+
+
+def transfer_hooks(journal: Journal, steady: Mask) -> tuple[HookShare, ...]:
+    """Each hook of LightningModule and DataModule around the move of the batch, largest first.
+
+    Args:
+        journal: One rank's journal; only hooks that somebody has overridden have time of their own in it.
+        steady: Which of all steps are steady, shape (n,).
+    """
+    slots: dict[str, list[int]] = {}
+    for slot_id in journal.steps.charged:
+        slot = journal.slots[slot_id]
+        if slot.step_phase == "h2d" and slot.action.startswith(_OWNERS):
+            slots.setdefault(slot.action, []).append(slot_id)
+    found = []
+    for action, ids in slots.items():
+        share = _share(journal, steady, ids)
+        owner, _, hook = action.partition("]")[2].rpartition(".")
+        if share is not None:
+            sites = call_sites.most_seen(journal, ids)
+            found.append(HookShare(owner=owner, hook=hook, share=share, site=sites[0][0] if sites else ""))
+    return tuple(sorted(found, key=lambda one: -one.share.median_ratio))
+
+
+def _share(journal: Journal, steady: Mask, slots: Sequence[int]) -> Share | None:
     if not slots:
         return None
     total = sum((journal.steps.charged[slot][steady] for slot in slots), np.zeros(int(steady.sum()), np.int64))

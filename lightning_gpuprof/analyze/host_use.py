@@ -14,6 +14,7 @@ from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.analyze.gc_use import gc_use
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.memory_growth import growth
+from lightning_gpuprof.analyze.windows_cost import stretches
 from lightning_gpuprof.model.host import (
     GroupUse,
     HostUse,
@@ -26,12 +27,14 @@ from lightning_gpuprof.model.host import (
     ThreadUse,
     WorkerUse,
 )
-from lightning_gpuprof.model.journal import Sample
+from lightning_gpuprof.model.journal import PROFILED, Sample
 
 Series = Sequence[tuple[Sample, float]]
 """Samples of one subject during the steps, each with the seconds since the one before."""
 
 _WORKER = re.compile(r"worker(\d+)")
+_EVEN_SAMPLES = 200
+"""At most, where the memory of a young run was looked at more often than that of an old one."""
 _TRAFFIC = {"disk_bytes": "read_bytes_per_s", "call_bytes": "read_call_bytes_per_s"}
 
 
@@ -65,7 +68,7 @@ def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
         pressure=(*_pressure("machine", found.get("host", ())), *_pressure("cgroup", found.get("cgroup", ()))),
         cgroup=_group(found.get("cgroup", ()), journal),
         gc=gc_use(found.get("gc", ()), [s for s in journal.samples if s.subject == "gc_pause"], time, period_s),
-        growth=_growth(found, steady_from_ns, period_s),
+        growth=_growth(journal, found, steady_from_ns, period_s),
         first_epoch=_reading(epochs, lambda epoch: epoch == min(epochs)),
         later_epochs=_reading(epochs, lambda epoch: epoch > min(epochs)),
     )
@@ -158,6 +161,7 @@ def _machine(series: Series, journal: Journal) -> MachineUse | None:
     return MachineUse(
         cpu_busy_ratio=level(series, "cpu_busy_ratio"),
         cpu_others_cpus=level(series, "cpu_others_cpus"),
+        cpu_ranks_cpus=level(series, "cpu_ranks_cpus"),
         cpu_steal_cpus=level(series, "cpu_steal_cpus"),
         cpu_io_wait_ratio=_mean(series, "cpu_io_wait_ratio"),
         load=level(series, "load"),
@@ -222,7 +226,9 @@ def _group(series: Series, journal: Journal) -> GroupUse | None:
     return found if found != GroupUse() else None
 
 
-def _growth(found: Mapping[str, Series], from_ns: int | None, period_s: float | None) -> tuple[MemoryGrowth, ...]:
+def _growth(
+    journal: Journal, found: Mapping[str, Series], from_ns: int | None, period_s: float | None
+) -> tuple[MemoryGrowth, ...]:
     rows = []
     for subject in ("process", "workers"):
         for name, of in (("rss_bytes", subject), ("pss_bytes", f"{subject}_pss")):
@@ -234,14 +240,54 @@ def _growth(found: Mapping[str, Series], from_ns: int | None, period_s: float | 
             row = growth(of, [t for t, _ in own], [v for _, v in own], period_s)
             if row is not None:
                 rows.append(row)
-    private = [
+    private = sorted(
         (sample.t_ns, rss - shared)
-        for sample, _ in found.get("process", ())
+        for subject in ("process", "process_memory")
+        for sample, _ in found.get(subject, ())
         if from_ns is None or sample.t_ns >= from_ns
         if (rss := sample.values.get("rss_bytes")) and (shared := sample.values.get("shared_bytes")) is not None
-    ]
-    row = growth("process_private", [t for t, _ in private], [v for _, v in private], period_s)
+    )
+    row = growth("process_private", *_between_windows(journal, _evenly(private)), period_s)
     return (*rows, row) if row is not None else tuple(rows)
+
+
+def _evenly(samples: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Of a long run's first seconds no more than of later ones."""
+    kept: list[tuple[int, float]] = []
+    apart_ns = (samples[-1][0] - samples[0][0]) / _EVEN_SAMPLES if samples else 0
+    for t_ns, value in samples:
+        if not kept or t_ns - kept[-1][0] >= apart_ns:
+            kept.append((t_ns, value))
+    return kept
+
+
+def _between_windows(journal: Journal, samples: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    """Times and bytes without those of trace windows and what they have left in this process's memory.
+
+    Time stands still in a window, from its warm-up until its trace is written, and so does the memory.
+    """
+    steps = journal.steps
+    held = [
+        (int(steps.start_ns[a]), int(steps.start_ns[b - 1] + steps.period_ns[b - 1]))
+        for a, b in stretches((steps.flags & PROFILED) != 0)
+    ]
+    held += [(w.start_ns, w.written_ns) for w in journal.windows if w.written_ns]
+    t_ns: list[int] = []
+    values: list[float] = []
+    gone_ns, gone = 0, 0.0
+    last: tuple[int, float] | None = None
+    inside = False
+    for now_ns, value in samples:
+        if any(begin <= now_ns <= end for begin, end in held):
+            inside = True
+            continue
+        between = last is not None and (inside or any(last[0] < begin and end < now_ns for begin, end in held))
+        if between and last is not None:
+            gone_ns, gone = gone_ns + now_ns - last[0], gone + value - last[1]
+        last, inside = (now_ns, value), False
+        t_ns.append(now_ns - gone_ns)
+        values.append(value - gone)
+    return t_ns, values
 
 
 def _epochs(found: Mapping[str, Series], time: StepTime) -> dict[int, Reading]:

@@ -75,6 +75,9 @@ def input_pipeline(
     known = [one for one in loaders if one.deliver_ms is not None]
     slowest = max(known, key=lambda one: one.deliver_ms or 0.0, default=None)
     kind, summary = _verdict(slowest, period_ms, wait, h2d, steady_steps, waited_ratio, workers)
+    order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
+    if period_ms is not None and order_ms >= LEAST_WAIT_RATIO * period_ms:
+        summary += f"; the sampler takes {millis(order_ms)} of each step in the training process"
     return InputPipeline(
         verdict=kind,
         summary=summary,
@@ -84,7 +87,7 @@ def input_pipeline(
         enough_workers=None if kind == "not-enough-data" else _enough_workers(slowest, step_ms),
         loaders=loaders,
         workers=tuple(sorted(workers, key=lambda w: (w.loader, len(w.process), w.process))),
-        parts=_parts(last, workers, _own_regions(journal, workers)),
+        parts=_parts(last, _own_regions(journal, workers)),
         queues=found_queues,
         slowest=None if slowest is None else slowest.loader,
     )
@@ -125,8 +128,14 @@ def _ms(sample: Sample, name: str, over: float = 1.0) -> float | None:
 def _worker(sample: Sample) -> InputWorker:
     measured = _count(sample, "measured_count")
     items = None if sample.values.get("items_count") is None else _count(sample, "items_count")
+    batches = _count(sample, "batches_count")
     items_ms = _ms(sample, "item_sum_s", measured)
     collate_ms = _ms(sample, "collate_sum_s", measured)
+    made_ms = _ms(sample, "made_sum_s", batches)
+    if made_ms and items_ms is not None and collate_ms is not None and items_ms + collate_ms > 0:
+        # Batches that are costly, or follow such, are measured in detail too often: only how they divide is taken.
+        items_ms = made_ms * items_ms / (items_ms + collate_ms)
+        collate_ms = made_ms - items_ms
     idle_ms = _ms(sample, "idle_sum_s", _count(sample, "idle_count"))
     idle_ratio = None
     if idle_ms is not None and items_ms is not None and collate_ms is not None:
@@ -135,7 +144,7 @@ def _worker(sample: Sample) -> InputWorker:
     return InputWorker(
         loader=_loader_of(sample.subject) or 0,
         process=sample.subject.partition(".")[2],
-        batches=_count(sample, "batches_count"),
+        batches=batches,
         measured=measured,
         items=items,
         item_mean_ms=_ms(sample, "item_sum_s", items or 0),
@@ -173,9 +182,10 @@ def _loaders(
         inside = any(w.process == "process" for w in workers if w.loader == loader)
         of_queue = next((q.workers for q in queues if q.loader == loader), 0)
         count = 0 if inside else max(of_queue, len([w for w in workers if w.loader == loader]))
-        items_ms = _mean([(w.items_ms, w.measured) for w in own])
-        collate_ms = _mean([(w.collate_mean_ms, w.measured) for w in own])
+        items_ms = _mean([(w.items_ms, w.batches) for w in own])
+        collate_ms = _mean([(w.collate_mean_ms, w.batches) for w in own])
         make_ms = None if items_ms is None or collate_ms is None else items_ms + collate_ms
+        order_of, order_ms = _order(last, loader)
         found.append(
             InputLoader(
                 loader=loader,
@@ -184,10 +194,21 @@ def _loaders(
                 items_ms=items_ms,
                 collate_ms=collate_ms,
                 deliver_ms=None if make_ms is None else make_ms / max(1, count),
-                idle_ratio=None if inside else _mean([(w.idle_ratio, w.measured) for w in own]),
+                idle_ratio=None if inside else _mean([(w.idle_ratio, w.batches) for w in own]),
+                order_ms=order_ms,
+                order_of=order_of,
             )
         )
     return tuple(found)
+
+
+def _order(last: Mapping[str, Sample], loader: int) -> tuple[str, float | None]:
+    """Who gives the order of a loader's samples, and in which time for a batch."""
+    head = f"loader{loader}.order:"
+    found = next(((subject, sample) for subject, sample in last.items() if subject.startswith(head)), None)
+    if found is None or _count(found[1], "calls_count") < LEAST_BATCHES:
+        return "", None
+    return found[0].removeprefix(head), _ms(found[1], "median_s")
 
 
 def _mean(weighted: Sequence[tuple[float | None, int]]) -> float | None:
@@ -225,12 +246,12 @@ def _own_regions(journal: Journal, workers: Sequence[InputWorker]) -> list[tuple
     ]
 
 
-def _parts(
-    last: Mapping[str, Sample], workers: Sequence[InputWorker], own_regions: Sequence[tuple[float, InputPart]]
-) -> tuple[InputPart, ...]:
+def _parts(last: Mapping[str, Sample], own_regions: Sequence[tuple[float, InputPart]]) -> tuple[InputPart, ...]:
     made_ms: dict[int, float] = {}
-    for worker in workers:
-        made_ms[worker.loader] = made_ms.get(worker.loader, 0.0) + (worker.items_ms or 0.0) * worker.measured
+    for subject, sample in last.items():
+        if _is_process(subject):  # parts are timed in the batches measured in detail
+            loader = _loader_of(subject) or 0
+            made_ms[loader] = made_ms.get(loader, 0.0) + (_ms(sample, "item_sum_s") or 0.0)
     kinds: tuple[PartKind, ...] = ("transform", "region")
     found: list[tuple[float, InputPart]] = list(own_regions)
     for subject, sample in last.items():

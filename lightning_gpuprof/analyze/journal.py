@@ -32,6 +32,7 @@ from lightning_gpuprof.model.journal import (
     Segment,
     Slot,
     StepBlock,
+    ThreadLooks,
     Value,
     WindowRecord,
 )
@@ -106,6 +107,9 @@ class Journal:
     segments: list[Segment] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sites: dict[int, dict[str, int]] = field(default_factory=dict)
+    threads: dict[str, ThreadLooks] = field(default_factory=dict)
+    threads_ns: int = 0
+    lock: dict[int, tuple[int, int]] = field(default_factory=dict)
     windows: list[WindowRecord] = field(default_factory=list)
     conditions: dict[str, Value] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -187,7 +191,7 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
                 case Sample():
                     journal.samples.append(record)
                 case CallSites():
-                    _add_sites(journal.sites, record)
+                    _add_sites(journal, record)
                 case WindowRecord():
                     journal.windows.append(record)
                 case Conditions():
@@ -410,8 +414,17 @@ def _adds_up(segment: Segment) -> bool:
     return min(spent, default=0) >= 0 and sum(spent) == segment.end_ns - segment.start_ns
 
 
-def _add_sites(into: dict[int, dict[str, int]], record: CallSites) -> None:
+def _add_sites(journal: Journal, record: CallSites) -> None:
     for slot, counts in record.counts.items():
-        known = into.setdefault(slot, {})
+        known = journal.sites.setdefault(slot, {})
         for site, looks in counts.items():
             known[site] = known.get(site, 0) + looks
+    for name, seen in record.threads.items():
+        thread = journal.threads.setdefault(name, ThreadLooks())
+        thread.cpu_ns += seen.cpu_ns
+        for site, looks in seen.sites.items():
+            thread.sites[site] = thread.sites.get(site, 0) + looks
+    journal.threads_ns += record.threads_ns
+    for slot, (asked, late) in record.lock.items():
+        before = journal.lock.get(slot, (0, 0))
+        journal.lock[slot] = before[0] + asked, before[1] + late

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze.trend import trend
+from lightning_gpuprof.analyze.trend import Floats, trend
 from lightning_gpuprof.model.host import MemoryGrowth
 
 MIN_SAMPLES = 20
+MAX_PARTS = 10
+MIN_PART_SAMPLES = 3
 
 
 def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: float | None) -> MemoryGrowth | None:
@@ -38,4 +40,13 @@ def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: floa
         p_value=found.p_value,
         samples=len(values),
         late_slope_bytes_per_s=None if late is None else late.slope,
+        typical_rise_ratio=_typical_rise_ratio(np.asarray(t_ns, np.float64), level),
     )
+
+
+def _typical_rise_ratio(t_ns: Floats, level: Floats) -> float | None:
+    parts = min(MAX_PARTS, len(level) // MIN_PART_SAMPLES)
+    edges = np.searchsorted(t_ns, np.linspace(t_ns[0], t_ns[-1], parts + 1)[1:-1])
+    rises = np.diff([float(np.min(part)) for part in np.split(level, edges) if len(part)])
+    mean = float(np.mean(rises))
+    return float(np.median(rises)) / mean if mean > 0 else None

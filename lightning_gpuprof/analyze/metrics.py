@@ -28,16 +28,18 @@ from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
 from lightning_gpuprof.analyze.curves import curves
 from lightning_gpuprof.analyze.evenness import evenness
-from lightning_gpuprof.analyze.hook_share import hook_share
+from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
 from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
+from lightning_gpuprof.analyze.lock_waits import interpreter_lock
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
 from lightning_gpuprof.analyze.steady import MIN_STEADY_STEPS, Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
+from lightning_gpuprof.analyze.windows_cost import windows_s
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
@@ -84,9 +86,16 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     far = outliers.far_steps(steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
     run_delay, run_delay_samples = blocked.run_delay(journal, chosen.steady)
+    cpu = dataclasses.replace(
+        signals.cpus(journal, host),
+        run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady),
+        run_delay=run_delay,
+        run_delay_samples=run_delay_samples,
+    )
+    crowd = signals.caveats(cpu, host, journal.header.world_size)
     return Metrics(
         run=_run(journal),
-        validity=_validity(journal, wall, summary, chosen, [*journal.notices, *notices]),
+        validity=_validity(journal, wall, summary, chosen, [*journal.notices, *notices], crowd),
         status=journal.footer.status if journal.footer else "unfinished",
         wall=wall,
         steps=summary,
@@ -100,12 +109,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         callbacks=budget.callback_rows(journal, wall.total_s),
         callback_shares=_callback_shares(journal, chosen.steady, period),
         loader=loader,
-        cpu=dataclasses.replace(
-            signals.cpus(journal, host),
-            run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady),
-            run_delay=run_delay,
-            run_delay_samples=run_delay_samples,
-        ),
+        cpu=cpu,
         fetch_waited_ratio=waited_ratio,
         epoch_starts=epochs.epoch_starts(journal, phases),
         validation=epochs.recurring(journal, "validation"),
@@ -120,7 +124,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             host.process.rss_bytes.max if host.process and host.process.rss_bytes else None,
         ),
         windows=with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
-        overhead=_overhead(journal, period),
+        overhead=_overhead(journal, phases, chosen.steady),
         ledger=ledger(journal),
         compile=compilation.compile_facts(journal, chosen, compiled),
         series=_series(journal, phases, far[:MAX_MARKS]),
@@ -135,6 +139,8 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         ),
         evenness=evenness(journal, phases, chosen),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
+        interpreter_lock=interpreter_lock(journal, phases, chosen.steady),
+        transfer_hooks=transfer_hooks(journal, chosen.steady),
     )
 
 
@@ -160,31 +166,39 @@ def _run(journal: Journal) -> dict[str, Value]:
     }
 
 
-def _validity(journal: Journal, wall: Wall, facts: Steps, chosen: Selection, notices: Sequence[Notice]) -> Validity:
-    caveats: list[str] = []
-    steady_steps = facts.steady_count
+def _validity(
+    journal: Journal,
+    wall: Wall,
+    facts: Steps,
+    chosen: Selection,
+    notices: Sequence[Notice],
+    crowd: Sequence[str],
+) -> Validity:
+    on_cpu = journal.conditions.get("device.type") == "cpu"
+    told = [n for n in notices if not (on_cpu and n.part == "nvml")]  # no GPU is missed on a CPU
+    unexplained_s = wall.parts["unexplained"]
+    against: list[str] = []
+    if facts.steady_count < MIN_STEADY_STEPS:
+        few = f"only {facts.steady_count} steady steps"
+        against.append(f"{few}: {MIN_STEADY_STEPS} are wanted before a number is relied on")
+    if abs(unexplained_s) > MAX_UNEXPLAINED_RATIO * wall.total_s:
+        against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are not accounted for: a part was not recorded")
+    against += (f"{notice.part}: {notice.message}" for notice in told if notice.part in VITAL_PARTS)
+    caveats = list(against)  # what says why it is not valid comes first
     if journal.footer is None:
         caveats.append("the run has not ended, or was killed: the numbers hold up to the last flush of the journal")
     elif journal.footer.status != "finished":
         caveats.append(f"the run was {journal.footer.status}")
-    if steady_steps < MIN_STEADY_STEPS:
-        caveats.append(f"only {steady_steps} steady steps: {MIN_STEADY_STEPS} are wanted before a number is relied on")
     caveats += step_caveats(journal, facts, chosen)
+    caveats += crowd
     if journal.dropped_lines:
         caveats.append(f"{journal.dropped_lines} line(s) of the journal could not be read and were left out")
     if journal.lost_slots:
         plural = "s" if journal.lost_slots > 1 else ""
         caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")
-    unexplained_s = wall.parts["unexplained"]
-    complete = abs(unexplained_s) <= MAX_UNEXPLAINED_RATIO * wall.total_s
-    if not complete:
-        caveats.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are not accounted for: a part was not recorded")
-    on_cpu = journal.conditions.get("device.type") == "cpu"
-    told = [n for n in notices if not (on_cpu and n.part == "nvml")]  # no GPU is missed on a CPU
-    caveats += dict.fromkeys(f"{notice.part}: {notice.message}" for notice in told)
+    caveats += (f"{notice.part}: {notice.message}" for notice in told)
     caveats += device_time.caveats(journal)
-    measured = complete and not any(notice.part in VITAL_PARTS for notice in notices)
-    return Validity(ok=steady_steps >= MIN_STEADY_STEPS and measured, caveats=tuple(caveats))
+    return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)))
 
 
 def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
@@ -236,7 +250,7 @@ def _fetch_waited(wait: Ints, period: Ints) -> float | None:
     return float(np.mean((wait > WAIT_MIN_NS) & (wait > WAIT_MIN_RATIO * period)))
 
 
-def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
+def _overhead(journal: Journal, phases: dict[Phase, Ints], steady_steps: steady.Mask) -> dict[str, float | None]:
     """The profiler's own cost.
 
     Edges are counted from the slots that steps used: each was entered and left at least once, so that the figure is a
@@ -248,6 +262,7 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
     total_s = (journal.end_ns - journal.header.start_ns) / 1e9
     plain = (steps.flags & (PROFILED | DISTURBED)) == 0
     own_ns = _own_ns(journal)
+    period = steps.period_ns[steady_steps]
     boundary_ns = int(own_ns[plain].sum())
     edge_ns = measured.get("edge_ns")
     edges = 2.0 * sum(int((column > 0).sum()) for column in steps.charged.values()) / n if n else None
@@ -267,7 +282,7 @@ def _overhead(journal: Journal, period: Ints) -> dict[str, float | None]:
             if total_s and all(s is not None for s in background_s)
             else None
         ),
-        "windows_s": _excess_s(steps.period_ns[~plain], period),
+        "windows_s": windows_s(steps, steady_steps, phases, own_ns),
         "hooks_s": _own_between_ns(journal) / 1e9,
         "conditions_s": measured.get("conditions_s"),
     }
@@ -283,15 +298,6 @@ def _own_between_ns(journal: Journal) -> int:
     """What the profiler's own hooks took outside the steps: at the start, between epochs and at the end."""
     own = {s.id for s in journal.slots if s.callback == OWN_NAME}
     return sum(ns for segment in journal.segments for slot, ns in segment.charged.items() if slot in own)
-
-
-def _excess_s(traced_ns: Ints, steady_ns: Ints) -> float | None:
-    """What the steps under windows and beside their analysis took more than as many steady ones; None if unknown."""
-    if not len(traced_ns):
-        return 0.0
-    if not len(steady_ns):
-        return None
-    return max(0.0, float(traced_ns.sum()) - len(traced_ns) * float(np.median(steady_ns))) / 1e9
 
 
 def _series(journal: Journal, phases: dict[Phase, Ints], far: Ints) -> dict[str, list[float]]:

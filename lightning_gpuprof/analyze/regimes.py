@@ -40,11 +40,12 @@ QUARTILE_OF_NORMAL = 1.1503
 """Quantiles at 50 and 75 % of the absolute value of a standard normal variable."""
 
 
-def change_points(period_ns: npt.NDArray[np.number]) -> list[int]:
+def change_points(period_ns: npt.NDArray[np.number], least_shift: float = MIN_SHIFT) -> list[int]:
     """Find where the level changes.
 
     Args:
         period_ns: Shape (n,), in order of time, any unit above 0.
+        least_shift: Logarithm of the smallest change.
 
     Returns:
         Indices, ascending, at which a new regime begins.
@@ -59,8 +60,9 @@ def change_points(period_ns: npt.NDArray[np.number]) -> list[int]:
     least = max(2, math.ceil(max(MIN_STEPS, MIN_RATIO * n) / size))
     variance = max(_long_run_variance(levels, m // 16), MEDIAN_VARIANCE * _long_run_variance(logs, n // 16) / size)
     found = _partition(_despiked(levels) / math.sqrt(variance), least)
-    found = _plausible(levels, found, near=2, shortest=least, separation=0.75)
-    return _plausible(logs, _refined(logs, found, size), near=NEAR_STEPS, shortest=MIN_STEPS, separation=0.65)
+    found = _plausible(levels, found, least_shift, near=2, shortest=least, separation=0.75)
+    found = _refined(logs, found, size)
+    return _plausible(logs, found, least_shift, near=NEAR_STEPS, shortest=MIN_STEPS, separation=0.65)
 
 
 def _despiked(levels: Levels) -> Levels:
@@ -117,12 +119,15 @@ def _partition(x: Levels, least: int) -> list[int]:
     return found[::-1]
 
 
-def _plausible(x: Floats, found: list[int], *, near: int, shortest: int, separation: float) -> list[int]:
+def _plausible(
+    x: Floats, found: list[int], least_shift: float, *, near: int, shortest: int, separation: float
+) -> list[int]:
     """Take out, smallest shift first, the changes that are too small, not sharp or do not separate their sides.
 
     Args:
         x: Logarithms of blocks or of steps, shape (n,).
         found: Indices of the changes.
+        least_shift: Size of the smallest change.
         near: Fewest values beside a change that its sharpness is judged by.
         shortest: Fewest values between two changes.
         separation: Least share of values on their own side of the middle between two levels; 0.5 is none. Steps
@@ -134,7 +139,8 @@ def _plausible(x: Floats, found: list[int], *, near: int, shortest: int, separat
         weak = []
         for index, (a, c, b) in enumerate(zip(bounds, bounds[1:], bounds[2:], strict=False)):
             shift = float(np.median(x[c:b]) - np.median(x[a:c])) if a < c < b else 0.0
-            if min(c - a, b - c) < shortest or not _is_change(x[a:c], x[c:b], shift, near, separation):
+            small = abs(shift) <= least_shift or min(c - a, b - c) < shortest
+            if small or not _is_change(x[a:c], x[c:b], shift, near, separation):
                 weak.append((abs(shift), index))
         if not weak:
             break
@@ -143,8 +149,6 @@ def _plausible(x: Floats, found: list[int], *, near: int, shortest: int, separat
 
 
 def _is_change(before: Floats, after: Floats, shift: float, near: int, separation: float) -> bool:
-    if abs(shift) <= MIN_SHIFT:
-        return False
     near = max(near, min(len(before), len(after)) // 5)
     local = float(np.median(after[:near]) - np.median(before[-near:]))
     if local / shift < MIN_SHARPNESS:

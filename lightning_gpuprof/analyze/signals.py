@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.model.cpu_demand import wants_more
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.metrics import CpuFacts
+
+OTHERS_CPUS = 0.3
+"""CPUs of this run that other programs use on average, from which they are told of."""
+
+DELAY_RATIO = 0.05
+"""Share of the step without a CPU from which they are: as rules have it."""
+
+USED_RATIO = 0.9
+"""Share of the CPUs that are in use, from which programs wait for each other: as rules have it."""
+
+MOST_DELAYED_RATIO = 0.95
+"""Beyond it nothing can be told."""
 
 
 def during_training(journal: Journal) -> list[Sample]:
@@ -40,3 +53,28 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
         process_cpus=sampled if sampled is not None else next(iter(whole), None),
         worker_cpus=workers if with_workers else None,
     )
+
+
+def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
+    """That other programs made the run wait for its CPUs: the state of the machine, and no fault of the program.
+
+    Nothing is said where CPUs were left, where the run makes itself wait (``cpu-contention`` tells that), and of
+    several ranks where what the others did could not be told from the work of other programs.
+    """
+    machine, delay = host.machine, cpu.run_delay
+    if machine is None or machine.cpu_others_cpus is None or delay is None:
+        return []
+    if world_size > 1 and machine.cpu_ranks_cpus is None:
+        return []
+    others, ranks = machine.cpu_others_cpus.mean, machine.cpu_ranks_cpus
+    ratio = min(delay.median_ratio, MOST_DELAYED_RATIO)
+    if others < OTHERS_CPUS or ratio < DELAY_RATIO or wants_more(cpu, host):
+        return []
+    own = (1.0 if cpu.process_cpus is None else cpu.process_cpus) + (cpu.worker_cpus or 0.0)
+    if own + others + (0.0 if ranks is None else ranks.mean) < USED_RATIO * cpu.usable_cpus:
+        return []
+    of = f" of {cpu.usable_cpus:.3g} CPUs" if world_size == 1 else " CPUs of this machine"  # a rank may use its share
+    return [
+        f"other programs used {others:.1f}{of}; the training thread waited for a CPU in {100 * ratio:.0f} % of the "
+        f"step, so steps are up to {100 * ratio / (1 - ratio):.0f} % longer than on a quiet machine"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lightning_gpuprof.capture.annotated_regions import Recording
@@ -21,6 +22,7 @@ class Attachments:
         annotations: Where annotated regions go.
         inputs: In the loaders' workers; None where they are not measured.
         fence: Keeps failures in.
+        notice: Told in a sentence what this version of Lightning does not have.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class Attachments:
         annotations: Recording,
         inputs: InputMeasurement | None,
         fence: Fence,
+        notice: Callable[[str], None],
     ) -> None:
         self._trainer: Any = trainer
         self._tap = tap
@@ -39,6 +42,7 @@ class Attachments:
         self._annotations = annotations
         self._inputs = inputs
         self._fence = fence
+        self._notice = notice
 
     @property
     def tap_in_place(self) -> bool:
@@ -52,9 +56,8 @@ class Attachments:
         with self._fence.around("input pipeline"):
             if self._inputs is not None:
                 self._inputs.begin()
-        missing = self._edges.attach()
-        if missing:
-            self._fence.tell("steps", f"this version of Lightning has no {', '.join(missing)}")
+        if missing := self._edges.attach():
+            self._notice("; ".join(missing))
 
     def detach(self) -> None:
         """All is as it was found. Safe to call twice."""

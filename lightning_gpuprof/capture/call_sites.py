@@ -1,4 +1,7 @@
-"""From the training thread's stack, looked at from another thread, to counts of the user's source lines per slot."""
+"""From the training thread's stack, looked at from another thread, to counts of the user's source lines per slot.
+
+With it, what the program's other Python threads do, and how often one of them would not let go of the interpreter.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ import os
 import random
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
+from lightning_gpuprof.capture.host.run_delay import RunDelay
+from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CallSites
 
 _HAND_OVER_NS = 10_000_000_000
+_PAUSE_NS = 50_000
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 # Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
-_FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
+FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
 # Code without a file that the user nevertheless typed.
 _TYPED = ("<ipython-input", "<stdin>")
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
@@ -50,7 +57,7 @@ class UserCode:
             cwd = ""
         paths = sysconfig.get_paths()
         found = [paths["stdlib"], paths["platstdlib"], str(Path(os.__file__).parent), str(Path(__file__).parents[1])]
-        for name in _FRAMEWORKS:
+        for name in FRAMEWORKS:
             found += [str(folder) for folder in getattr(sys.modules.get(name), "__path__", ())]
         return cls(cwd=cwd, library_roots={*found, *(os.path.realpath(root) for root in found)})
 
@@ -122,17 +129,23 @@ class CallSiteSampler:
         self._user_code = user_code
         self._random = random.Random(0)  # of its own: the user's generators are left as found
         self._counts: dict[int, dict[str, int]] = {}
+        self._lock: dict[int, tuple[int, int]] = {}
+        self._others: OtherThreads | None = None
+        self._own_delay: RunDelay | None = None
         self._handed_over_ns: int | None = None
 
     def open(self) -> None:
         """Learn which files are the user's; it takes a millisecond, which is not for the training thread."""
         if self._user_code is None:
             self._user_code = UserCode.of_this_process()
+        self._others = OtherThreads(self._thread_id, self._user_code.site_of)
+        self._own_delay = RunDelay.of_this_thread()
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Look once; every 10 s hand over the counts since the record before."""
         self.interval_s = self._mean_interval_s * self._random.uniform(0.5, 1.5)
-        self._look()
+        self._ask_for_the_interpreter()
+        self._look(t_ns)
         if self._handed_over_ns is None:
             self._handed_over_ns = t_ns
         if t_ns - self._handed_over_ns < _HAND_OVER_NS:
@@ -142,20 +155,39 @@ class CallSiteSampler:
 
     def close(self) -> Sequence[CallSites]:
         """Hand over the rest."""
+        if self._own_delay is not None:
+            self._own_delay.close()
+        if self._others is not None:
+            self._others.look(time.perf_counter_ns(), {}, last=True)
         return self._take()
 
-    def _look(self) -> None:
+    def _ask_for_the_interpreter(self) -> None:
+        """Let go of it for a moment, and see whether it takes as long to get it back as from a thread in Python."""
+        slot = -1 if self._own_delay is None else self._current_slot()
+        if slot < 0 or self._own_delay is None:
+            return
+        begin_ns, delay_ns = time.perf_counter_ns(), self._own_delay.read_ns()
+        time.sleep(_PAUSE_NS / 1e9)
+        waited_ns = time.perf_counter_ns() - begin_ns - _PAUSE_NS - max(0, self._own_delay.read_ns() - delay_ns)
+        asked, late = self._lock.get(slot, (0, 0))
+        self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
+
+    def _look(self, t_ns: int) -> None:
         assert self._user_code is not None
         slot = self._current_slot()
-        # The frame lives only within the call: one that is kept would keep the step's tensors alive.
-        place = self._user_code.site_of(sys._current_frames().get(self._thread_id))
-        if place is None or slot < 0 or self._current_slot() != slot:
-            return
-        in_slot = self._counts.setdefault(slot, {})
-        in_slot[place] = in_slot.get(place, 0) + 1
+        # Frames live only within the call: one that is kept would keep the step's tensors alive.
+        frames = sys._current_frames()
+        place = self._user_code.site_of(frames.pop(self._thread_id, None))
+        if place is not None and slot >= 0 and self._current_slot() == slot:
+            in_slot = self._counts.setdefault(slot, {})
+            in_slot[place] = in_slot.get(place, 0) + 1
+        if self._others is not None:
+            self._others.look(t_ns, frames)
 
     def _take(self) -> Sequence[CallSites]:
-        if not self._counts:
-            return ()
         counts, self._counts = self._counts, {}
-        return (CallSites(counts=counts),)
+        lock, self._lock = self._lock, {}
+        threads, threads_ns = ({}, 0) if self._others is None else self._others.take()
+        if not counts and not lock and not threads:
+            return ()
+        return (CallSites(counts=counts, threads=threads, threads_ns=threads_ns, lock=lock),)

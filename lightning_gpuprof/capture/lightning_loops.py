@@ -1,25 +1,24 @@
 """The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
 
-Read in lightning 2.6.6 and pytorch_lightning 2.6.6: ``fit_loop.run`` and ``setup_data``, ``fit_loop.epoch_loop`` with
-``run``, ``advance``, ``_broadcast_sigterm_tensor``, ``_batches_that_stepped`` and ``_results.log``,
-``epoch_loop.val_loop.run`` and ``reset``; for the other stages ``run``, ``setup_data``, ``reset``, ``on_run_start``,
-``on_run_end``, ``_evaluation_step`` or ``_predict_step`` and ``_results.log`` of ``validate_loop``, ``test_loop`` and
-``predict_loop``;
-``_signal_connector._original_handlers``.
+Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.wanted` names, with what is lost without
+each; ``fit_loop.epoch_loop._batches_that_stepped``; ``_signal_connector._original_handlers``.
 Only attributes of these *instances* are set, and taken back at the end. Where one is missing, that edge is not measured
-and the caller is told.
+and the caller is told; without those that begin and end steps there are none.
 """
 
 from __future__ import annotations
 
 import functools
 import signal
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.capture.triggers import SIGNAL_NAME
+from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
@@ -28,9 +27,29 @@ if TYPE_CHECKING:
 ITERATOR = "iter(dataloader)"
 """Name of the place in which an evaluation loop makes its iterator."""
 
+_WITHOUT_RUN = "windows can be requested only once the steps begin, and a learning rate search counts as training"
+_WITHOUT_LOG = "the time of self.log is counted in the hook that calls it"
+
 Undo = Callable[[], None]
-_Wanted: TypeAlias = tuple[object, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
 _ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A method of Lightning that gets a function of ours in its place."""
+
+    path: str
+    """From the trainer on."""
+    around: Callable[[Callable[..., Any]], Callable[..., Any]]
+    """Makes that function."""
+    without: str
+    """What is lost where this version of Lightning has no such method."""
+    needed: bool = False
+    """Without it no step is measured: what was measured would be wrong."""
+
+
+class MissingEdgeError(GpuProfError):
+    """A version of Lightning without a method that the measurement of steps cannot do without."""
 
 
 class _Edge(functools.partial[Any]):
@@ -82,7 +101,8 @@ class LoopEdges:
         on_start: Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that.
         on_validation: Told when validation is about to begin beside a training step; not of the sanity check.
         on_epoch_end: Told when the last step of an epoch is over.
-        on_exception: Told of the exception by which the loop is left, before any callback hears of it.
+        on_exception: Told of the exception by which the stage was ended, once Lightning has torn the trainer down: a
+            learning rate search puts callbacks of its own in the trainer's, and ours hears of no exception then.
         on_failure: Told when one of the edges itself fails; the loops have been given back then.
     """
 
@@ -111,22 +131,38 @@ class LoopEdges:
         self._on_exception = on_exception
         self._on_failure = on_failure
         self._undo: list[Undo] = []
+        self._attached = False
         self._running = False
 
     def attach(self) -> list[str]:
         """Begin to watch.
 
         Returns:
-            Names of the edges that this version of Lightning does not have.
+            What this version of Lightning does not have, and what is lost by that. Where it is what steps cannot be
+            measured without, ``on_failure`` was told.
         """
         missing = []
-        for owner, name, make in self._of_fit() if self._stage == "fit" else self._of_evaluation():
-            if not _replace(owner, name, make, self._undo.append):
-                missing.append(f"{type(owner).__name__}.{name}")
+        self._attached = True
+        for edge in self.wanted():
+            *path, name = edge.path.split(".")
+            owner: Any = self._trainer
+            for part in path:
+                owner = getattr(owner, part, None)
+            if _replace(owner, name, edge.around, self._undo.append):
+                continue
+            lacking = f"this version of Lightning has no {edge.path}: {edge.without}"
+            if edge.needed:
+                self._failed(MissingEdgeError(lacking))
+                return []
+            missing.append(lacking)
         return missing
 
     def detach(self) -> None:
         """Give the loops back as they were."""
+        self._attached = False
+        self._take_off()
+
+    def _take_off(self) -> None:
         while self._undo:
             self._undo[-1]()
             self._undo.pop()
@@ -134,34 +170,64 @@ class LoopEdges:
     @property
     def batches_that_stepped(self) -> int:
         """The step axis of the trainer's loggers: batches after which the optimizer was due."""
-        return int(self._trainer.fit_loop.epoch_loop._batches_that_stepped)
+        # With one optimizer, as nearly all trainings have, both are the same.
+        epoch_loop = getattr(self._trainer.fit_loop, "epoch_loop", None)
+        return int(getattr(epoch_loop, "_batches_that_stepped", self._trainer.global_step))
 
-    def _of_fit(self) -> list[_Wanted]:
-        fit_loop = self._trainer.fit_loop
-        epoch_loop = fit_loop.epoch_loop
-        return [
-            (fit_loop, "run", self._around_run),
-            (fit_loop, "setup_data", self._around_setup_data),
-            (epoch_loop, "run", self._around_epoch),
-            (epoch_loop, "advance", self._around_step),
-            (epoch_loop, "_broadcast_sigterm_tensor", self._around_sigterm),
-            (epoch_loop.val_loop, "run", self._around_inner_evaluation),
-            (epoch_loop.val_loop, "reset", self._around_iterator),
-            (getattr(epoch_loop, "_results", None), "log", self._around_log),
+    def wanted(self) -> list[Wanted]:
+        """What of Lightning's is wrapped in this stage."""
+        return self._of_fit() if self._stage == "fit" else self._of_evaluation()
+
+    def _teardown(self) -> Wanted:
+        without = "an error inside a learning rate search ends without a report"
+        return Wanted("_teardown", self._around_teardown, without)
+
+    def _of_fit(self) -> list[Wanted]:
+        epoch_loop = "fit_loop.epoch_loop"
+        found = [
+            self._teardown(),
+            Wanted("fit_loop.run", self._around_run, _WITHOUT_RUN),
+            Wanted(
+                "fit_loop.setup_data", self._around_setup_data, "the time to make the loaders is not shown separately"
+            ),
+            Wanted(f"{epoch_loop}.run", self._around_epoch, "the last step of an epoch lasts until the next begins"),
+            Wanted(f"{epoch_loop}.advance", self._around_step, "steps cannot be measured", needed=True),
+            Wanted(
+                f"{epoch_loop}.val_loop.run",
+                self._around_inner_evaluation,
+                "validation cannot be told apart from training steps",
+                needed=True,
+            ),
+            Wanted(
+                f"{epoch_loop}.val_loop.reset",
+                self._around_iterator,
+                "the time to start its workers is not shown separately",
+            ),
+            Wanted(f"{epoch_loop}._results.log", self._around_log, _WITHOUT_LOG),
         ]
+        if self._trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
+            broadcast = f"{epoch_loop}._broadcast_sigterm_tensor"
+            found.append(
+                Wanted(broadcast, self._around_sigterm, "time in which ranks agree on signals is counted as loop")
+            )
+        return found
 
-    def _of_evaluation(self) -> list[_Wanted]:
-        loop = getattr(self._trainer, f"{self._stage}_loop", None)
+    def _of_evaluation(self) -> list[Wanted]:
+        loop = f"{self._stage}_loop"
         predicting = self._stage == "predict"
-        wanted: list[_Wanted] = [
-            (loop, "run", self._around_run),
-            (loop, "setup_data", self._around_setup_data),
-            (loop, "reset", self._around_iterator),
-            (loop, "on_run_start", self._around_evaluation_start),
-            (loop, "_predict_step" if predicting else "_evaluation_step", self._around_evaluation_step),
-            (loop, "on_run_end", self._around_evaluation_end),
+        step = "_predict_step" if predicting else "_evaluation_step"
+        found = [
+            self._teardown(),
+            Wanted(f"{loop}.run", self._around_run, _WITHOUT_RUN),
+            Wanted(
+                f"{loop}.setup_data", self._around_setup_data, "the time to make the loaders is not shown separately"
+            ),
+            Wanted(f"{loop}.reset", self._around_iterator, "the time to start workers is not shown separately"),
+            Wanted(f"{loop}.on_run_start", self._around_evaluation_start, "steps cannot be measured", needed=True),
+            Wanted(f"{loop}.{step}", self._around_evaluation_step, "steps cannot be measured", needed=True),
+            Wanted(f"{loop}.on_run_end", self._around_evaluation_end, "the last step does not end", needed=True),
         ]
-        return wanted if predicting else [*wanted, (getattr(loop, "_results", None), "log", self._around_log)]
+        return found if predicting else [*found, Wanted(f"{loop}._results.log", self._around_log, _WITHOUT_LOG)]
 
     def _fenced(self, edge: Callable[..., object], *args: object) -> None:
         """Lightning called; a failure of ours ends here, and the edges with it."""
@@ -184,13 +250,28 @@ class LoopEdges:
             self._running = True
             try:
                 return run()
-            except BaseException as error:
-                self._fenced(self._on_exception, error)
-                raise
             finally:
                 self._running = False
 
         return timed_run
+
+    def _around_teardown(self, teardown: Callable[[], None]) -> Callable[[], None]:
+        trainer = self._trainer
+
+        def heard_teardown() -> None:
+            error = None
+            try:
+                # Also where `fit` is called inside an `except` of the user's: there the status tells the two apart.
+                error = sys.exc_info()[1] if getattr(trainer, "interrupted", False) else None
+            except Exception as failure:
+                self._failed(failure)
+            try:
+                teardown()
+            finally:
+                if error is not None:
+                    self._fenced(self._on_exception, error)
+
+        return heard_teardown
 
     def _trial(self, run: Callable[[], Any]) -> Any:
         """A learning rate search in the middle of training runs the loop inside itself: its batches are no steps.
@@ -198,12 +279,13 @@ class LoopEdges:
         Its optimizer steps are taken back by Lightning, and so by the clock.
         """
         optimizer_steps = self._clock.counters()[1]
-        self.detach()
+        self._take_off()
         try:
             return run()
         finally:
-            self._fenced(self.attach)
-            self._clock.set_optimizer_steps(optimizer_steps)
+            if self._attached:  # not given back meanwhile, after a failure
+                self._fenced(self.attach)
+                self._clock.set_optimizer_steps(optimizer_steps)
 
     def _announce_run(self) -> None:
         """Only once Lightning has set its own handlers of signals: it leaves out those that it finds taken.

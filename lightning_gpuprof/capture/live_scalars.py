@@ -100,7 +100,7 @@ class ScalarLog:
             return
         given = False
         with self._fence.around(part_of_logger(logger)):
-            logger.log_metrics(scalars.copy(), step=step)
+            logger.log_metrics(metrics=scalars.copy(), step=step)
             given = True
         if not given:
             self._failed.append(logger)

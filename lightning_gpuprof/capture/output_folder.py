@@ -10,41 +10,30 @@ import itertools
 import os
 import tempfile
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lightning_gpuprof.capture.journal_file import open_journal
+from lightning_gpuprof.model import run_folders
 from lightning_gpuprof.model.phases import Stage
 
 JOURNAL_NAME = "rank{rank}.jsonl"
 MARK = ".run-"
 
-_LAUNCH = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-)
-"""Variables that launchers give to all ranks of a run alike, and to each run anew."""
-
 _stages = itertools.count()
 
 
-def key_of_run(environ: Mapping[str, str], world_size: int) -> str:
+def key_of_run(launch: str, world_size: int) -> str:
     """What all ranks of this stage know and no other run has; a new one at each call.
 
     Args:
-        environ: Environment variables of the process.
+        launch: What the ranks of the job have in common, see ``launch.py``.
         world_size: Ranks of the run.
     """
     stage = next(_stages)
     if world_size == 1:
         return uuid.uuid4().hex[:12]
-    known = "|".join([*(environ.get(name, "") for name in _LAUNCH), str(stage)])
-    return hashlib.sha256(known.encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{launch}|{stage}".encode()).hexdigest()[:12]
 
 
 def expand(dirpath: str) -> Path:
@@ -61,7 +50,10 @@ def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         trainer: The trainer, in its ``setup``.
 
     Returns:
-        The folder. With MLflow's experiments in the log folder it is in ``trainer.default_root_dir``.
+        The folder. With MLflow's experiments in the log folder it is in ``trainer.default_root_dir``; where that is an
+        address such as ``s3://bucket/run``, in the current folder: a journal grows while it is written. Where the log
+        folder is that of checkpoints, it is beside it, because Lightning warns of anything else in there, and so may
+        break what loads every file of it.
     """
     suffix = "" if stage == "fit" else f"-{stage}"
     if dirpath is not None:
@@ -73,7 +65,30 @@ def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         known = trainer.log_dir if trainer.world_size == 1 else trainer.default_root_dir
     if known is not None and str(known) == _folder_of_experiments(trainer):
         known = None
-    return Path(known or trainer.default_root_dir) / f"gpuprof{suffix}"
+    folders = [str(folder) for folder in (known, trainer.default_root_dir) if folder]
+    folder, name = Path(next((folder for folder in folders if on_disk(folder)), Path.cwd())), f"gpuprof{suffix}"
+    return run_folders.beside(folder.absolute(), name) if _is_for_checkpoints(folder, trainer) else folder / name
+
+
+def on_disk(folder: str) -> bool:
+    """Whether it is a path, and no address of another machine."""
+    return "://" not in folder
+
+
+def _is_for_checkpoints(folder: Path, trainer: Any) -> bool:
+    """Whether a callback was told to save into this very folder, and there is room beside it.
+
+    There is none outside of the folder in which the program works, of a disk that was mounted for the run, and where
+    nothing can be written.
+    """
+    folder = folder.absolute()
+    told = [getattr(callback, "dirpath", None) for callback in getattr(trainer, "checkpoint_callbacks", ())]
+    if not any(path and Path(path).absolute() == folder for path in told):
+        return False
+    around = next((parent for parent in folder.parents if parent.exists()), None)
+    if around is None or Path.cwd().is_relative_to(folder) or folder.is_mount():
+        return False
+    return os.access(around, os.W_OK | os.X_OK)
 
 
 def _folder_of_experiments(trainer: Any) -> str | None:

@@ -6,6 +6,7 @@ not timed it answers with one shared empty context, which is cheaper than Lightn
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -79,8 +80,32 @@ class _Forwarded:
         return result
 
     def __exit__(self, *exc: object) -> bool | None:
+        theirs = self._open.pop()
+        try:
+            self._context.__exit__(*exc)  # type: ignore[arg-type]
+        except BaseException:  # what has to end the run ends it with their profiler closed
+            theirs.__exit__(*sys.exc_info())
+            raise
+        return theirs.__exit__(*exc)  # type: ignore[arg-type]
+
+
+class _LastWord:
+    """Around an ``on_exception``: if it fails, Lightning calls nothing any more, and this is the end of the stage."""
+
+    def __init__(self, context: Context, on_end: Callable[[BaseException | None], None]) -> None:
+        self._context = context
+        self._on_end = on_end
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> object:
+        self._error = sys.exc_info()[1]  # what they are told of
+        return self._context.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        return self._open.pop().__exit__(*exc)  # type: ignore[arg-type]
+        error, self._error = self._error, None
+        if kind is not None and error is not None:
+            self._on_end(error)
 
 
 def _same(inner: InnerProfiler) -> InnerProfiler:
@@ -99,7 +124,8 @@ class ProfilerTap:
         does_nothing: Whether a callback, given by its state key, leaves a hook as Lightning's empty base class has it;
             such hooks are not timed.
         on_failure: Told when an action's context could not be made; the action is not timed then.
-        on_end: Told when Lightning has the profiler describe itself, which is the last thing that a stage does.
+        on_end: Told when Lightning has the profiler describe itself, the last thing that a stage does; also when
+            somebody's ``on_exception`` fails, which is the last thing then, with the exception that it was told of.
     """
 
     def __init__(
@@ -112,7 +138,7 @@ class ProfilerTap:
         overridden: frozenset[str],
         does_nothing: Callable[[str, str], bool],
         on_failure: Callable[[Exception], None],
-        on_end: Callable[[], None],
+        on_end: Callable[[BaseException | None], None],
     ) -> None:
         self.inner = inner
         self._on_end = on_end
@@ -158,7 +184,7 @@ class ProfilerTap:
         try:
             self.inner.describe()
         finally:
-            self._on_end()
+            self._on_end(None)
 
     @property
     def _lightning_module(self) -> object:
@@ -310,7 +336,8 @@ class ProfilerTap:
         if how.phase is None:
             return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)
-        return clock.context(slot, then=then, counts=how.counts, cpu=cpu)
+        context = clock.context(slot, then=then, counts=how.counts, cpu=cpu)
+        return _LastWord(context, self._on_end) if how.hook == "on_exception" else context
 
     def _then_slot(self, phase: Phase, region: Region) -> int:
         return self._clock.loop_slot if phase == "loop" else self._clock.slot(f"after {phase}", phase, region)

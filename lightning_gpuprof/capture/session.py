@@ -24,7 +24,7 @@ from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_line import Line
 from lightning_gpuprof.capture.memory.backend import AllocatorBackend, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of, interrupted_by
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of
 from lightning_gpuprof.capture.stage_steps import StageSteps, loaders_of
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -45,8 +45,10 @@ class Session:
         stage: Which call.
         options: Checked options.
         entry: When it was entered.
+        launch: What the ranks of the job have in common, see ``launch.py``.
         version: Version of this package, for the journal's header.
-        on_end: Called when Lightning has done everything else; the caller finishes then.
+        on_end: Called when Lightning has done everything else, with the exception that ended the stage, if one did; the
+            caller finishes then. Of an exception the caller may have heard before.
         events: Gives timed events of the trainer's device, or None where there are none.
         ranges: Makes NVTX ranges.
         allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
@@ -63,8 +65,9 @@ class Session:
         stage: Stage,
         options: Options,
         entry: Entry,
+        launch: str,
         version: str,
-        on_end: Callable[[], None],
+        on_end: Callable[[BaseException | None], None],
         events: Callable[[Any], EventBackend[Any] | None] = backend_for,
         ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
         allocator: Callable[[Any], AllocatorBackend | None] = allocator_for,
@@ -74,6 +77,7 @@ class Session:
         self.stage = stage
         self._options = options
         self._entry = entry
+        self._launch = launch
         self._run_delay: RunDelay | None = None
         self._compiled_before: dynamo.Counters | None = None
         self._open = True
@@ -86,7 +90,7 @@ class Session:
             self.tap = self._profiler_tap(module, overridden, on_end)
             self._inputs = self._input_measurement()
             self._windows = self._window_recording()
-            self._edges = self._loop_edges(module)
+            self._edges = self._loop_edges(module, on_end)
             self._steps = StageSteps(
                 trainer,
                 stage,
@@ -128,7 +132,7 @@ class Session:
         self._edge_ns = self.clock.cost_of_one_edge_ns()
         self._journal = StageJournal(
             output_folder.wanted(self._options.dirpath, stage, trainer),
-            output_folder.key_of_run(os.environ, trainer.world_size),
+            output_folder.key_of_run(self._launch, trainer.world_size),
             header_of(trainer, stage, self._entry, version),
             self.clock,
             on_steps=self._steps_ended_lately,
@@ -139,7 +143,7 @@ class Session:
             self._compiled_before = dynamo.counters_now()
 
     def _profiler_tap(
-        self, module: pl.LightningModule, overridden: frozenset[str], on_end: Callable[[], None]
+        self, module: pl.LightningModule, overridden: frozenset[str], on_end: Callable[[BaseException | None], None]
     ) -> ProfilerTap:
         inner = self._trainer.profiler
         return ProfilerTap(
@@ -187,7 +191,7 @@ class Session:
             post=self._journal.post,
         )
 
-    def _loop_edges(self, module: pl.LightningModule) -> LoopEdges:
+    def _loop_edges(self, module: pl.LightningModule, on_exception: Callable[[BaseException], None]) -> LoopEdges:
         return LoopEdges(
             self._trainer,
             self.stage,
@@ -197,7 +201,7 @@ class Session:
             on_start=partial(self._evaluation_starts, module),
             on_validation=self._windows.validation_begins,
             on_epoch_end=self._epoch_ended,
-            on_exception=self._left_by,
+            on_exception=on_exception,
             on_failure=self._steps_failed,
         )
 
@@ -214,6 +218,7 @@ class Session:
             annotations=annotations,
             inputs=self._inputs,
             fence=self.fence,
+            notice=partial(self._journal.note, "loops"),
         )
 
     # What the callback asks and tells -------------------------------------------------------------------------------
@@ -245,7 +250,12 @@ class Session:
 
     def steps_start(self, module: pl.LightningModule) -> None:
         """Counters are restored and loaders are there."""
-        self._steps.begin(module, epoch_ns=self._entry.epoch_ns, compiled_before=self._compiled_before)
+        self._steps.begin(
+            module,
+            epoch_ns=self._entry.epoch_ns,
+            compiled_before=self._compiled_before,
+            steps_are_seen=not self._steps_off,
+        )
 
     def first_batch(self, batch: object) -> None:
         """Write down the shapes of the first batch; nothing of it is kept."""
@@ -273,22 +283,6 @@ class Session:
     def _steps_ended_lately(self, steps: Sequence[ClosedStep]) -> None:
         """In the journal's thread."""
         self._steps.ended_lately(steps)
-
-    def _left_by(self, error: BaseException) -> None:
-        """The loop is left by an exception, and another callback's ``on_exception`` may keep ours from being called.
-
-        What touches the trainer, samples or writes to the terminal ends here, and nothing that has to be waited for.
-        """
-        with self.fence.holding():
-            self._give_back()
-            for end in (
-                self._steps.end_live_line,
-                self._steps.boundary.end_step,
-                self._steps.let_go,
-                lambda: self._journal.post(self._footer(interrupted_by(error))),
-            ):
-                with self.fence.around("leaving the loop"):
-                    end()
 
     def _steps_failed(self, error: Exception) -> None:
         """An edge failed, perhaps in the middle of an action: none is tried again."""

@@ -15,6 +15,7 @@ from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.fence import Fence, is_of_training
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice, Record
 from lightning_gpuprof.model.phases import Stage
 
@@ -114,7 +115,9 @@ class StageJournal:
         """Tell that a part does nothing any more because of an error; one that has to end the run is raised again."""
         if is_of_training(error):
             raise error
-        self.fence.tell(part, f"switched off after {type(error).__name__}: {error}")
+        # What we raise ourselves says all of it.
+        after = "" if isinstance(error, GpuProfError) else f" after {type(error).__name__}"
+        self.fence.tell(part, f"switched off{after}: {error}")
 
     def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:
         """The last line if the stage ended now; the last footer of a journal counts."""

@@ -99,20 +99,28 @@ class StageSteps:
         self._line = line
         self._live: LiveLine | None = None
         self._recorder: Recorder | None = None
-        self._began: tuple[float, float] | None = None
+        self._began: tuple[int, int] | None = None
         self._ended = False
         self.boundary = StepBoundary(clock, windows, self._fence)
         """Of the parts that there are: none before :meth:`begin`."""
         self.conditions_s = 0.0
         """Seconds for which reading the conditions has kept training waiting."""
 
-    def begin(self, module: pl.LightningModule, *, epoch_ns: int, compiled_before: dynamo.Counters | None) -> None:
+    def begin(
+        self,
+        module: pl.LightningModule,
+        *,
+        epoch_ns: int,
+        compiled_before: dynamo.Counters | None,
+        steps_are_seen: bool = True,
+    ) -> None:
         """Read the conditions, start samplers, plan windows.
 
         Args:
             module: The model.
             epoch_ns: Calendar time at the entry of the stage.
             compiled_before: The compiler's counters then.
+            steps_are_seen: Otherwise no window can open, and nothing listens to steps.
         """
         trainer, fitting = self._trainer, self._stage == "fit"
         samples_per_step = self._read_conditions(module)
@@ -124,10 +132,12 @@ class StageSteps:
             self._live = live_line_for(trainer, self._line, self._clock.slots, samples_per_step)
         with self._fence.around("samplers"):
             self._start_samplers(epoch_ns, compiled_before)
+        if not steps_are_seen:
+            return
         self._clock.begin_training(batch_before, global_step)
         wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
         self.boundary.listen(wake)
-        self._began = time.perf_counter(), time.process_time()
+        self._began = time.perf_counter_ns(), time.process_time_ns()
 
     def end(self) -> None:
         """The last step is over; what follows is teardown. Safe to call twice."""
@@ -153,12 +163,6 @@ class StageSteps:
         if self._live is not None:
             self._live.end()
 
-    def let_go(self) -> None:
-        """Samplers and device spans are to end by themselves; nothing is waited for."""
-        self.boundary.close_device()
-        if self._recorder is not None:
-            self._recorder.ask_to_stop()
-
     def stop_samplers(self) -> None:
         """End all samplers and have what they hold in the journal. Never raises; safe to call twice."""
         with self._fence.around("samplers"):
@@ -169,9 +173,9 @@ class StageSteps:
         """CPUs that this process kept busy during training, for runs too short to be sampled; noted once."""
         begin, self._began = self._began, None
         if begin is not None:
-            wall_s = time.perf_counter() - begin[0]
-            cpus = (time.process_time() - begin[1]) / wall_s if wall_s > 0 else None
             now_ns = time.perf_counter_ns()
+            wall_ns = now_ns - begin[0]
+            cpus = (time.process_time_ns() - begin[1]) / wall_ns if wall_ns > 0 else None
             self._journal.post(Sample(source="host", subject="training", t_ns=now_ns, values={"process_cpus": cpus}))
 
     @property

@@ -509,7 +509,7 @@ class StepClock:
         """A context without an inside: from its start on, time goes to ``then``."""
         return self._marker_cpu(then) if cpu else self._marker(then)
 
-    def cost_of_one_edge_ns(self, rounds: int = 2000) -> float:
+    def cost_of_one_edge_ns(self, rounds: int = 200) -> float:
         """Measured cost of entering or leaving a timed context on this machine, in ns; charges nothing to the run."""
         probe = StepClock(now=self._now, cpu_now=self._cpu_now)
         context = probe.context(probe.loop_slot)

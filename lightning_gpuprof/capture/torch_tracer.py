@@ -21,12 +21,9 @@ from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.capture.trace_file import write_trace
 from lightning_gpuprof.model.config import TraceConfig
+from lightning_gpuprof.model.phases import FETCH_RANGE
 
 FETCH_ENDS = tuple(FETCHES)
-
-FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
-"""TensorBoard's profiler tab counts a range of this form as DataLoader time, but only if it is a ``cpu_op``: the one
-that torch itself emits is a ``user_annotation`` today, which the tab drops."""
 
 LIGHTNING_RANGE = "[pl][profile]"
 """Before the names of Lightning's actions, as its own PyTorchProfiler writes them. Analyses read phases from them."""
@@ -59,9 +56,14 @@ def _trace_only() -> Any:
         return None
 
 
+def _has_accelerator() -> bool:
+    accelerator: Any = getattr(torch, "accelerator", torch.cuda)  # since torch 2.6
+    return bool(accelerator.is_available())
+
+
 def _background_stop(config: TraceConfig) -> BackgroundStop | None:
     """Whether traces can be ended and written while training goes on; collecting stacks needs the interpreter."""
-    wanted = not torch.accelerator.is_available() if config.background_stop is None else config.background_stop
+    wanted = not _has_accelerator() if config.background_stop is None else config.background_stop
     return BackgroundStop.of_this_torch() if wanted and not config.with_stack else None
 
 

@@ -281,6 +281,7 @@ class WindowController:
         except OSError as error:
             record.problem = f"the trace could not be written: {error}"
         self._being_written = None
+        record.written_ns = self._now()
         self._keep_to_budget()
         self._on_window(record, path)
 

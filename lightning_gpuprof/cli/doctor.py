@@ -177,11 +177,8 @@ def _plugins() -> list[Check]:
     found = metadata.entry_points(group=GROUP)
     checks = [tab_check(_version("tensorboard"), found)]
     tab = [e for e in found if e.name == "torch_profiler"]
-    if tab:
+    if tab:  # else the list of packages says that it is absent, and what that means
         checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="ok", value=tab[0].value))
-    else:
-        meaning = "torch-tb-profiler is not installed: open the traces in Perfetto"
-        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="absent", meaning=meaning))
     for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
         own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
         if own:

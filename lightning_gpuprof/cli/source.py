@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 JOURNALS = "rank*.jsonl"
 MOST_NAMED = 8
 """Runs in an error."""
-OUTPUT_FOLDERS = "gpuprof*"
-"""Names of the profiler's own folder in a logger's folder."""
 
 
 def run_folder(path: Path) -> Path:
-    """The folder with a run's journal or report: the path, the ``gpuprof`` folder in it, or the only run below it.
+    """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or the only run below it.
 
     Args:
         path: A folder.
@@ -37,7 +36,7 @@ def run_folder(path: Path) -> Path:
         raise ReportError(f"{path} is not a folder: name the folder of a run")
     if _holds_run(path):
         return path
-    inner = sorted(folder for folder in path.glob(OUTPUT_FOLDERS) if _holds_run(folder))
+    inner = [folder for folder in own_folders(path) if _holds_run(folder)]
     if len(inner) == 1:
         return inner[0]
     if inner:

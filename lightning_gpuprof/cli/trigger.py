@@ -15,6 +15,7 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
+from lightning_gpuprof.model.run_folders import own_folders
 
 _TAIL_BYTES = 65_536
 """A footer is shorter than this."""
@@ -70,7 +71,7 @@ def run(directory: Path, *, as_json: bool = False) -> int:
 
 
 def running_folder(directory: Path) -> Path:
-    """The folder of a run that goes on: the directory itself, a ``gpuprof`` folder in it, or one somewhere below it.
+    """The folder of a run that goes on: the directory itself, ``gpuprof`` in it or beside it, or one below it.
 
     Args:
         directory: A folder.
@@ -80,7 +81,7 @@ def running_folder(directory: Path) -> Path:
     """
     if not directory.is_dir():
         raise ReportError(f"there is no folder {directory}: name the folder of a run, such as lightning_logs/version_0")
-    folders = [directory] if source.has_journal(directory) else sorted(directory.glob(source.OUTPUT_FOLDERS))
+    folders = [directory] if source.has_journal(directory) else own_folders(directory)
     folders = [folder for folder in folders if source.has_journal(folder)]
     folders = folders or [f for f in runs_below(directory, source.JOURNALS).folders if source.has_journal(f)]
     if not folders:

@@ -196,6 +196,12 @@ FACTS: tuple[Fact, ...] = (
     ),
     *_facts("data", "tested", True, {"val_loader.batch_size": "as loader.batch_size, of validation"}),
     *_facts(
+        "data",
+        "tested",
+        False,
+        {"loader.dataset_has_model": "whether the dataset has the model, a part of it or a method of one"},
+    ),
+    *_facts(
         "trainer",
         "tested",
         True,
@@ -236,10 +242,17 @@ FACTS: tuple[Fact, ...] = (
             "trainer.progress_bar_refresh_rate": "batches between two of its updates",
             "trainer.checkpoint_every_n_train_steps": "cadence of the checkpoints; with several callbacks the shortest",
             "trainer.checkpoint_every_n_epochs": "the same in epochs",
+            "trainer.checkpoint_train_time_interval_s": "the same in seconds: `train_time_interval`",
             "trainer.checkpoint_save_top_k": "the most of all checkpoint callbacks, -1 is all",
             "trainer.checkpoint_save_weights_only": "whether all checkpoints leave the optimizer out",
             "trainer.checkpoint_io": "class of the checkpoint plugin",
         },
+    ),
+    *_facts(
+        "trainer",
+        "tested",
+        False,
+        {"trainer.callbacks_not_of_lightning": "those of the callbacks whose class Lightning does not define"},
     ),
     *_facts(
         "flags",
@@ -266,6 +279,12 @@ FACTS: tuple[Fact, ...] = (
             "allocator.settings": "`PYTORCH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF`",
             "allocator.backend": "`torch.cuda.get_allocator_backend()`, once CUDA is in use",
         },
+    ),
+    *_facts(
+        "flags",
+        "label",
+        False,
+        {"flags.anomaly_stack_us": "time in which anomaly detection notes one stack, measured where it is on"},
     ),
     *_facts(
         "run",

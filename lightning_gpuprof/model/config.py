@@ -222,7 +222,8 @@ class Options:
     host: HostConfig | None
     dirpath: str | None
     log_every_n_steps: int | None
-    reports: tuple[ReportKind, ...]
+    reports: tuple[ReportKind, ...] | None
+    """None: all of them, of a run too short to judge no page and no summary."""
     baseline: str | None
     nvtx: bool | None = None
     """Ranges for NVIDIA's profilers; None = under one of them."""

@@ -28,6 +28,8 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     """CPUs of this run that others used: other processes, and other virtual machines (steal)."""
     cpu_busy_ratio: float | None = None
     """Use of the run's CPUs by whomever, 0 to 1."""
+    from_s: float | None = None
+    """When its first step began, since the start of the run."""
     into_epoch: int | None = None
     """Steps between the start of its first epoch and its own; None in the run's first epoch."""
 
@@ -37,7 +39,7 @@ class Drift(msgspec.Struct, kw_only=True, frozen=True):
 
     fifths: tuple[Stretch, ...]
     slope_ms_per_step: float
-    """Theil and Sen's, of medians of blocks of steps."""
+    """Theil and Sen's, of medians of blocks of steps, each compared with those of its own level: jumps are none."""
     p_value: float
     """Mann and Kendall's, two-sided, of the same medians."""
 

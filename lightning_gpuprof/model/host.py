@@ -91,7 +91,10 @@ class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
     cpu_busy_ratio: Level | None = None
     """Of the CPUs that this process may use, whoever used them."""
     cpu_others_cpus: Level | None = None
-    """Work of other processes on those CPUs."""
+    """Work of other processes on those CPUs; without the other ranks of the job, where ``cpu_ranks_cpus`` is known."""
+    cpu_ranks_cpus: Level | None = None
+    """Work of the job's other ranks and their workers on those CPUs; null where none on this machine shares them, or
+    their journals are not in the run's folder."""
     cpu_steal_cpus: Level | None = None
     """Time that the hypervisor gave to other machines."""
     cpu_io_wait_ratio: float | None = None
@@ -222,6 +225,9 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     samples: int
     late_slope_bytes_per_s: float | None = None
     """The same slope over the later half of the samples; None if they are fewer than ten."""
+    typical_rise_ratio: float | None = None
+    """Of the least memory in ten parts of the time, the median rise over the mean one: 1 if it goes on, 0 if it is a
+    few jumps."""
 
 
 class Reading(msgspec.Struct, kw_only=True, frozen=True):

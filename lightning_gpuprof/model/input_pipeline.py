@@ -21,7 +21,7 @@ PartKind = Literal["transform", "region"]
 
 
 class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
-    """One process that makes batches. Times are wall times in that process, over the measured batches."""
+    """One process that makes batches. Times are wall times in that process."""
 
     loader: int
     """Number of the loader, from 0."""
@@ -30,7 +30,7 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     batches: int
     """Batches that it made."""
     measured: int
-    """Batches that the times rest on; of short ones only some are measured."""
+    """Batches that the times of items and how a batch divides rest on; of short ones only some are measured so."""
     items: int | None
     """Items in the measured batches; None if ``__getitems__`` makes them together."""
     item_mean_ms: float | None
@@ -40,9 +40,9 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     item_max_ms: float | None
     """Longest item."""
     items_ms: float | None
-    """Mean time that the items of one batch take."""
+    """Mean time that the items of one batch take, of all batches."""
     collate_mean_ms: float | None
-    """Time to put the items of a batch together."""
+    """Mean time to put the items of a batch together, of all batches."""
     collate_max_ms: float | None
     """Longest."""
     idle_ms: float | None
@@ -106,6 +106,10 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     """At this interval all its processes together make a batch if none of them waits."""
     idle_ratio: float | None
     """Share of their time that they wait for work."""
+    order_ms: float | None = None
+    """Median time in which its sampler and batch sampler give the indices of a batch, in the training process."""
+    order_of: str = ""
+    """Who does: ``ByLength (data.py:31)``."""
 
 
 class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):

@@ -170,11 +170,27 @@ class Sample(msgspec.Struct, tag="sample", tag_field="k", kw_only=True, omit_def
     """Names carry their unit, e.g. ``power_w``, ``memory_used_bytes``, ``utilization_ratio``."""
 
 
-class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True):
+class ThreadLooks(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Another Python thread of the program."""
+
+    cpu_ns: int = 0
+    """CPU time."""
+    sites: dict[str, int] = {}
+    """``file:line function`` of the innermost frame of the user's code -> looks; also while it waits there."""
+
+
+class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_defaults=True):
     """Where the training thread was when it was looked at from outside: counts per slot and call site."""
 
     counts: dict[int, dict[str, int]]
     """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks."""
+    threads: dict[str, ThreadLooks] = {}
+    """Name -> other Python threads of the program since the record before."""
+    threads_ns: int = 0
+    """The time in which their CPU time was read."""
+    lock: dict[int, tuple[int, int]] = {}
+    """slot id -> how often our own thread asked for the interpreter, and how often of these it waited for a fifth
+    of the switch interval (1 ms) or longer, as it does while another thread runs Python."""
 
 
 class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):
@@ -188,6 +204,8 @@ class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, om
     """Name of the trace in the journal's folder; empty if none was written."""
     stop_cost_ns: int = 0
     """Time the training thread spent in stopping and exporting."""
+    written_ns: int = 0
+    """When its trace was found written; until then what it holds is in this process's memory."""
     problem: str = ""
     reason: str = ""
     """Why it was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""

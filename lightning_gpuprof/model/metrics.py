@@ -22,11 +22,12 @@ from lightning_gpuprof.model.window import WindowFacts
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Median share of the period of steady unprofiled steps that something takes, with its uncertainty."""
+    """Share of the period of steady unprofiled steps that something takes, with its uncertainty."""
 
     median_ratio: float
+    """``median_ms`` over the median period: the two that are printed beside it."""
     lower_ratio: float
-    """5 % lower bound of a block bootstrap of the median share (Kuensch 1989); rules hold this against thresholds."""
+    """5 % lower bound of a block bootstrap of that (Kuensch 1989), not above it; rules hold this against thresholds."""
     median_ms: float
     total_ratio: float
     """Share of the summed period: what rare long steps do to the run, which a median does not see."""
@@ -98,6 +99,38 @@ class Blocked:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PythonThread:
+    """Another Python thread of the program."""
+
+    name: str
+    cpus: float
+    """CPUs that it used on average."""
+    sites: tuple[tuple[str, int], ...] = ()
+    """Where it was seen, most frequent first: ``file:line function``, looks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterpreterLock:
+    """How hard it was to get hold of the interpreter while the training thread was at work in its steps."""
+
+    asked: int
+    """How often our own thread asked."""
+    late: int
+    """Of these, how often it got it only after a fifth of a switch interval or longer, as from a thread that runs
+    Python; from one in operators of torch it has it at once."""
+    by_phase: Mapping[Phase, tuple[int, int]] = field(default_factory=dict)
+    """Both numbers by phase."""
+    waited: Share | None = None
+    """Of sampled steps, in all phases but the fetch, rank synchronisation, validation and checkpoints: time in which
+    the training thread neither computed nor wanted for a CPU. A phase by itself hides it: the lock is waited for now
+    here, now there. None: its CPU time was not measured, or in too few steps."""
+    samples: int = 0
+    """Those steps."""
+    threads: tuple[PythonThread, ...] = ()
+    """Most CPU time first."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallbackShare:
     """A callback over all its per-batch hooks in steady steps."""
 
@@ -105,6 +138,19 @@ class CallbackShare:
     hook: str
     """Its most expensive hook."""
     share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookShare:
+    """A hook of the LightningModule or its DataModule in steady steps."""
+
+    owner: str
+    """Class."""
+    hook: str
+    share: Share
+    """Without hooks that it calls."""
+    site: str = ""
+    """``file:line function`` where the training thread was most often seen in it; empty if it was not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +265,10 @@ class Metrics:
     evenness: Evenness = field(default_factory=Evenness)
     lr_scheduler: Share | None = None
     """Stepping the learning rate schedulers, a part of the optimizer's phase; None: they are not stepped in steps."""
+    interpreter_lock: InterpreterLock | None = None
+    """None: the CPU time of other threads was not measured."""
+    transfer_hooks: tuple[HookShare, ...] = ()
+    """Hooks of the user's own around the move of the batch, largest first."""
 
     @property
     def period_ms(self) -> float | None:
@@ -237,9 +287,12 @@ __all__ = [
     "Device",
     "Distribution",
     "EpochStart",
+    "HookShare",
+    "InterpreterLock",
     "LoaderFacts",
     "Metrics",
     "Outliers",
+    "PythonThread",
     "RankShare",
     "RankTimes",
     "Recurring",

@@ -87,3 +87,10 @@ PHASE_TERMS: dict[Phase, str] = {
     "loop": "Lightning's own work between the named actions",
 }
 """One sentence per phase, as reports explain it."""
+
+FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
+"""What a fetch is called in a trace file. TensorBoard's profiler tab counts a range of this form as DataLoader time,
+but only if it is a ``cpu_op``: the one that torch itself emits is a ``user_annotation`` today, which the tab drops."""
+
+FETCH_NAME = "DataLoader.__next__"
+"""What people read in its place, wherever names of a trace are shown."""

@@ -57,7 +57,7 @@ OVERHEAD_TERMS: dict[str, str] = {
     "boundary_us_per_step": "what happens between two steps: they are handed over, windows and scalars are due",
     "share_of_step_ratio": "timing and boundary, of the median period",
     "background_cpu_ratio": "CPU time of the threads that sample and write the journal, of the wall time",
-    "windows_s": "what steps in and beside trace windows took more than as many steady ones",
+    "windows_s": "what trace windows added: their beginning and end, and steps that were slower in and beside them",
     "hooks_s": "the profiler's own work outside of the steps: at the start, between epochs and at the end",
     "conditions_s": "reading the conditions of the run; a part of the start",
     "report_s": "making the report, after the last measured moment",

@@ -16,7 +16,7 @@ from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.wording import percent
 
@@ -37,6 +37,15 @@ MIN_COST_MS = 0.2
 
 MIN_GAIN_RATIO = 0.03
 """Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
+
+OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
+"""Parts of the wall time outside the steps that a run can do less of."""
+
+MIN_OUTSIDE_S = 1.0
+"""Seconds outside the steps from which a run of few steps is judged by them. Ours."""
+
+MOSTLY_OUTSIDE_RATIO = 0.5
+"""Their share of the run, likewise. Ours."""
 
 _ROUNDING = 1e-6
 
@@ -185,10 +194,30 @@ def run_s(metrics: Metrics) -> float:
     """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
 
     Raises:
-        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, or no wall time was measured.
+        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall
+            time was measured.
     """
-    if metrics.steps.count < MIN_STEPS:
+    if metrics.steps.count < MIN_STEPS and not is_mostly_outside(metrics):
         raise MissingSignal(f"{metrics.steps.count} steps were run, {MIN_STEPS} are needed")
+    return _run_s(metrics)
+
+
+def outside_s(metrics: Metrics) -> Mapping[Part, float]:
+    """Seconds of the run outside its steps: validation, checkpoints and gaps between epochs."""
+    return {part: metrics.wall.parts.get(part, 0.0) for part in OUTSIDE_PARTS}
+
+
+def is_mostly_outside(metrics: Metrics) -> bool:
+    """Whether most of the run, and no moment, is outside the steps: then it needs no number of steps to say so."""
+    try:
+        total_s = _run_s(metrics)
+    except MissingSignal:
+        return False
+    spent_s = sum(outside_s(metrics).values())
+    return metrics.steps.count >= 1 and spent_s >= max(MIN_OUTSIDE_S, MOSTLY_OUTSIDE_RATIO * total_s)
+
+
+def _run_s(metrics: Metrics) -> float:
     parts = metrics.wall.parts
     # What no record accounts for is a difference and may be a little below 0.
     require_possible("a part of the wall time", *(part_s for part, part_s in parts.items() if part != "unexplained"))
@@ -212,6 +241,12 @@ def severity(lower_ratio: float, steps: int) -> Severity:
     if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
         return "critical"
     return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
+
+
+def outside_severity(metrics: Metrics, ratio: float) -> Severity:
+    """Severity of what takes this share of the run outside its steps; few steps warn if most of the run is there."""
+    least = MIN_STEPS if is_mostly_outside(metrics) else 0
+    return severity(ratio, max(least, metrics.steps.steady_count))
 
 
 def worthwhile(recoverable_ms: float, period_ms: float) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import (
     MIN_COST_MS,
@@ -16,11 +16,13 @@ from lightning_gpuprof.rules.base import (
     condition,
     is_cpu_only,
     ordinary_ratio,
+    outside_s,
     run_s,
     usable,
 )
 from lightning_gpuprof.rules.device_split import DeviceSplit, clock_loss, device_limit
 from lightning_gpuprof.rules.loop.callback_slow import class_name
+from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.steps.step_outliers import (
     coherent,
     holding_phases,
@@ -80,6 +82,12 @@ _NOT_LATE: tuple[IdleCause, ...] = ("host_sync", "communication", "queued", "bac
 _HOST_SLICES: tuple[Phase, ...] = ("data_wait", "sync", "h2d", "callbacks", "logging", "loop")
 """Phases around the model, in the order in which they claim a device's idle time: the method's precedence."""
 
+_OUTSIDE_WORDS: dict[Part, str] = {
+    "validation": "validation",
+    "checkpoint": "checkpoints",
+    "epoch_gap": "gaps between epochs",
+}
+
 _KIND_OF_PHASE: dict[Phase, VerdictKind] = {
     "data_wait": "input-bound",
     "h2d": "transfer-bound",
@@ -89,6 +97,10 @@ _KIND_OF_PHASE: dict[Phase, VerdictKind] = {
     "loop": "loop-bound",
 }
 """What a stall in a phase is called; a stall in one of the model's own phases holds the host up."""
+
+
+STARVED = "CPU-starved"
+"""What a run is called whose training thread waits for a CPU because of the run itself; its kind is host-bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +113,8 @@ class Cause:
     passes: bool
     """Whether its lower bound passes its threshold."""
     words: str
+    headline: str = ""
+    """Its name as a verdict, where that says more than the kind."""
 
 
 def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> Iterable[Cause]:
@@ -111,7 +125,7 @@ def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> 
         period_ms: Median period of its steady steps.
         split: What a device's time is made of; None on a CPU, and where no device was seen.
     """
-    outside = _outside_steps(metrics)
+    outside = outside_steps(metrics)
     yield outside
     in_steps = max(0.0, 1.0 - outside.ratio)
     outliers = _outlying_steps(metrics, in_steps)
@@ -125,9 +139,16 @@ def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> 
         yield from host
         compute_ratio = sum(share.median_ratio for share in _compute_shares(metrics).values()) - blocked_ratio
         crowded_ratio = _without_a_cpu(metrics, most=compute_ratio)
-        if crowded_ratio >= HOST_RATIO:
+        own = by_this_run(metrics)
+        if own and crowded_ratio >= HOST_RATIO:
             yield _crowded_host(crowded_ratio, period_ms, in_steps=in_steps)
-        yield _host_compute(metrics, period_ms, in_steps=in_steps, blocked_ratio=blocked_ratio + crowded_ratio)
+        yield _host_compute(
+            metrics,
+            period_ms,
+            in_steps=in_steps,
+            blocked_ratio=blocked_ratio + (crowded_ratio if own else 0.0),
+            foreign_ratio=0.0 if own else crowded_ratio,
+        )
         return
     most = _idle_shares(metrics, split)
     starved = max(0.0, split.idle_ratio - sum(most.values()))
@@ -225,13 +246,13 @@ def _share(metrics: Metrics, phase: Phase) -> Share | None:
     return share if share is not None and usable(share) else None
 
 
-def _outside_steps(metrics: Metrics) -> Cause:
+def outside_steps(metrics: Metrics) -> Cause:
+    """Validation, checkpoints and gaps between epochs, whatever the number of steps if most of the run is there."""
     try:
         total_s = run_s(metrics)
     except MissingSignal:
         return Cause(kind="outside-steps", ratio=0.0, passes=False, words="")
-    names = {"validation": "validation", "checkpoint": "checkpoints", "epoch_gap": "gaps between epochs"}
-    parts_s = sorted(((metrics.wall.parts.get(part, 0.0), name) for part, name in names.items()), reverse=True)
+    parts_s = sorted(((part_s, _OUTSIDE_WORDS[part]) for part, part_s in outside_s(metrics).items()), reverse=True)
     ratio = min(1.0, max(0.0, sum(part_s for part_s, _ in parts_s) / total_s))
     shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= LEAST_NAMED_RATIO * total_s]
     return Cause(
@@ -412,8 +433,16 @@ def _crowded_host(ratio: float, period_ms: float, *, in_steps: float) -> Cause:
         kind="host-bound",
         ratio=ratio * in_steps,
         passes=ratio * period_ms >= MIN_COST_MS,
-        words=f"in at least {percent(ratio)} of the step ({millis(period_ms)}) the training thread is ready to run but "
-        "has no CPU: other threads or processes take it",
+        words=starved_words(ratio, period_ms, at="at least "),
+        headline=STARVED,
+    )
+
+
+def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
+    """What is said of a training thread that waits for a CPU in so much of the step, or ``at`` least in so much."""
+    return (
+        f"in every {millis(period_ms)} step the training thread waits {at}{millis(ratio * period_ms)} "
+        f"({percent(ratio)}) for a free CPU; this run needs more CPUs than it has"
     )
 
 
@@ -443,18 +472,31 @@ def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in
     )
 
 
-def _host_compute(metrics: Metrics, period_ms: float, *, in_steps: float, blocked_ratio: float) -> Cause:
-    """The model's phases as the host sees them."""
+def _host_compute(
+    metrics: Metrics, period_ms: float, *, in_steps: float, blocked_ratio: float, foreign_ratio: float
+) -> Cause:
+    """The model's phases as the host sees them.
+
+    Args:
+        metrics: The run.
+        period_ms: Of a step.
+        in_steps: Share of the run in ordinary steps.
+        blocked_ratio: What of them is no work of the model's.
+        foreign_ratio: Share of the step in which other programs had the training thread's CPU: no property of this
+            run. It makes all that computes longer alike, and leaves shares as they are.
+    """
     shares = _compute_shares(metrics)
     total_ms = sum(s.median_ms for s in shares.values())
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
     named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]
+    foreign = f", {percent(foreign_ratio)} of the step without a CPU, which other programs had"
     return Cause(
         kind="compute-bound",
         ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio) * in_steps,
         passes=sum(s.lower_ratio for s in shares.values()) - blocked_ratio >= COMPUTE_RATIO,
         words=f"{percent(min(1.0, total_ms / period_ms))} of the step is the model's own work "
-        f"({listed(named or ['nothing'])} of {millis(period_ms)}); {_whose_work(metrics)}",
+        f"({listed(named or ['nothing'])} of {millis(period_ms)}"
+        f"{foreign if foreign_ratio >= HOST_RATIO else ''}); {_whose_work(metrics)}",
     )
 
 

@@ -1,9 +1,9 @@
-"""Metrics flow in; findings in order of their value, rules that could not judge, and the verdict flow out."""
+"""Metrics flow in; findings by severity and gain, rules that could not judge, and the verdict flow out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,11 +14,13 @@ from lightning_gpuprof.model.finding import (
     Finding,
     Gain,
     NotEvaluated,
+    Severity,
     Verdict,
     speedup,
 )
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
+    CRITICAL_STEPS,
     MissingSignal,
     NotApplicable,
     Rule,
@@ -31,9 +33,11 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     worthwhile,
 )
-from lightning_gpuprof.rules.discovery import describe, discover
+from lightning_gpuprof.rules.bounds import most_ms
+from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.hardware.gpus import CLOCKS
 from lightning_gpuprof.rules.pace import OF_THE_WORKERS_TOO, Pace, workers_pace
+from lightning_gpuprof.rules.steps.since_when import since_when
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 from lightning_gpuprof.rules.wording import millis
@@ -59,13 +63,20 @@ part of one, or the device's time in it."""
 _IDLE_TIME = frozenset(
     {
         "data_wait",
+        "h2d",
         "sync",
         "optimizer",
         "clip",
         "lr_scheduler_step",
+        "sampler",
         "callbacks",
         "logging",
         "loop",
+        "waiting for a CPU",
+        "waiting for the interpreter",
+        "cpu_quota",
+        "swap",
+        "garbage collector",
         "allocator",
         "device idle: check of all ranks",
         "device idle: host at other work",
@@ -87,7 +98,7 @@ class Diagnosis:
     """What the rules have to say about a run."""
 
     findings: tuple[Finding, ...]
-    """Most valuable first; alternative explanations of the same time follow each other."""
+    """By severity, and within it by what is saved; what explains the same time without a gain follows."""
     not_evaluated: tuple[NotEvaluated, ...]
     verdict: Verdict
     combined: CombinedGain | None = None
@@ -103,11 +114,11 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
 
     Args:
         metrics: The run.
-        rules: Default: all that :func:`~lightning_gpuprof.rules.discovery.discover` finds.
+        rules: Default: all that :func:`~lightning_gpuprof.rules.discovery.installed` knows.
     """
     not_evaluated: list[NotEvaluated] = []
     if rules is None:
-        discovered = discover()
+        discovered = installed()
         rules = discovered.rules
         not_evaluated += discovered.failed
     rules, misfits = applied(rules, metrics.run)
@@ -125,7 +136,7 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         except Exception as error:  # one rule's mistake must not cost the report
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
-    settled = settle(findings, metrics, specialises)
+    settled = since_when(settle(findings, metrics, specialises), metrics)
     return Diagnosis(
         findings=settled,
         combined=combined_gain(settled, metrics),
@@ -139,14 +150,20 @@ def settle(
 ) -> tuple[Finding, ...]:
     """Order findings by value, and let no millisecond be gained twice.
 
-    Findings that explain the same time form a group; the gain stays with the most specific of them that has one. What
-    a more general one gains beyond it stays with that, so that a group gains as much as its largest gain. Groups are
-    ordered by the lower bound of their gain times confidence, then severity; what is critical without any gain, as
-    a run that ended out of memory, comes first. In that order each gain is held within what is left: of the period for
-    what is part of an ordinary step, of the run's time per step for everything. Where windows tell how long a device is
-    busy, its work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks
-    shorten what other gains leave of the work. What makes no batch come sooner gains no more than the pace of the
-    workers leaves, unless another finding makes them faster.
+    No gain is above the time of what the finding explains (:func:`~lightning_gpuprof.rules.bounds.most_ms`). Findings
+    that explain the same time form a group; the gain stays with the most specific of them that has one. What a more
+    general one gains beyond it stays with that, so that a group gains as much as its largest gain. In the order of the
+    lower bound of their gain times confidence each gain is held within what is left: of the period for what is part of
+    an ordinary step, of the run's time per step for everything. Where windows tell how long a device is busy, its work
+    gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks shorten what
+    other gains leave of the work. What makes no batch come sooner gains no more than the pace of the workers leaves,
+    unless another finding makes them faster.
+
+    No severity is above what the gain that is left deserves, and where the measurement is not valid, none that rests on
+    time is critical. A finding whose gain is all counted elsewhere is no more severe than the one of the same time that
+    has it, and information where there is none. Findings are then told in this order: what is critical and never had a
+    gain, as a run that ended out of memory; by severity, and within it by what is saved; alternatives without a gain
+    after the one that has it; a cause whose gain has no bound before the effect that it explains in more detail.
 
     Args:
         findings: What the rules said.
@@ -156,12 +173,16 @@ def settle(
     pace, faster = workers_pace(metrics), _makes_workers_faster(findings, metrics)
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
+        finding = _bounded(finding, metrics)
         finding = finding if pace is None else _at_the_pace(finding, pace, faster=faster, metrics=metrics)
-        groups.setdefault(finding.explains or f"rule {finding.rule}", []).append(finding)
+        groups.setdefault(_explained(finding), []).append(finding)
     settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
-    settled.sort(key=lambda group: (not _is_disaster(group), min(_order(f) for f in group)))
+    settled.sort(key=lambda group: min(_order(f) for f in group))
+    disasters = {finding.rule for group in settled if _is_disaster(group) for finding in group}
     left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
-    return tuple(_within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms))
+    held = _within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms)
+    told = _at_their_severity(held, {f.rule for f in findings if f.gain is not None}, metrics)
+    return tuple(_in_told_order(told, specialises, disasters))
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
@@ -238,8 +259,12 @@ def _one_gain(group: list[Finding]) -> list[Finding]:
         gain = finding.gain
         if gain is not None and counted is not None:
             above = _above(gain, counted_ms)
-            part = "The gain is" if above is None else f"{millis(counted_ms)} of the gain are"
-            summary = f"{finding.summary} {part} counted once, under {counted.rule}."
+            told = (
+                f"Same time as {counted.rule}; fixing that fixes this."
+                if above is None
+                else f"{millis(counted_ms)} of it is the same time as {counted.rule}; fixing that fixes this part."
+            )
+            summary = f"{finding.summary} {told}"
             finding = msgspec.structs.replace(finding, gain=above, summary=summary)
         if gain is not None and finding.gain is not None:
             counted, counted_ms = counted or finding, gain.saved_ms_per_step
@@ -257,6 +282,77 @@ def _above(gain: Gain, counted_ms: float) -> Gain | None:
         speedup_max=speedup(above_ms, _whole_ms(gain)),
         saved_lower_ms_per_step=max(0.0, _lower_ms(gain) - counted_ms),
     )
+
+
+def _bounded(finding: Finding, metrics: Metrics) -> Finding:
+    """A finding whose gain is no more than the time of what it explains."""
+    gain = finding.gain
+    if gain is None or gain.speedup_max <= 1:
+        return finding
+    held = _held(gain, most_ms(finding.explains, _whole_ms(gain), metrics))
+    return msgspec.structs.replace(finding, gain=held, severity="info" if held is None else finding.severity)
+
+
+def _at_their_severity(findings: Sequence[Finding], had_gain: Collection[str], metrics: Metrics) -> list[Finding]:
+    """Findings that are no more severe than what their gain, or that of the same time, and the measurement allow.
+
+    Args:
+        findings: With the gains that are left.
+        had_gain: Ids of the rules whose findings had a gain of their own.
+        metrics: The run.
+    """
+    told = [_at_its_severity(finding, metrics) for finding in findings]
+    leaders: dict[str, Severity] = {}
+    for finding in told:
+        if finding.gain is not None:
+            before = leaders.get(_explained(finding), "info")
+            leaders[_explained(finding)] = min(before, finding.severity, key=SEVERITIES.index)
+    for n, finding in enumerate(told):
+        if finding.gain is None and finding.rule in had_gain:
+            most = max(finding.severity, leaders.get(_explained(finding), "info"), key=SEVERITIES.index)
+            told[n] = msgspec.structs.replace(finding, severity=most)
+    return told
+
+
+def _explained(finding: Finding) -> str:
+    return finding.explains or f"rule {finding.rule}"
+
+
+def _at_its_severity(finding: Finding, metrics: Metrics) -> Finding:
+    """A finding that is no more severe than what its gain, if it has one, and the measurement allow."""
+    gain, most = finding.gain, finding.severity
+    if gain is None:
+        return finding
+    most = max(most, severity(1 - 1 / max(1.0, gain.speedup_max), CRITICAL_STEPS), key=SEVERITIES.index)
+    if most == "critical" and not metrics.validity.ok:
+        told = " The measurement is not valid, so a longer or complete run has to confirm it."
+        return msgspec.structs.replace(finding, severity="warning", summary=finding.summary + told)
+    return msgspec.structs.replace(finding, severity=most)
+
+
+def _in_told_order(
+    findings: Sequence[Finding], specialises: Mapping[str, tuple[str, ...]], disasters: Collection[str]
+) -> list[Finding]:
+    def rank(finding: Finding) -> tuple[bool, int, float, str]:
+        saved_ms = 0.0 if finding.gain is None else finding.gain.saved_ms_per_step
+        disaster = finding.gain is None and finding.rule in disasters
+        return not disaster, SEVERITIES.index(finding.severity), -saved_ms, finding.rule
+
+    with_gain = {finding.explains for finding in findings if finding.gain is not None and finding.explains}
+    followers = [finding for finding in findings if finding.gain is None and finding.explains in with_gain]
+    told: list[Finding] = []
+    for finding in sorted((f for f in findings if f not in followers), key=rank):
+        told.append(finding)
+        if finding.gain is not None and finding.explains in with_gain:
+            with_gain.discard(finding.explains)
+            told += [follower for follower in followers if follower.explains == finding.explains]
+    for cause in [finding for finding in told if finding.gain is None]:
+        effects = specialises.get(cause.rule, ())
+        first = next((place for place, finding in enumerate(told) if finding.rule in effects), len(told))
+        if first < told.index(cause):
+            told.remove(cause)
+            told.insert(first, cause)
+    return told
 
 
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:
@@ -351,7 +447,7 @@ def _or_zero(measure: Callable[[Metrics], float], metrics: Metrics) -> float:
 def _held(gain: Gain, room_ms: float) -> Gain | None:
     if gain.saved_ms_per_step <= room_ms:
         return gain
-    if room_ms <= 0 or gain.speedup_max <= 1:
+    if room_ms <= 0 or gain.speedup_max <= 1 or not worthwhile(room_ms, _whole_ms(gain)):
         return None
     lower_ms = gain.saved_lower_ms_per_step
     return Gain(

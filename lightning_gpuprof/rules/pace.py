@@ -60,4 +60,4 @@ def _longest_ms(found: InputPipeline, made: InputLoader) -> float:
     """What the longest item and collation of each worker add to the mean time of a batch."""
     own = [worker for worker in found.workers if worker.loader == made.loader]
     longest_ms = sum((worker.item_max_ms or 0.0) + (worker.collate_max_ms or 0.0) for worker in own)
-    return longest_ms / max(1, sum(worker.measured for worker in own))
+    return longest_ms / max(1, sum(worker.batches or worker.measured for worker in own))

@@ -63,6 +63,8 @@ def write(folder: Path) -> list[Path]:
 
 
 def _text(rule: Rule) -> str:
+    if sys.flags.optimize > 1:  # what a dataclass puts in the place of a docstring is no description
+        return "The description is a docstring, and python -OO leaves those out: run it without -OO.\n"
     return inspect.getdoc(type(rule)) or "This rule has no description."
 
 

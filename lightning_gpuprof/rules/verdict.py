@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.finding import Verdict, VerdictKind
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     is_cpu_only,
+    is_mostly_outside,
     possible,
     steady_period_ms,
 )
-from lightning_gpuprof.rules.causes import HOST_RATIO, LEAST_NAMED_RATIO, Cause, causes_of
+from lightning_gpuprof.rules.causes import (
+    HOST_RATIO,
+    LEAST_NAMED_RATIO,
+    STARVED,
+    Cause,
+    causes_of,
+    outside_steps,
+    starved_words,
+)
 from lightning_gpuprof.rules.device_split import device_split
+from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 MIXED_RATIO = 0.10
@@ -34,7 +44,9 @@ def decide(metrics: Metrics) -> Verdict:
     rather than the first in the tree; two that are less than 10 points of the run apart are ``mixed``. The model's own
     work is the verdict only if nothing else passes; on a CPU, time in which the training thread has none is no work of
     the model but of a host that is held up. If nothing passes, because it is stopped anywhere for want of a CPU, that
-    is the verdict.
+    is the verdict. Where other programs have its CPU, that is no property of the run, and such time is left out.
+
+    Too few steps make no verdict, unless at least half of the run, and a second, is outside of them.
 
     Of a device that neither windows nor NVML have seen it is not known whether it works while the host waits: transfer,
     rank synchronisation and loop then never pass.
@@ -42,6 +54,8 @@ def decide(metrics: Metrics) -> Verdict:
     try:
         period_ms = steady_period_ms(metrics)
     except MissingSignal as missing:
+        if is_mostly_outside(metrics):
+            return Verdict(kind="outside-steps", summary=f"Outside-steps: {outside_steps(metrics).words}.")
         return Verdict(kind="not-enough-data", summary=f"Not enough data for a verdict: {missing.why}.")
     split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
     unseen = split is None and is_cpu_only(metrics) is False
@@ -59,15 +73,15 @@ def decide(metrics: Metrics) -> Verdict:
         first = passing[0] if passing else compute
         return Verdict(
             kind=first.kind,
-            summary=f"{first.kind.capitalize()}: {first.words}.",
+            summary=f"{first.headline or first.kind.capitalize()}: {first.words}.",
             runner_up=_runner_up(causes, named=(first,)),
         )
     delay = metrics.cpu.run_delay_ratio
-    if delay is not None and possible(delay) and delay >= HOST_RATIO and delay > causes[0].ratio:
+    held_up = delay is not None and possible(delay) and delay >= HOST_RATIO and delay > causes[0].ratio
+    if delay is not None and held_up and by_this_run(metrics):
         return Verdict(
             kind="host-bound",
-            summary=f"Host-bound: in {percent(min(1.0, delay))} of the step ({millis(period_ms)}) the training thread "
-            "was ready to run but had no CPU: other threads or processes took it.",
+            summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",
             runner_up=_runner_up(causes, named=()),
         )
     largest = listed([f"{cause.kind} {percent(cause.ratio)}" for cause in causes[:2]])
@@ -96,11 +110,13 @@ def _merged(causes: Iterable[Cause]) -> list[Cause]:
             ratio=known.ratio + cause.ratio if both else speaker.ratio,
             passes=speaker.passes,
             words="; ".join(dict.fromkeys((known.words, cause.words))) if both else speaker.words,
+            headline="" if both else speaker.headline,
         )
     return sorted(by_kind.values(), key=lambda cause: -cause.ratio)
 
 
-def _runner_up(causes: list[Cause], *, named: Iterable[Cause]) -> str:
-    kinds = {cause.kind for cause in named}
-    following = next((c for c in causes if c.kind not in kinds and c.ratio >= LEAST_NAMED_RATIO), None)
+def _runner_up(causes: list[Cause], *, named: Sequence[Cause]) -> str:
+    """The largest cause below those that are named: the model's own work can be above them, and is no runner-up."""
+    kinds, most = {cause.kind for cause in named}, min((cause.ratio for cause in named), default=1.0)
+    following = next((c for c in causes if c.kind not in kinds and LEAST_NAMED_RATIO <= c.ratio <= most), None)
     return "" if following is None else f"{following.kind} {percent(following.ratio)}"

@@ -9,19 +9,20 @@ from pathlib import Path
 from lightning_gpuprof.errors import ReportError
 
 
-def write_whole(target: Path, data: bytes) -> None:
+def write_whole(target: Path, *pieces: bytes) -> None:
     """Write under a temporary name in the same folder, then rename, so that nobody reads half a file.
 
     Args:
         target: The file; one that exists is replaced.
-        data: Its whole content.
+        pieces: Its whole content, in one piece or several.
 
     Raises:
         ReportError: The folder is missing, read-only or full.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            file.writelines(pieces)
         temporary.replace(target)
     except OSError as error:
         with suppress(OSError):

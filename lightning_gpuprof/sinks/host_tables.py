@@ -31,6 +31,7 @@ def _usual(host: HostUse) -> str:
             ("this process", host.process.cpu_cpus if host.process else None),
             (_workers(host), host.workers.cpu_cpus if host.workers else None),
             ("other children", host.children.cpu_cpus if host.children else None),
+            ("other ranks", host.machine.cpu_ranks_cpus if host.machine else None),
             ("others", host.machine.cpu_others_cpus if host.machine else None),
         )
         if level is not None
@@ -223,6 +224,7 @@ def machine_table(host: HostUse) -> Table:
     machine = host.machine or MachineUse()
     levels: tuple[tuple[str, str, Level | None], ...] = (
         ("busy share of the CPUs that we may use", "_ratio", machine.cpu_busy_ratio),
+        ("other ranks' work on them", "_cpus", machine.cpu_ranks_cpus),
         ("others' work on them", "_cpus", machine.cpu_others_cpus),
         ("taken by the hypervisor", "_cpus", machine.cpu_steal_cpus),
         ("load, 1 minute", "", machine.load),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import page
+from lightning_gpuprof.sinks.html_page import pieces
 from lightning_gpuprof.sinks.views.catalogue import VIEWS
 from lightning_gpuprof.sinks.views.overview import header
 
@@ -23,15 +23,19 @@ def write(report: Report, target: Path) -> None:
     Raises:
         ReportError: The file cannot be written.
     """
-    write_whole(target, render_html(report).encode())
+    write_whole(target, *_pieces(report))
 
 
 def render_html(report: Report) -> str:
-    """The page: all views, their figures drawn by Plotly's script from the installed package.
+    """The page as text: all views, their figures drawn by Plotly's script from the installed package.
 
     Args:
         report: The report.
     """
+    return b"".join(_pieces(report)).decode()
+
+
+def _pieces(report: Report) -> tuple[bytes, ...]:
     shown = [(view, part) for view in VIEWS if (part := view.render(report))]
     links = "".join(f'<a href="#{view.anchor}">{view.title}</a>\n' for view, _ in shown)
     body = [
@@ -41,4 +45,4 @@ def render_html(report: Report) -> str:
         *(part for _, part in shown),
         "</main>\n",
     ]
-    return page(f"gpuprof: {report.verdict.kind}", body)
+    return pieces(f"gpuprof: {report.verdict.kind}", body)

@@ -11,6 +11,7 @@ import msgspec
 
 from lightning_gpuprof.sinks import numbers, tables
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
+from lightning_gpuprof.sinks.plotly_script import plotly_script
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -27,7 +28,15 @@ _LARGE = "<table data-large>"
 
 
 def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
-    """A whole page.
+    """A whole page as text; the arguments are those of :func:`pieces`."""
+    return b"".join(pieces(title, body, with_scripts=with_scripts)).decode()
+
+
+def pieces(title: str, body: Iterable[str], *, with_scripts: bool = True) -> tuple[bytes, ...]:
+    """A whole page, in pieces that a file takes one after the other.
+
+    As one text, with letters beyond Latin in it, Plotly's script alone takes 10 MB of memory, and each look at that
+    another 10: after hundreds of fits in one process, memory was full of such holes.
 
     Args:
         title: What the browser shows as its name.
@@ -35,7 +44,7 @@ def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
         with_scripts: Add the scripts of its figures and large tables.
     """
     parts = tuple(body)
-    return "".join(
+    text = "".join(
         (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n',
@@ -45,10 +54,9 @@ def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
             f"<style>\n{own('report.css')}</style>\n</head>\n<body>\n",
             '<a class="skip" href="#main">Skip to the content</a>\n',
             *parts,
-            scripts(parts) if with_scripts else "",
-            "</body>\n</html>\n",
         )
     )
+    return text.encode(), *(scripts(parts) if with_scripts else ()), b"</body>\n</html>\n"
 
 
 def own(name: str) -> str:
@@ -71,7 +79,7 @@ def figure(kind: str, data: object, label: str) -> str:
     )
 
 
-def scripts(body: Iterable[str]) -> str:
+def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
     """The scripts that draw the figures of a page and make its large tables sortable; nothing if it has neither.
 
     Args:
@@ -80,18 +88,12 @@ def scripts(body: Iterable[str]) -> str:
     parts = tuple(body)
     kinds = sorted({kind for part in parts for kind in re.findall(r'<div class="figure" data-figure="(\w+)"', part)})
     if not kinds and not any(_LARGE in part for part in parts):
-        return ""
+        return ()
     drawing = "\n".join(own(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds)))
-    plotly = plotly_script() if set(kinds) - DRAWN_WITHOUT_PLOTLY else ""
-    return f"{plotly}<script>\n{drawing}gpuprof.draw(document);\n</script>\n"
-
-
-def plotly_script() -> str:
-    """Plotly's own script, from the installed package."""
-    from plotly.offline import get_plotlyjs  # a second to import, and only pages with a figure need it
-
     # HTML ends a script at the first "</script", wherever it stands.
-    return "".join(("<script>", str(get_plotlyjs()).replace("</script", "<\\/script"), "</script>\n"))
+    plotly = plotly_script().replace(b"</script", b"<\\/script") if set(kinds) - DRAWN_WITHOUT_PLOTLY else b""
+    before = (b"<script>", plotly, b"</script>\n") if plotly else ()
+    return *before, f"<script>\n{drawing}gpuprof.draw(document);\n</script>\n".encode()
 
 
 def script_json(value: object) -> str:

@@ -115,7 +115,7 @@ def _within(timeout_s: float, work: Callable[[], None]) -> bool:
 def _log_numbers(logger: Any, numbers: dict[str, float], step: int) -> None:
     log_metrics = getattr(logger, "log_metrics", None)
     if log_metrics is not None:
-        log_metrics(numbers.copy(), step)
+        log_metrics(metrics=numbers.copy(), step=step)
 
 
 def _add_text(logger: Any, report: Report, step: int) -> bool:

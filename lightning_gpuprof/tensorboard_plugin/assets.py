@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
-from pathlib import Path
+
+from lightning_gpuprof.sinks.plotly_script import plotly_script
 
 _SCRIPT = "text/javascript; charset=utf-8"
 _STYLE = "text/css; charset=utf-8"
@@ -30,15 +30,8 @@ def _asset(content_type: str, data: bytes) -> Asset:
 
 @cache
 def plotly() -> Asset:
-    """Plotly's script, from the installed package, without importing that."""
-    spec = find_spec("plotly")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        script = Path(folder) / "package_data" / "plotly.min.js"
-        if script.is_file():
-            return _asset(_SCRIPT, script.read_bytes())
-    from plotly.offline import get_plotlyjs  # a second
-
-    return _asset(_SCRIPT, str(get_plotlyjs()).encode())
+    """Plotly's script, from the installed package."""
+    return _asset(_SCRIPT, plotly_script())
 
 
 @cache

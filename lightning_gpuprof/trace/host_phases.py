@@ -17,7 +17,7 @@ LIGHTNING = "[pl][profile]"
 """Before the names of Lightning's actions, as its PyTorchProfiler and this package write them."""
 
 _OF_NAME: tuple[tuple[str, Phase], ...] = (
-    (r"^enumerate\(DataLoader\)|(_dataloader|val|test|predict)_next$", "data_wait"),
+    (r"^(enumerate\(DataLoader\)|DataLoader\.__next__$)|(_dataloader|val|test|predict)_next$", "data_wait"),
     (r"on_save_checkpoint$|^\[pl\]\[profile\]save_checkpoint", "checkpoint"),
     (r"^Optimizer\.zero_grad|\.optimizer_zero_grad$", "zero_grad"),
     (r"configure_gradient_clipping$", "clip"),

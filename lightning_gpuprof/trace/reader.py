@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal
 import msgspec
 
 from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
@@ -323,7 +324,7 @@ def _trace(
         kernel=work.between(0, kernels),
         memcpy=work.between(kernels, copies),
         memset=work.between(copies, len(work)),
-        names=tuple(builder.names.texts),
+        names=tuple(FETCH_NAME if name == FETCH_RANGE else name for name in builder.names.texts),
         threads=tuple(builder.threads.texts),
         devices=tuple(builder.devices.texts),
         stacks=tuple(builder.stacks.texts),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze.journal import CpuColumns
 from lightning_gpuprof.model.journal import Sample
+from lightning_gpuprof.rules.steps.step_drift import drifts
 
 
 def noisy(n: int) -> np.ndarray:
@@ -58,6 +61,38 @@ def test_a_period_that_stays_has_none() -> None:
     drift = build(journal(1000, forward_ms=noisy(1000))).evenness.drift
     assert drift is not None
     assert drift.p_value > 0.01
+
+
+def unfrozen(rng: np.random.Generator) -> np.ndarray:
+    """Lightning's BaseFinetuning in three epochs of 50 steps: two jumps by 49 %."""
+    return np.repeat([150.0, 224.0, 334.0], 50) * rng.lognormal(0, 0.06, 150)
+
+
+def small_jumps(rng: np.random.Generator) -> np.ndarray:
+    """Four epochs, each by 12 % slower: too little for parts of their own."""
+    return np.repeat(10 * 1.12 ** np.arange(4), 60) * rng.lognormal(0, 0.02, 240)
+
+
+def growing(rng: np.random.Generator) -> np.ndarray:
+    """A list that is summed up: 0.05 ms more with every step."""
+    return (4.0 + 0.015 * np.arange(780)) * rng.lognormal(0, 0.06, 780)
+
+
+def growing_with_a_jump(rng: np.random.Generator) -> np.ndarray:
+    return growing(rng) + np.where(np.arange(780) < 400, 0.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "drifting"), [(unfrozen, False), (small_jumps, False), (growing, True), (growing_with_a_jump, True)]
+)
+def test_what_grows_gradually_drifts_and_what_grows_in_jumps_does_not(
+    shape: Callable[[np.random.Generator], np.ndarray], drifting: bool
+) -> None:
+    for seed in range(10):
+        forward_ms = shape(np.random.default_rng(seed))
+        drift = build(journal(len(forward_ms), forward_ms=forward_ms)).evenness.drift
+        assert drift is not None
+        assert drifts(drift) is drifting, seed
 
 
 def test_short_runs_have_no_drift() -> None:

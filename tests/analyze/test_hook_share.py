@@ -26,3 +26,20 @@ def test_a_hook_that_never_ran_has_none() -> None:
     of = journal(100)
     assert hook_share(of, np.ones(100, np.bool_), "lr_scheduler_step") is None
     assert build(of).lr_scheduler is None
+
+
+def test_hooks_around_the_move_of_a_batch_are_told_apart_with_their_lines() -> None:
+    of = journal(100)
+    names = ("[Strategy]S.batch_to_device", "[LightningModule]Net.on_after_batch_transfer")
+    names += ("[LightningDataModule]Data.transfer_batch_to_device",)
+    of.slots = [*of.slots, *(Slot(id=9 + n, action=name, phase="h2d") for n, name in enumerate(names))]
+    for index in range(100):
+        for slot, ms in ((9, 1), (10, 4), (11, 5)):
+            charge(of, slot, index, ms * MS)
+    of.sites.update({10: {"net.py:7 on_after_batch_transfer": 3}})
+    found = build(of).transfer_hooks
+    assert [(one.owner, one.hook, one.site) for one in found] == [
+        ("Data", "transfer_batch_to_device", ""),
+        ("Net", "on_after_batch_transfer", "net.py:7 on_after_batch_transfer"),
+    ]
+    assert [one.share.median_ratio for one in found] == pytest.approx([0.25, 0.2])

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
 
 from lightning_gpuprof.analyze.during_steps import StepTime, by_subject
 from lightning_gpuprof.analyze.host_use import host_use
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.analyze.memory_growth import growth
-from lightning_gpuprof.model.host import HostUse, Level, LongPause
-from lightning_gpuprof.model.journal import Sample
+from lightning_gpuprof.analyze.signals import caveats
+from lightning_gpuprof.model.host import HostUse, Level, LongPause, MachineUse
+from lightning_gpuprof.model.journal import PROFILED, Sample, WindowRecord
+from lightning_gpuprof.model.metrics import CpuFacts, Share
+from lightning_gpuprof.rules.memory.host_leak import HostLeak
 
 SETUP_NS = 100 * MS
 """The first step begins here; 100 steps of 10 ms follow."""
@@ -237,3 +241,102 @@ def test_memory_that_stops_growing_has_a_late_slope_of_its_own() -> None:
     assert leaking is not None
     assert filling.late_slope_bytes_per_s == pytest.approx(0.0)
     assert leaking.late_slope_bytes_per_s == pytest.approx(1e6)
+
+
+def memory(grown_mb: float, *, jumps: int = 0, n: int = 130, seed: int = 0) -> list[float]:
+    """500 MB that grow evenly, and by 200 MB at each jump; gradients of 100 MB are there a third of the time."""
+    rng = np.random.default_rng(seed)
+    at = np.arange(n) / n
+    level = 500 + grown_mb * at + 100 * rng.choice([0, 0, 1], n) + 5 * rng.normal(size=n)
+    return list(1e6 * (level + 200 * sum((at > (k + 1) / (jumps + 1)).astype(float) for k in range(jumps))))
+
+
+@pytest.mark.parametrize("n", [60, 130, 400])
+@pytest.mark.parametrize(("grown_mb", "jumps", "fires"), [(0, 1, False), (0, 2, False), (0, 3, False), (400, 0, True)])
+def test_memory_that_grows_in_a_few_jumps_is_no_leak(n: int, grown_mb: float, jumps: int, fires: bool) -> None:
+    found = [
+        growth("process_private", [k * 10**9 for k in range(n)], memory(grown_mb, jumps=jumps, n=n, seed=seed), 0.2)
+        for seed in range(5)
+    ]
+    assert [row is not None and HostLeak()._grows(row) for row in found] == [fires] * 5
+
+
+def leaking(samples: Iterable[tuple[int, float]], *, seen: str = "process_memory") -> Journal:
+    """100 steps of 23 ms with these looks, in ms and MB, at the memory, of which 100 MB are shared."""
+    of = journal(100)
+    for step in range(100):
+        charge(of, 2, step, 13 * MS)
+    add(of, seen, ((t_ms, {"rss_bytes": (mb + 100) * 1e6, "shared_bytes": 1e8}) for t_ms, mb in samples))
+    return of
+
+
+def test_a_leak_of_two_seconds_has_a_trend() -> None:
+    of = leaking((t_ms, 500 + 3 * t_ms / 23) for t_ms in range(0, 2300, 50))
+    add(of, "process", [(1025, {"rss_bytes": 732e6, "shared_bytes": 1e8})])
+    of.samples.sort(key=lambda sample: sample.t_ns)
+    (row,) = (row for row in host_use(of).growth if row.of == "process_private")
+    assert row.samples == 47
+    assert row.slope_bytes_per_step == pytest.approx(3e6, rel=0.02)
+    assert HostLeak()._grows(row)
+
+
+def test_what_a_trace_window_takes_in_this_process_is_no_growth() -> None:
+    """200 MB from its warm-up on, 400 more until the trace is written, and 150 stay."""
+
+    def at(t_ms: int) -> float:
+        return 500 + 200 * (t_ms >= 920) + 400 * (1035 <= t_ms < 1400) - 50 * (t_ms >= 1400)
+
+    of = leaking((t_ms, at(t_ms)) for t_ms in range(0, 2300, 50))
+    of.steps.flags[40:45] |= PROFILED
+    window = WindowRecord(start_step=42, stop_step=44, start_ns=SETUP_NS + 966 * MS, stop_ns=SETUP_NS + 1035 * MS)
+    of.windows.append(window)
+    window.written_ns = SETUP_NS + 1410 * MS
+    (row,) = (row for row in host_use(of).growth if row.of == "process_private")
+    assert (row.first_bytes, row.last_bytes, row.slope_bytes_per_s) == (500e6, 500e6, 0.0)
+    assert row.samples < 40
+
+
+def test_a_long_run_is_not_told_by_its_first_seconds() -> None:
+    of = journal(100)
+    for step in range(100):
+        charge(of, 2, step, 990 * MS)
+    young = [(t_ms, {"rss_bytes": 5e8 + 1e5 * t_ms, "shared_bytes": 0.0}) for t_ms in range(0, 2000, 50)]
+    add(of, "process_memory", young)
+    add(of, "process", ((t_ms, {"rss_bytes": 7e8, "shared_bytes": 0.0}) for t_ms in range(2000, 100_000, 1000)))
+    row = next(row for row in host_use(of).growth if row.of == "process_private")
+    assert row.samples < 110
+    assert row.slope_bytes_per_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("others", "delay_ms", "ranks", "told"), [(1.6, 3, 1, 1), (0.1, 3, 1, 0), (1.6, 0, 1, 0), (1.6, 3, 2, 0)]
+)
+def test_other_programs_that_take_the_cpus_are_a_caveat(others: float, delay_ms: int, ranks: int, told: int) -> None:
+    of = sampled("host", {"cpu_others_cpus": others})
+    of.conditions["cpu.usable"] = 2.0
+    of.header = msgspec.structs.replace(of.header, world_size=ranks)
+    batches = np.arange(20, 60)
+    of.cpu = CpuColumns(batch=batches, charged={}, run_delay_ns=np.full(40, delay_ms * MS))
+    said = [caveat for caveat in build(of).validity.caveats if "other programs" in caveat]
+    assert len(said) == told
+    if ranks > 1:
+        apart = sampled("host", {"cpu_others_cpus": others, "cpu_ranks_cpus": 0.5})
+        apart.header, apart.cpu, apart.conditions = of.header, of.cpu, of.conditions
+        assert any("other programs used 1.6 CPUs of this machine" in one for one in build(apart).validity.caveats)
+    if told:
+        assert said[0] == (
+            "other programs used 1.6 of 2 CPUs; the training thread waited for a CPU in 30 % of the step, so steps are "
+            "up to 43 % longer than on a quiet machine"
+        )
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "told"),
+    [(40.0, 17.0, False), (40.0, 18.0, True), (60.0, 3.5, True), (63.4, 0.5, False)],
+)
+def test_cpus_that_are_left_or_that_the_run_has_itself_are_no_caveat(own: float, others: float, told: bool) -> None:
+    """64 CPUs, half of the step without one."""
+    machine = MachineUse(cpu_others_cpus=Level(mean=others, max=others))
+    waits = Share(median_ratio=0.5, lower_ratio=0.4, median_ms=5.0, total_ratio=0.5)
+    cpu = CpuFacts(usable_cpus=64.0, process_cpus=own, worker_cpus=None, run_delay=waits, run_delay_ratio=0.5)
+    assert bool(caveats(cpu, HostUse(machine=machine), 1)) is told

@@ -62,6 +62,19 @@ def test_workers_that_are_slower_than_steps_are_the_limit() -> None:
     assert found.enough_workers == 8  # 40 ms / 6 ms, and one to spare
 
 
+def test_the_time_of_a_batch_is_that_of_all_batches_divided_as_in_those_measured() -> None:
+    """Costly ones are measured more often: 5.07 ms was told for 2.64."""
+    seen = making("process", items_ms=40.0, collate_ms=10.0, idle_ms=8.0)
+    seen.values.update(batches_count=1000, made_sum_s=2.0)
+    found = found_in(fed(seen, wait_ms=2.0))
+    of_loader, process = found.loaders[0], found.workers[0]
+    assert (of_loader.make_ms, of_loader.items_ms, of_loader.collate_ms) == pytest.approx((2.0, 1.6, 0.4))
+    assert process.idle_ratio == pytest.approx(0.8)
+    assert process.item_mean_ms == pytest.approx(40.0 / 8)
+    assert "makes a batch in 2.00 ms" in found.summary
+    assert found.enough_workers == 2
+
+
 def in_bursts(*samples: Sample) -> Journal:
     """100 steps of 20 ms of work, every fourth of which waits for a batch of each worker."""
     made = fed(*samples, wait_ms=0.1)
@@ -196,3 +209,16 @@ def test_impossible_numbers_are_taken_for_not_measured(value: float | None) -> N
         made = fed(Sample(source="input", subject=broken.subject, t_ns=1, values={**broken.values, name: value}))
         build(made)
     build(fed(sample("loader.worker0"), sample("loaderX.queue"), sample("loader0"), sample("loader0.queue")))
+
+
+def test_the_sampler_s_time_is_of_the_loader_and_in_the_summary() -> None:
+    order = sample("loader0.order:ByLength (data.py:31)", calls_count=50, sum_s=0.4, max_s=0.1, median_s=0.005)
+    found = found_in(fed(making("process", items_ms=2.0), order, wait_ms=8.0))
+    assert [(one.order_of, one.order_ms) for one in found.loaders] == [("ByLength (data.py:31)", 5.0)]
+    assert "the sampler takes 5.00 ms of each step in the training process" in found.summary
+
+
+def test_a_sampler_that_was_asked_a_few_times_has_no_time() -> None:
+    order = sample("loader0.order:RandomSampler", calls_count=9, sum_s=0.4, max_s=0.1, median_s=0.005)
+    found = found_in(fed(making("process", items_ms=2.0), order))
+    assert [one.order_ms for one in found.loaders] == [None]

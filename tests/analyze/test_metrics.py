@@ -197,6 +197,17 @@ def test_runs_too_short_to_judge_are_reported_calmly(n: int) -> None:
     assert sum(m.wall.parts.values()) == pytest.approx(m.wall.total_s)
 
 
+def test_what_makes_a_measurement_invalid_is_told_before_other_caveats() -> None:
+    of = journal(warmup=12)
+    of.footer = None
+    assert build(of).validity.ok
+    of.steps.flags[15:] |= PROFILED
+    validity = build(of).validity
+    assert not validity.ok
+    assert "steady steps" in validity.caveats[0]
+    assert "has not ended" in validity.caveats[1]
+
+
 def test_a_run_that_never_ended_and_notices_are_caveats() -> None:
     of = journal(finished=False)
     of.notices.append(Notice(part="nvml", message="not available"))
@@ -241,11 +252,28 @@ def test_times_scaled_by_any_factor_leave_every_share_alone() -> None:
 
 
 def test_the_lower_bound_is_below_the_median_and_repeats() -> None:
-    values = np.random.default_rng(0).normal(0.3, 0.1, 500)
-    bound = statistics.lower_bound_of_median(values)
+    values, ones = np.random.default_rng(0).normal(0.3, 0.1, 500), np.ones(500)
+    bound = statistics.lower_bound_of_share(values, ones)
     assert np.quantile(values, 0.25) < bound < np.median(values)
-    assert bound == statistics.lower_bound_of_median(values)
-    assert statistics.lower_bound_of_median(np.array([0.5])) == 0.5
+    assert bound == statistics.lower_bound_of_share(values, ones)
+    assert statistics.lower_bound_of_share(np.array([0.5]), np.array([1.0])) == 0.5
+
+
+def test_a_share_is_what_its_time_and_the_period_divide_to() -> None:
+    """Short steps that wait, long ones that wait for long, and long ones that do not: each ratio's median is 63 %."""
+    kinds = np.random.default_rng(0).choice(3, 400, p=[0.35, 0.3, 0.35])
+    wait, period = ints(np.array([1.45, 6.0, 0.1]) * MS)[kinds], ints(np.array([2.3, 9.0, 8.73]) * MS)[kinds]
+    share = statistics.share(wait, period)
+    assert share is not None
+    assert share.median_ratio == pytest.approx(1.45 / 8.73)
+    assert share.lower_ratio <= share.median_ratio
+    assert share.median_ms == pytest.approx(1.45)
+
+
+def test_a_share_read_in_longer_steps_is_told_of_the_ordinary_step() -> None:
+    share = statistics.share(ints([4 * MS] * 20), ints([20 * MS] * 20), ordinary_ns=10 * MS)
+    assert share is not None
+    assert (share.median_ratio, share.median_ms) == (pytest.approx(0.2), pytest.approx(2.0))
 
 
 def test_a_share_of_nothing_is_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +44,10 @@ def attachments(noting: Any) -> tuple[Attachments, Any]:
     trainer = SimpleNamespace(profiler="the user's")
     tap: Any = SimpleNamespace(inner=trainer.profiler)
     fence = Fence(lambda part, message: noting.told.append(part))
-    return Attachments(trainer, tap=tap, edges=noting, annotations=noting, inputs=noting, fence=fence), trainer
+    ours = Attachments(
+        trainer, tap=tap, edges=noting, annotations=noting, inputs=noting, fence=fence, notice=noting.told.append
+    )
+    return ours, trainer
 
 
 def test_the_profiler_is_the_users_again_and_leaving_twice_is_harmless() -> None:
@@ -77,7 +81,10 @@ def test_what_cannot_leave_is_tried_twice_and_keeps_nobody_else() -> None:
     assert noting.calls[3:] == ["detach", "end", "end"] * 2
 
 
-def test_edges_that_lightning_does_not_have_are_told() -> None:
-    ours, _ = attachments(Noting(missing=["FitLoop.run"]))
-    with pytest.warns(RuntimeWarning, match=r"this version of Lightning has no FitLoop\.run"):
+def test_edges_that_lightning_does_not_have_are_one_line_of_the_report_and_no_warning() -> None:
+    noting = Noting(missing=["no FitLoop.run", "no FitLoop.setup_data"])
+    ours, _ = attachments(noting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         ours.attach()
+    assert noting.told == ["no FitLoop.run; no FitLoop.setup_data"]

@@ -10,7 +10,9 @@ import weakref
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -123,6 +125,25 @@ def test_a_plain_run_tells_model_loaders_and_trainer(tmp_path: Path) -> None:
     }
     assert {name: found.get(name) for name in expected} == expected
     assert len(found) > 80
+
+
+class Timer(pl.Callback):
+    """Named as one of Lightning's."""
+
+
+def test_whose_callbacks_they_are_and_how_often_checkpoints_come_by_time() -> None:
+    saves = pl.callbacks.ModelCheckpoint(train_time_interval=timedelta(minutes=2))
+    trainer = SimpleNamespace(callbacks=[Timer(), saves, pl.callbacks.Timer()], checkpoint_callbacks=[saves])
+    subject = Subject(trainer, None, None, Surroundings(environ={}))
+    found = {
+        name: READERS[f"trainer.{name}"](subject)
+        for name in ("callbacks_not_of_lightning", "checkpoint_train_time_interval_s", "checkpoint_every_n_train_steps")
+    }
+    assert found == {
+        "callbacks_not_of_lightning": "Timer",
+        "checkpoint_train_time_interval_s": 120.0,
+        "checkpoint_every_n_train_steps": None,
+    }
 
 
 def test_reading_starts_neither_cuda_nor_dynamo_and_keeps_the_random_numbers(tmp_path: Path) -> None:
@@ -353,6 +374,26 @@ def test_a_machine_without_any_of_its_files_leaves_them_out(tmp_path: Path) -> N
     assert found["machine.container"] == "none"
     assert {"machine.cpu", "machine.memory_bytes", "machine.numa_nodes", "cpu.quota"}.isdisjoint(found)
     assert found["cpu.usable"] == found["cpu.affinity"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "known"),
+    [
+        (lambda model: model, True),
+        (lambda model: model.training_step, True),
+        (lambda model: next(child for child in model.children() if list(child.parameters())), True),
+        (lambda model: torch.nn.Linear(2, 2), False),  # a transform may be a module, too
+    ],
+    ids=["the model", "a method", "a part", "another module"],
+)
+def test_a_dataset_that_uses_the_model_is_known(tmp_path: Path, policy: Any, known: bool) -> None:
+    dataset = rows()
+    found = conditions_of(
+        tmp_path,
+        change=lambda model: setattr(dataset, "policy", policy(model)),
+        loader=DataLoader(dataset, batch_size=6),
+    )
+    assert found["loader.dataset_has_model"] is known
 
 
 def test_a_dataset_whose_sampler_asks_for_no_length_is_not_asked(tmp_path: Path) -> None:

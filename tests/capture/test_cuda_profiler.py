@@ -70,7 +70,7 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
         overridden=frozenset(),
         does_nothing=lambda key, hook: False,
         on_failure=lambda error: None,
-        on_end=lambda: None,
+        on_end=lambda error: None,
     )
     told: list[WindowRecord | Notice] = []
     switch = NotingSwitch()

@@ -39,7 +39,7 @@ def tap_on(inner: Any, clock: StepClock, on_failure: Any, overridden: Any = froz
         overridden=overridden,
         does_nothing=lambda key, hook: False,
         on_failure=on_failure,
-        on_end=lambda: None,
+        on_end=lambda error: None,
     )
 
 
@@ -114,12 +114,44 @@ def test_an_action_that_cannot_be_classified_is_not_timed() -> None:
     assert len(failures) == 1
 
 
-def test_an_edge_that_lightning_does_not_have_is_named(tmp_path: Path) -> None:
-    trainer: Any = trainer_in(tmp_path)
+class OfSeveralRanks:
+    """A trainer that says so; of the rest it is the other one."""
+
+    world_size = 2
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+
+def without(trainer: Any, name: str, failures: list[Exception]) -> list[str]:
+    """What is said where the loop of epochs has no such method."""
     clock = StepClock()
-    tap = tap_on(trainer.profiler, clock, lambda error: None)
-    trainer.fit_loop.epoch_loop.__dict__["_broadcast_sigterm_tensor"] = None
-    edges = edges_of(trainer, clock, tap, lambda error: None)
-    assert edges.attach() == ["_TrainingEpochLoop._broadcast_sigterm_tensor"]
+    tap = tap_on(trainer.profiler, clock, failures.append)
+    trainer.fit_loop.epoch_loop.__dict__[name] = None
+    edges = edges_of(trainer, clock, tap, failures.append)
+    said = edges.attach()
     edges.detach()
-    assert "advance" not in vars(trainer.fit_loop.epoch_loop)
+    assert "run" not in vars(trainer.fit_loop.epoch_loop)
+    return said
+
+
+def test_an_edge_that_lightning_does_not_have_is_told_with_what_is_lost(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+    (said,) = without(OfSeveralRanks(trainer_in(tmp_path)), "_broadcast_sigterm_tensor", failures)
+    assert "no fit_loop.epoch_loop._broadcast_sigterm_tensor: time in which ranks agree" in said
+    assert failures == []
+
+
+def test_one_rank_agrees_with_nobody(tmp_path: Path) -> None:
+    assert without(trainer_in(tmp_path), "_broadcast_sigterm_tensor", []) == []
+
+
+def test_without_the_edge_of_steps_nothing_is_measured_in_the_loops(tmp_path: Path) -> None:
+    failures: list[Exception] = []
+    assert without(trainer_in(tmp_path), "advance", failures) == []
+    assert [str(failure) for failure in failures] == [
+        "this version of Lightning has no fit_loop.epoch_loop.advance: steps cannot be measured"
+    ]

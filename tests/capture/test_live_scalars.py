@@ -52,8 +52,8 @@ class Stage:
     def keep_recent(self, most: int) -> deque[ClosedStep]:
         return self.recent
 
-    def log_metrics(self, scalars: dict[str, float], step: int) -> None:
-        self.logged.append((scalars, step))
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        self.logged.append((metrics, step))
 
 
 def logged(*samples: Sample, verbose: bool, now_ns: int = 0) -> dict[str, float]:
@@ -126,7 +126,7 @@ class Deaf:
 
     calls = 0
 
-    def log_metrics(self, scalars: dict[str, float], step: int) -> None:
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
         self.calls += 1
         raise ConnectionError("the server is gone")
 
@@ -149,8 +149,8 @@ def test_a_logger_that_raises_gets_nothing_more_and_the_others_do() -> None:
 
 def test_a_logger_that_changes_what_it_is_given_changes_nothing_for_the_next() -> None:
     class Greedy:
-        def log_metrics(self, scalars: dict[str, float], step: int) -> None:
-            scalars.clear()
+        def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+            metrics.clear()
 
     stage: Any = Stage()
     stage.loggers = [Greedy(), stage]

@@ -315,6 +315,32 @@ def test_a_logger_that_breaks_in_the_middle_costs_one_warning_and_itself(tmp_pat
     assert [e.step for e in events.Scalars("gpuprof/final/wall_s")] == [LAST_STEP]
 
 
+class Noting(pl.loggers.logger.DummyLogger):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[object] = []
+
+
+class OtherOrder(Noting):
+    def log_metrics(self, step: Any, metrics: Any) -> None:  # type: ignore[override]
+        self.steps.append(step)
+
+
+class OnlyByKeyword(Noting):
+    def log_metrics(self, *, metrics: Any, step: Any = None) -> None:  # type: ignore[override]
+        self.steps.append(step)
+
+
+def test_loggers_are_called_by_keyword_as_lightning_does(tmp_path: Path) -> None:
+    both = [OtherOrder(), OnlyByKeyword()]
+    profiler = quiet_profiler(reports=["tensorboard"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        fit(tmp_path, loader=single_rows(4), logger=both, profiler=profiler, log_every_n_steps=2)
+    # The trainer's own twice, and each time ours; the final numbers.
+    assert [logger.steps for logger in both] == [[1, 1, 3, 3, 3]] * 2
+
+
 def test_with_several_optimizers_the_final_numbers_stay_on_the_trainers_axis(tmp_path: Path) -> None:
     class Manual(Planted):
         def __init__(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +85,20 @@ def test_a_profiler_that_is_not_enabled_does_nothing(tmp_path: Path) -> None:
     trainer_for(tmp_path, [profiler]).fit(Planted(), loader())
     assert profiler.report is None
     assert not list(tmp_path.rglob("gpuprof"))
+
+
+def test_a_clock_that_a_program_puts_in_the_place_of_perf_counter_ticks_for_the_program_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ticking() -> float:
+        asked.append(sys._getframe(1).f_code.co_filename)
+        return float(len(asked))
+
+    profiler = quiet_profiler(host=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "perf_counter", ticking)
+        trainer_for(tmp_path, [profiler], max_steps=2).fit(Planted(), loader())
+    assert profiler.report is not None
+    assert [file for file in asked if "lightning_gpuprof" in file] == []

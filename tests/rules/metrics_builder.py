@@ -16,6 +16,7 @@ from lightning_gpuprof.model.metrics import (
     CallbackShare,
     CpuFacts,
     EpochStart,
+    InterpreterLock,
     LoaderFacts,
     Metrics,
     Outliers,
@@ -254,6 +255,11 @@ def build(
         memory=Memory(),
         windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),
         overhead={"boundary_us_per_step": 20.0},
+        interpreter_lock=InterpreterLock(
+            asked=100, late=2, waited=share(0.01 * period_ms, period_ms), samples=blocked_samples
+        )
+        if blocked_known
+        else None,
     )
 
 
@@ -334,6 +340,9 @@ def scaled(metrics: Metrics, factor: float) -> Metrics:
         blocked=None
         if metrics.blocked is None
         else tuple(replace(b, wall_ms=b.wall_ms * factor, blocked=of_share(b.blocked)) for b in metrics.blocked),
+        interpreter_lock=None
+        if (lock := metrics.interpreter_lock) is None or lock.waited is None
+        else replace(lock, waited=of_share(lock.waited)),
         outliers=None
         if metrics.outliers is None
         else replace(

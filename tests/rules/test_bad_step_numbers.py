@@ -25,7 +25,7 @@ FACTS = {
 
 
 def everything_is_wrong() -> Metrics:
-    base = build(times_ms={"optimizer": 60.0, "clip": 10.0}, run=FACTS)  # type: ignore[arg-type]
+    base = build(times_ms={"optimizer": 60.0, "clip": 10.0}, run=FACTS, usable_cpus=1.0)  # type: ignore[arg-type]
     regimes = of_regimes(stretch(), stretch({"data_wait": 50.0}, start=100)).evenness
     drift = of_fifths("forward", (0.0, 10.0, 20.0, 30.0, 40.0)).evenness.drift
     host = replace(collecting(0.3)).host

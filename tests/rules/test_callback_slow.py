@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import lightning.pytorch.callbacks
 import pytest
 from metrics_builder import build, outliers
 from traced_builder import window
@@ -52,6 +53,50 @@ def test_a_callback_with_a_setting_of_its_own_is_told_by_it() -> None:
     finding = RULE.check(with_callback(5.0, name="TQDMProgressBar"))
     assert finding is not None
     assert "TQDMProgressBar(refresh_rate=" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("run", "setting"),
+    [
+        ({"trainer.checkpoint_every_n_train_steps": 2}, "every_n_train_steps=46"),
+        ({"trainer.checkpoint_every_n_epochs": 1}, "every_n_epochs=23"),
+        ({"trainer.checkpoint_train_time_interval_s": 60.0}, "train_time_interval=timedelta(minutes=23)"),
+        ({}, "every_n_train_steps=23"),
+    ],
+)
+def test_a_callback_of_lightning_is_told_by_its_argument_and_its_code_left_alone(
+    run: dict[str, float], setting: str
+) -> None:
+    metrics = with_callback(5.0, name="ModelCheckpoint{'monitor': None}")
+    finding = RULE.check(replace(metrics, run={**metrics.run, **run}))
+    assert finding is not None
+    assert finding.advice.startswith(f"Save less often: ModelCheckpoint({setting}).")
+    assert "begin it with" not in finding.advice
+
+
+@pytest.mark.parametrize(("not_of_lightning", "users"), [("GpuProfiler, Timer", True), ("GpuProfiler, Timers", False)])
+def test_a_class_of_the_user_s_that_is_named_as_one_of_lightning_has_not_its_arguments(
+    not_of_lightning: str, users: bool
+) -> None:
+    metrics = with_callback(5.0, name="Timer")
+    run = {**metrics.run, "trainer.callbacks_not_of_lightning": not_of_lightning}
+    finding = RULE.check(replace(metrics, run=run))
+    assert finding is not None
+    assert ("begin it with" in finding.advice) is users
+    assert ("Timer(interval=" in finding.advice) is not users
+
+
+def _callbacks_of_lightning() -> list[str]:
+    """All but those that are there for code of the user's."""
+    users = {"Callback", "Checkpoint", "LambdaCallback", "BaseFinetuning", "BasePredictionWriter", "ProgressBar"}
+    return sorted(set(lightning.pytorch.callbacks.__all__) - users)
+
+
+@pytest.mark.parametrize("name", _callbacks_of_lightning())
+def test_no_code_of_lightning_is_to_be_edited(name: str) -> None:
+    finding = RULE.check(with_callback(5.0, name=name))
+    assert finding is not None
+    assert "begin it with" not in finding.advice
 
 
 def test_of_two_callbacks_of_a_class_it_says_which_and_knows_its_setting() -> None:

@@ -47,6 +47,14 @@ def test_it_names_the_hook_that_the_gaps_went_to() -> None:
     assert finding.gain.saved_ms_per_step == pytest.approx(3000 / 400)
 
 
+def test_no_sampler_is_proposed_for_an_iterable_dataset() -> None:
+    run = {"loader.sampler": "_InfiniteConstantSampler"}
+    finding = RULE.check(planted(run=run, ledger=(row("fetch of the first batch", 2.9),)))
+    assert finding is not None
+    assert finding.advice.startswith("The dataset takes 1.00 s to give the first batch of an epoch")
+    assert "sampler" not in finding.advice
+
+
 def test_loaders_that_are_made_anew_are_no_part_of_the_gap() -> None:
     made, hook = row("setup_data: loaders, first iter(dataloader)", 2.9), row("Plots", 1.0, "on_train_epoch_end")
     finding = RULE.check(planted(ledger=(made, hook)))

@@ -87,12 +87,20 @@ def test_the_time_that_it_is_held_back_is_gained_once() -> None:
     ("device", "workers", "advice"),
     [
         ("cpu", 2, ": torch.set_num_threads(6) ("),
-        ("cpu", 9, ": DataLoader(..., num_workers=7), torch.set_num_threads(1) ("),
-        ("cuda", 2, ": DataLoader(..., num_workers=2), torch.set_num_threads(1) ("),
-        ("cuda", 12, ": DataLoader(..., num_workers=7), torch.set_num_threads(1) ("),
+        ("cpu", 9, ": DataLoader(..., num_workers=7) and torch.set_num_threads(1) ("),
+        ("cuda", 2, ": torch.set_num_threads(1) ("),
+        ("cuda", 12, ": DataLoader(..., num_workers=7) and torch.set_num_threads(1) ("),
     ],
 )
 def test_a_model_on_a_cpu_keeps_its_threads(device: str, workers: int, advice: str) -> None:
-    finding = RULE.check(planted(quota=8.0, num_workers=workers, run={"device.type": device}))
+    finding = RULE.check(planted(quota=8.0, num_workers=workers, run={"device.type": device, "torch.num_threads": 8}))
     assert finding is not None
     assert advice in finding.advice
+
+
+def test_what_is_set_already_is_not_advised() -> None:
+    finding = RULE.check(planted(quota=8.0, num_workers=2, run={"device.type": "cuda", "torch.num_threads": 1}))
+    assert finding is not None
+    assert (
+        finding.advice == "Raise the quota by 0.5 CPUs to 8.5 CPUs (Kubernetes: resources.limits.cpu; Docker: --cpus)."
+    )

@@ -18,6 +18,7 @@ def growing(
     of: str = "process_private",
     first_mib: float = 500.0,
     late: float = 1.0,
+    even: float | None = 1.0,
     p_value: float = 1e-9,
     left_gib: float = 20.0,
     limit_gib: float | None = None,
@@ -37,6 +38,7 @@ def growing(
             p_value=p_value if grown else 0.5,
             samples=samples,
             late_slope_bytes_per_s=late * grown / 100,
+            typical_rise_ratio=even,
         )
 
     rows = [row(of, 100 * slope)] if of == "process_private" else [row("process_private", 0.0), row(of, 100 * slope)]
@@ -101,6 +103,12 @@ def test_pages_of_files_are_no_leak() -> None:
 
 def test_growth_that_comes_to_its_end_is_none() -> None:
     assert RULE.check(growing(1024.0, late=0.4)) is None
+
+
+@pytest.mark.parametrize(("even", "fires"), [(0.4, False), (0.6, True), (None, False)])
+def test_growth_in_a_few_jumps_is_none(even: float | None, fires: bool) -> None:
+    """Layers that are unfrozen: their optimizer state is made once."""
+    assert (RULE.check(growing(1024.0, even=even)) is not None) is fires
 
 
 def test_growth_that_may_be_chance_is_none() -> None:

@@ -8,6 +8,7 @@ from metrics_builder import build
 from test_device_split import on_gpu
 from traced_builder import gpu, window
 
+from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.method import LEVELS, Check, Level, Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Validity
@@ -107,6 +108,12 @@ def test_the_component_is_where_the_bound_is_and_not_the_longest_phase() -> None
     assert diagnose(slow).verdict.kind == "loop-bound"
     assert level(of(firm(slow)), "component").answer.startswith("The longest phase around the model is callbacks, ")
     assert level(of(firm(build())), "component").answer.startswith("The longest phase is backward")
+
+
+def test_a_bound_without_a_phase_of_its_own_names_the_longest_phase() -> None:
+    metrics = firm(build(times_ms={"sync": 0.0}))
+    waits = replace(diagnose(metrics), verdict=Verdict(kind="sync-bound", summary="The device waits for its host."))
+    assert level(method(metrics, waits), "component").answer.startswith("The longest phase is backward")
 
 
 @pytest.mark.parametrize("steps", [400, 30])

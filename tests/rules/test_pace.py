@@ -10,9 +10,10 @@ import pytest
 from feeding_builder import starved, worker_row
 from test_engine import finding
 
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.input_pipeline import InputWorker
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
 from lightning_gpuprof.rules.pace import workers_pace
 
@@ -36,6 +37,11 @@ def held(metrics: Metrics, *findings: Finding) -> dict[str, float | None]:
     return {
         f.rule: None if f.gain is None else round(f.gain.saved_ms_per_step, 6) for f in settle(findings, metrics, {})
     }
+
+
+def gain_of(of: Finding, metrics: Metrics) -> Gain | None:
+    """The gain of a finding, of the steps of these metrics."""
+    return None if of.gain is None else gain(of.gain.saved_ms_per_step, 0.0, metrics.period_ms or 0.0)
 
 
 def worker(*, item_max_ms: float, measured: int) -> InputWorker:
@@ -79,7 +85,8 @@ def test_workers_that_are_fast_enough_bound_nothing() -> None:
 @pytest.mark.parametrize("metrics", [paced(workers=0), paced(measured=False)])
 def test_without_workers_that_were_measured_there_is_no_pace(metrics: Metrics) -> None:
     assert workers_pace(metrics) is None
-    assert held(metrics, CALLBACK) == {"callback-slow": 10.0}
+    callback = finding("callback-slow", saved_ms=10.0, explains="callbacks", period_ms=metrics.period_ms or 0.0)
+    assert held(metrics, callback) == {"callback-slow": 10.0}
 
 
 def test_all_cures_together_keep_the_pace() -> None:
@@ -93,10 +100,11 @@ def test_all_cures_together_keep_the_pace() -> None:
 
 def test_what_lies_beside_the_step_and_what_makes_batches_faster_is_free_of_the_pace() -> None:
     metrics = paced(13.0, validation=(4, 60.0))
+    waits = finding("cpu-contention", saved_ms=3.0, explains="waiting for a CPU", period_ms=15.0)
     quota = finding("host-cpu-quota", saved_ms=3.5, explains="cpu_quota", period_ms=15.0)
     validation = finding("validation-stall", saved_ms=40.0, explains="validation", period_ms=200.0)
-    assert held(metrics, WAIT, quota, validation) == {
-        "input-bound": 3.0,
+    assert held(metrics, waits, quota, validation) == {
+        "cpu-contention": 3.0,
         "host-cpu-quota": 3.5,
         "validation-stall": 40.0,
     }
@@ -117,8 +125,9 @@ def test_the_severity_is_that_of_what_is_left() -> None:
 
 def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> None:
     behind = paced(18.0, verdict="processing")
-    assert held(behind, WAIT, CALLBACK) == {"callback-slow": 10.0, "input-bound": 3.0}
-    told = next(f for f in settle([WAIT, CALLBACK], behind, {}) if f.rule == "callback-slow")
+    wait, callback = (msgspec.structs.replace(f, gain=gain_of(f, behind)) for f in (WAIT, CALLBACK))
+    assert held(behind, wait, callback) == {"callback-slow": 10.0, "input-bound": 3.0}
+    told = next(f for f in settle([wait, callback], behind, {}) if f.rule == "callback-slow")
     assert told.summary.endswith("what goes beyond that is gained only if batches come faster, too.")
     assert told.severity == "critical"
 

@@ -59,6 +59,13 @@ def test_whether_the_thread_computes_or_waits_is_told() -> None:
     assert "computes 30.0 ms longer" in computes.summary
 
 
+def test_the_example_of_the_page_is_what_is_said() -> None:
+    later = stretch({"forward": 30.0}, start=200, count=200, from_s=12.3, cpu_ms={"forward": 20.0})
+    finding = RULE.check(of_regimes(stretch(count=200, cpu_ms={"forward": 20.0}), later))
+    assert finding is not None
+    assert f'"{finding.summary}"' in " ".join((PhaseChange.__doc__ or "").split())
+
+
 def on_gpu(*parts: Stretch, launches: int, idle: float = 0.0) -> Metrics:
     """A window of 100 ms a step with so many launches in each, and so much of the step without work."""
     seen = window(period_ms=100.0, causes={"callbacks": idle} if idle else None)

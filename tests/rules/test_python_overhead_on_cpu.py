@@ -12,7 +12,7 @@ from metrics_builder import share
 from trace_metrics import metrics_of, window_of
 
 from lightning_gpuprof.model.host import GcUse
-from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import MissingSignal
@@ -171,6 +171,56 @@ def test_in_small_models_hooks_may_be_most_of_it(tmp_path: Path, python_us: floa
     metrics = on_cpu(window(tmp_path, python_us=python_us, op_us=1.0), forward_ms=python_us / 1e3 + 0.01)
     metrics = replace(metrics, shares={**metrics.shares, "backward": share(0.01, metrics.period_ms or 1.0)})
     assert (RULE.check(metrics) is not None) is fires
+
+
+def test_under_load_the_share_is_of_what_the_thread_had(tmp_path: Path) -> None:
+    """A thread that waits half of the time for a CPU still spends most of the rest in Python."""
+    told = window(tmp_path, python_us=10_000.0)
+    found = RULE.check(on_cpu(told, forward_ms=22.0, delay_ms=3.0))
+    assert found is not None
+    assert found.gain is not None
+    assert found.gain.saved_ms_per_step <= 10.0
+
+
+def untraced(*, asked: int = 40, late: int = 33, thread_cpus: float = 0.0, **lost: float) -> Metrics:
+    busy = PythonThread(name="metrics", cpus=thread_cpus)
+    by_phase: dict[Phase, tuple[int, int]] = {"forward": (asked, late), "data_wait": (100, 100)}
+    lock = InterpreterLock(asked=asked, late=late, by_phase=by_phase, threads=(busy,))
+    return replace(on_cpu(**lost), interpreter_lock=lock)
+
+
+def test_without_a_window_python_in_one_piece_is_told_by_who_has_the_interpreter() -> None:
+    finding = RULE.check(untraced())
+    assert finding is not None
+    assert finding.subject == PLACE
+    assert "No trace window: estimated from how often another thread had to wait 1 ms" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(12.0 * 33 / 40)
+    assert (finding.gain.saved_lower_ms_per_step or 0.0) < finding.gain.saved_ms_per_step
+
+
+def test_without_a_window_the_share_is_of_the_phases_with_their_waiting() -> None:
+    finding = RULE.check(untraced(asked=200, late=85, waited_ms=6.0))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(12.0 * 85 / 200)  # of 6 ms in which it did not wait
+
+
+def test_without_a_window_pauses_of_the_collector_are_no_python() -> None:
+    assert RULE.check(untraced(asked=200, late=120, paused_ms=6.0)) is None
+
+
+def test_without_a_window_operators_of_torch_are_no_python() -> None:
+    assert RULE.check(untraced(late=4)) is None
+
+
+SHORT_OF_CPUS = replace(untraced(), cpu=replace(untraced().cpu, run_delay_ratio=0.1))
+
+
+@pytest.mark.parametrize("metrics", [untraced(asked=19, late=19), untraced(thread_cpus=0.5), SHORT_OF_CPUS])
+def test_without_a_window_few_looks_another_thread_or_a_full_machine_tell_nothing(metrics: Metrics) -> None:
+    with pytest.raises(MissingSignal, match="no trace window of ordinary steps"):
+        RULE.check(metrics)
 
 
 def test_without_a_window_it_is_not_evaluated() -> None:

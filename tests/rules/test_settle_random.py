@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,8 @@ from metrics_builder import build
 
 from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, speedup
 from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.rules.base import run_ms_per_step
+from lightning_gpuprof.model.report import Validity
+from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO, run_ms_per_step
 from lightning_gpuprof.rules.engine import BESIDE_THE_STEP, combined_gain, is_in_step, settle
 
 METRICS = build(validation=(4, 12.0), checkpoint=(4, 6.0))
@@ -71,13 +73,49 @@ def test_totals_fit_and_each_time_is_gained_once(found: list[Finding], specialis
         assert (gain.saved_lower_ms_per_step or 0.0) <= gain.saved_ms_per_step
 
 
+def gain_ms(finding: Finding) -> float:
+    return 0.0 if finding.gain is None else finding.gain.saved_ms_per_step
+
+
 @given(findings())
 @settings(max_examples=30, deadline=None)
-def test_alternatives_follow_each_other(found: list[Finding]) -> None:
+def test_what_is_told_first_is_more_severe_or_saves_more(found: list[Finding]) -> None:
+    settled = [f for f in settle(found, METRICS, NO_SPECIALISATION) if f.gain is not None]
+    assert settled == sorted(settled, key=lambda f: (SEVERITIES.index(f.severity), -gain_ms(f), f.rule))
+    for one in settled:
+        assert one.gain is not None
+        saved_ratio = 1 - 1 / one.gain.speedup_max
+        assert one.severity != "critical" or saved_ratio >= CRITICAL_RATIO
+        assert one.severity == "info" or saved_ratio >= WARNING_RATIO
+
+
+@given(findings())
+@settings(max_examples=30, deadline=None)
+def test_alternatives_without_a_gain_follow_the_one_that_has_it(found: list[Finding]) -> None:
     settled = settle(found, METRICS, NO_SPECIALISATION)
-    for key in {f.explains for f in settled if f.explains}:
-        places = [n for n, f in enumerate(settled) if f.explains == key]
-        assert places == list(range(places[0], places[0] + len(places)))
+    for key in {f.explains for f in settled if f.explains and f.gain is not None}:
+        first = next(n for n, f in enumerate(settled) if f.explains == key)
+        alternatives = sum(f.explains == key and f.gain is None for f in settled)
+        assert all(f.explains == key for f in settled[first : first + 1 + alternatives])
+        assert all(f.gain is None for f in settled[first + 1 : first + 1 + alternatives])
+
+
+@given(findings())
+@settings(max_examples=30, deadline=None)
+def test_no_gain_is_above_the_time_of_what_it_ends(found: list[Finding]) -> None:
+    for one in settle(found, METRICS, NO_SPECIALISATION):
+        if one.explains in METRICS.shares:
+            assert gain_ms(one) <= METRICS.shares[one.explains].median_ms + 1e-9
+        if one.explains in ("validation", "checkpoint", "epoch_gap"):
+            assert gain_ms(one) <= METRICS.wall.parts[one.explains] * 1e3 / METRICS.steps.count + 1e-9
+
+
+@given(findings())
+@settings(max_examples=30, deadline=None)
+def test_a_measurement_that_is_not_valid_makes_no_saving_critical(found: list[Finding]) -> None:
+    settled = settle(found, replace(METRICS, validity=Validity(ok=False)), NO_SPECIALISATION)
+    had_gain = {f.rule for f in found if f.gain is not None}
+    assert not [f for f in settled if f.rule in had_gain and f.severity == "critical"]
 
 
 @given(findings(), st.randoms(use_true_random=False))

@@ -6,6 +6,7 @@ from metrics_builder import build
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
 
 RULE = SingleProcessLoading()
@@ -19,6 +20,7 @@ def slow_loader(
     process_cpus: float | None = 1.1,
     num_workers: int = 0,
     device: str = "cpu",
+    has_model: bool = False,
 ) -> Metrics:
     return build(
         times_ms={**SHORT, "data_wait": wait_ms},
@@ -26,7 +28,7 @@ def slow_loader(
         usable_cpus=usable_cpus,
         process_cpus=process_cpus,
         worker_cpus=None,
-        run={"device.type": device},
+        run={"device.type": device, "loader.dataset_has_model": has_model},
     )
 
 
@@ -51,6 +53,16 @@ def test_it_gives_the_number_of_workers_and_the_code_with_this_runs_values() -> 
 def test_pinned_memory_is_proposed_only_with_a_gpu() -> None:
     assert "pin_memory" not in fired(slow_loader()).advice
     assert "num_workers=2, pin_memory=True, persistent_workers=True" in fired(slow_loader(device="cuda")).advice
+
+
+def test_workers_are_not_proposed_for_a_dataset_that_uses_the_model() -> None:
+    metrics = slow_loader(has_model=True)
+    assert RULE.check(metrics) is None
+    finding = InputBound().check(metrics)
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert "their copies of the model do not learn" in finding.advice
+    assert "num_workers" not in finding.advice
 
 
 def test_it_is_quiet_with_workers() -> None:

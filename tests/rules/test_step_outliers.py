@@ -9,7 +9,7 @@ from uneven_builder import stretch
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, InputVerdictKind, InputWorker
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
@@ -77,6 +77,16 @@ def test_a_callback_that_stalls_is_named() -> None:
     finding = RULE.check(stalling("callbacks"))
     assert finding is not None
     assert finding.subject == "Saver.on_train_batch_end"
+
+
+def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
+    metrics = stalling("callbacks")
+    (share,) = (c.share for c in metrics.callback_shares)
+    own = CallbackShare(name="ModelCheckpoint{'monitor': 'loss'}", hook="on_train_batch_end", share=share)
+    run = {**metrics.run, "trainer.checkpoint_every_n_train_steps": 5}
+    finding = RULE.check(replace(metrics, callback_shares=(own,), run=run))
+    assert finding is not None
+    assert finding.advice.startswith("Save less often: ModelCheckpoint(every_n_train_steps=50).")
 
 
 def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:

@@ -4,6 +4,7 @@ import pytest
 from metrics_builder import build
 
 from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.loop.validation_stall import ValidationStall
 
 RULE = ValidationStall()
@@ -58,11 +59,11 @@ def test_a_fifth_of_the_wall_time_decides(total_s: float, fires: bool) -> None:
 
 def test_a_run_of_few_steps_is_not_judged() -> None:
     with pytest.raises(MissingSignal, match="9 steps were run, 10 are needed"):
-        RULE.check(build(steps=9, validation=(4, 3.0)))
+        RULE.check(build(steps=9, validation=(4, 0.7)))
 
 
 def test_without_steady_steps_it_is_information_only() -> None:
-    finding = RULE.check(build(steps=15, steady=0, validation=(4, 3.0)))
+    finding = RULE.check(build(steps=15, steady=0, validation=(4, 0.4)))
     assert finding is not None
     assert finding.severity == "info"
 
@@ -88,3 +89,18 @@ def test_an_interval_over_all_epochs_is_raised_itself() -> None:
     finding = RULE.check(build(times_ms=TINY, validation=(4, 3.0), run={**run, "trainer.val_check_interval": "1:00"}))
     assert finding is not None
     assert "Trainer(val_check_interval=...)" in finding.advice
+
+
+def test_validation_that_is_most_of_the_run_needs_no_number_of_steps() -> None:
+    metrics = build(steps=8, steady=0, epochs=1, validation=(1, 5.0), checkpoint=(0, 0.0))
+    finding = RULE.check(metrics)
+    assert finding is not None
+    assert finding.severity == "warning"
+    assert diagnose(metrics).findings[0].rule == "validation-stall"
+    assert diagnose(metrics).verdict.kind == "outside-steps"
+
+
+def test_half_a_second_of_validation_beside_few_steps_is_not_enough_data() -> None:
+    metrics = build(steps=8, steady=0, epochs=1, validation=(1, 0.8), checkpoint=(0, 0.0))
+    assert diagnose(metrics).verdict.kind == "not-enough-data"
+    assert diagnose(metrics).findings == ()

@@ -8,7 +8,9 @@ from metrics_builder import build, busy_machine, outliers, scaled, share
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import steady_period_ms
+from lightning_gpuprof.rules.causes import HOST_RATIO
 from lightning_gpuprof.rules.verdict import decide
+from lightning_gpuprof.rules.wording import millis
 
 SHORT: dict[Phase, float] = {
     "forward": 2.0,
@@ -157,7 +159,14 @@ def test_mixed_names_both_causes() -> None:
     verdict = decide(CASES["two causes of one size"][0])
     assert "input-bound" in verdict.summary
     assert "loop-bound" in verdict.summary
-    assert verdict.runner_up.startswith("compute-bound")
+    assert verdict.runner_up.startswith("outside-steps")
+
+
+def test_no_runner_up_is_above_the_verdict() -> None:
+    verdict = decide(build(times_ms={"data_wait": 15.0}, validation=(0, 0.0), checkpoint=(0, 0.0)))
+    assert verdict.kind == "input-bound"
+    assert "23 % of the step" in verdict.summary
+    assert verdict.runner_up == "loop-bound 4.0 %"
 
 
 def test_the_sentence_names_the_numbers_and_the_callback() -> None:
@@ -199,7 +208,7 @@ def test_a_callback_every_few_steps_bounds_the_loop_although_no_median_shows_it(
 
 def without_a_cpu(run_delay_ratio: float | None) -> Metrics:
     """Every phase takes its ordinary time in a median, and the period is five times their sum."""
-    metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT.items()})
+    metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT.items()}, usable_cpus=1.0)
     shares = {
         phase: replace(s, median_ratio=s.median_ratio / 5, lower_ratio=s.lower_ratio / 5, median_ms=s.median_ms / 5)
         for phase, s in metrics.shares.items()
@@ -210,20 +219,36 @@ def without_a_cpu(run_delay_ratio: float | None) -> Metrics:
 def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
     verdict = decide(without_a_cpu(0.8))
     assert verdict.kind == "host-bound"
-    assert "had no CPU" in verdict.summary
+    assert verdict.summary == (
+        "CPU-starved: in every 26.0 ms step the training thread waits 20.8 ms (80 %) for a free CPU; this run needs "
+        "more CPUs than it has."
+    )
     assert decide(without_a_cpu(0.1)).kind == "mixed"
 
 
 @pytest.mark.parametrize(("ratio", "kind"), [(0.1, "compute-bound"), (0.4, "host-bound"), (0.9, "host-bound")])
 def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
-    metrics = build()
+    metrics = build(usable_cpus=1.0)
     period_ms = steady_period_ms(metrics)
     crowded = replace(metrics, cpu=replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms)))
     verdict = decide(crowded)
     assert verdict.kind == kind
-    assert ("has no CPU" in verdict.summary) is (kind == "host-bound")
+    assert verdict.summary.startswith("CPU-starved: in every ") is (kind == "host-bound")
+    lower_ms = share(ratio * period_ms, period_ms).lower_ratio * period_ms
+    assert (f"the training thread waits at least {millis(lower_ms)} (" in verdict.summary) is (kind == "host-bound")
     on_a_device = replace(crowded, run={**crowded.run, "device.type": "cuda"})
     assert decide(on_a_device).kind != "host-bound"  # the device may have had work meanwhile
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.4, 0.8])
+def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> None:
+    """A run of 1.3 CPUs on 4: it waits only because others have them."""
+    metrics = build()
+    period_ms = steady_period_ms(metrics)
+    cpu = replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms), run_delay_ratio=ratio)
+    verdict = decide(replace(metrics, cpu=cpu))
+    assert verdict.kind == decide(metrics).kind == "compute-bound"
+    assert ("without a CPU, which other programs had" in verdict.summary) is (ratio >= HOST_RATIO)
 
 
 def test_what_a_larger_cause_explains_is_not_put_down_to_the_cpus() -> None:

@@ -39,9 +39,13 @@ def of_regimes(*regimes: Stretch, **more: Any) -> Metrics:
 
 
 def of_fifths(
-    phase: Phase, levels_ms: Sequence[float], *, p_value: float = 1e-9, slope: float = 0.01, **last: Any
+    phase: Phase, levels_ms: Sequence[float], *, p_value: float = 1e-9, slope: float | None = None, **last: Any
 ) -> Metrics:
-    """A run in whose fifths a phase is longer by so much; ``last`` changes the last of them."""
+    """A run in whose fifths a phase is longer by so much; ``last`` changes the last of them.
+
+    Without a slope they grow gradually.
+    """
+    slope = (levels_ms[-1] - levels_ms[0]) / (4 * 76) if slope is None else slope
     fifths = [stretch({phase: ms}, start=76 * i, count=76) for i, ms in enumerate(levels_ms)]
     fifths[-1] = stretch({phase: levels_ms[-1]}, start=304, count=76, **last)
     drift = Drift(fifths=tuple(fifths), slope_ms_per_step=slope, p_value=p_value)

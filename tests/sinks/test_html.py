@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -355,3 +356,15 @@ def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
     text = render_html(sample_report.full_report())
     assert text.count('<p class="gain">') == 3
     assert "no bound known" not in text
+
+
+def test_a_page_is_written_without_copies_of_plotlys_script(tmp_path: Path) -> None:
+    report = sample_report.full_report()
+    html.write(report, tmp_path / "first.html")  # with all that is imported for it
+    tracemalloc.start()
+    try:
+        html.write(report, tmp_path / "report.html")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 2 * (tmp_path / "report.html").stat().st_size

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_traces import Json, document, span, training_step, write
 
+from lightning_gpuprof.model.phases import FETCH_RANGE
 from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.trace.facts import TOP_ROWS, window_facts
 from lightning_gpuprof.trace.reader import Trace
@@ -116,6 +117,12 @@ def test_a_fetch_in_both_categories_or_nested_counts_once(facts_of) -> None:
         ]
     )
     assert facts.dataloader_us == 50.0
+
+
+def test_our_own_name_of_a_fetch_is_shown_to_nobody(facts_of) -> None:
+    facts = facts_of([span("cpu_op", FETCH_RANGE, 0, 40), span("cpu_op", "aten::mm", 50, 5)])
+    assert [row.name for row in facts.top_operators] == ["DataLoader.__next__", "aten::mm"]
+    assert facts.dataloader_us == 40.0
 
 
 def test_fetches_of_two_threads_add_up(facts_of) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import UserDict
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ MAX_LOOKS = 1000
 """Items of a batch that are looked at: one may be a list of a million numbers."""
 SHOWN_TENSORS = 16
 
+_as_plain_tensors = getattr(getattr(torch, "_C", None), "DisableTorchFunctionSubclass", contextlib.nullcontext)
+"""A subclass of Tensor would answer for each attribute with code of its own. Private to torch (2.0 to 2.15)."""
+
 
 def describe(batch: object) -> dict[str, Value]:
     """Facts of a batch: how many tensors, their dtypes, shapes, bytes and devices.
@@ -24,8 +28,7 @@ def describe(batch: object) -> dict[str, Value]:
         batch: As the step gets it: tensors, or dictionaries, sequences and data classes of such. What else it holds is
             not looked into.
     """
-    # A subclass of Tensor would answer for each attribute with code of its own.
-    with torch._C.DisableTorchFunctionSubclass():
+    with _as_plain_tensors():
         tensors = list(_tensors(batch))
         if not tensors:
             return {}

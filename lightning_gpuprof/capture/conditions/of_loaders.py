@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
@@ -123,7 +124,19 @@ def _of_validation(subject: Subject) -> object:
     return None if loaders is subject.loaders else loaders
 
 
+def _dataset_has_model(subject: Subject) -> bool | None:
+    """Workers get copies of such a dataset, whose model does not learn."""
+    main = _main(subject.loaders)
+    if main is None:
+        return None
+    # Methods only are asked for their owner: an object of the user's may compute what it is asked for.
+    values = list(getattr(main.dataset, "__dict__", {}).values())
+    held = {id(value.__self__) if isinstance(value, MethodType) else id(value) for value in values}
+    return any(next(module.parameters(), None) is not None for _, module in subject.modules if id(module) in held)
+
+
 FACTS: dict[str, Reader] = {
     **_facts("loader", lambda s: s.loaders),
+    "loader.dataset_has_model": _dataset_has_model,
     **_facts("val_loader", _of_validation),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 import sys
@@ -30,13 +31,14 @@ def _imported(module: str) -> Reader:
 
 
 def _installed(name: str) -> Reader:
-    def reader(subject: Subject) -> object:
+    @functools.cache
+    def version() -> str | None:
         try:
             return metadata.version(name)
         except metadata.PackageNotFoundError:
             return None
 
-    return reader
+    return lambda subject: version()
 
 
 def _driver(subject: Subject) -> str | None:

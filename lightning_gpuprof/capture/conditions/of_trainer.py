@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 from typing import Any
 
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
+_LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
+
 
 def _classes(items: Any) -> str:
     return ", ".join(type(item).__name__ for item in items)
+
+
+def _is_lightning_s(callback: Any) -> bool:
+    return type(callback).__module__.partition(".")[0] in _LIGHTNING
 
 
 def _ddp(subject: Subject, name: str, default: object) -> object:
@@ -67,6 +74,11 @@ def _shortest(subject: Subject, name: str) -> int | None:
     return min((every for every in found if isinstance(every, int) and every > 0), default=None)
 
 
+def _shortest_interval_s(subject: Subject) -> float | None:
+    found = [getattr(callback, "_train_time_interval", None) for callback in subject.trainer.checkpoint_callbacks]
+    return min((every.total_seconds() for every in found if isinstance(every, timedelta)), default=None)
+
+
 def _save_top_k(subject: Subject) -> int | None:
     found = [k for c in subject.trainer.checkpoint_callbacks if isinstance(k := getattr(c, "save_top_k", None), int)]
     if not found:
@@ -116,6 +128,7 @@ FACTS: dict[str, Reader] = {
     "trainer.log_every_n_steps": lambda s: getattr(s.trainer, "log_every_n_steps", None),
     "trainer.loggers": lambda s: _classes(s.trainer.loggers),
     "trainer.callbacks": lambda s: _classes(s.trainer.callbacks),
+    "trainer.callbacks_not_of_lightning": lambda s: _classes(c for c in s.trainer.callbacks if not _is_lightning_s(c)),
     "trainer.profiler": _profiler,
     "trainer.progress_bar": lambda s: (
         type(s.trainer.progress_bar_callback).__name__ if s.trainer.progress_bar_callback is not None else "none"
@@ -123,6 +136,7 @@ FACTS: dict[str, Reader] = {
     "trainer.progress_bar_refresh_rate": lambda s: getattr(s.trainer.progress_bar_callback, "refresh_rate", None),
     "trainer.checkpoint_every_n_train_steps": lambda s: _shortest(s, "_every_n_train_steps"),
     "trainer.checkpoint_every_n_epochs": lambda s: _shortest(s, "_every_n_epochs"),
+    "trainer.checkpoint_train_time_interval_s": _shortest_interval_s,
     "trainer.checkpoint_save_top_k": _save_top_k,
     "trainer.checkpoint_save_weights_only": _weights_only,
     "trainer.checkpoint_io": lambda s: type(s.trainer.strategy.checkpoint_io).__name__,

@@ -67,11 +67,7 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     }
     if io_wait and len(fields) > 39:
         counters["io_wait_ratio"] = int(fields[39]) * _TICK_S
-    shared = (proc_file.read_if_there(f"{folder}/statm") or b"").split()
-    if len(shared) > 2:
-        # Some kernels count the pages of ``stat`` per CPU and add them up late.
-        levels["rss_bytes"] = float(int(shared[1]) * _PAGE_BYTES)
-        levels["shared_bytes"] = float(int(shared[2]) * _PAGE_BYTES)
+    levels |= resident_bytes(folder)  # some kernels count the pages of ``stat`` per CPU and add them up late
     for key, value in proc_file.keyed(proc_file.read_if_there(f"{folder}/io")).items():
         if key in _IO:
             counters[_IO[key]] = float(value)
@@ -83,6 +79,14 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     if delay_s is not None:
         counters["run_delay_ratio"] = delay_s
     return ProcessReading(name=name, state=state, started_s=int(fields[19]) * _TICK_S, counters=counters, levels=levels)
+
+
+def resident_bytes(folder: str) -> dict[str, float]:
+    """Resident memory of a process and what of it is shared; empty if ``statm`` may not be read."""
+    pages = (proc_file.read_if_there(f"{folder}/statm") or b"").split()
+    if len(pages) < 3:
+        return {}
+    return {"rss_bytes": float(int(pages[1]) * _PAGE_BYTES), "shared_bytes": float(int(pages[2]) * _PAGE_BYTES)}
 
 
 def stat_fields(text: bytes) -> tuple[str, str, list[bytes]]:

@@ -14,7 +14,7 @@ from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
 from lightning_gpuprof.capture.host.children import Children
 from lightning_gpuprof.capture.host.cpus import affinity
 from lightning_gpuprof.capture.host.growth import Growth
-from lightning_gpuprof.capture.host.process_files import proportional_bytes, read_process
+from lightning_gpuprof.capture.host.process_files import proportional_bytes, read_process, resident_bytes
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.seldom import Seldom
 from lightning_gpuprof.capture.host.sources import Roots, examine
@@ -33,6 +33,9 @@ _THREADS_COST_RATIO = 0.0005
 _THREADS_AT_LEAST_S = 5.0
 _PROPORTIONAL_COST_RATIO = 0.0005
 _PROPORTIONAL_AT_LEAST_S = 30.0
+_MEMORY_AT_LEAST_S = 0.05
+_MEMORY_LOOKS = 40
+"""At the process's memory, while the time so far grows by a factor of e: also a leak of the first seconds is seen."""
 
 
 def _boot_s() -> float:
@@ -53,6 +56,7 @@ class HostSampler:
                         ``minor_faults_per_s``, ``major_faults_per_s``; ``read_bytes_per_s``, ``write_bytes_per_s``
                         (disk), ``read_call_bytes_per_s``, ``write_call_bytes_per_s`` (disk, page cache and all else
                         that is read); ``threads_count``
+    ``process_memory``  ``rss_bytes``, ``shared_bytes`` in between, while the run is young
     ``worker<N>``       the same of each DataLoader worker
     ``workers``         their sums (of shares: means), and ``count``
     ``children``        likewise for processes below this one that are neither workers nor this package's own
@@ -107,6 +111,7 @@ class HostSampler:
         self.interval_s = interval_s
         self._wanted_s = interval_s
         self._first_ns: int | None = None
+        self._whole_due_ns = 0
         self._roots = roots or Roots()
         self._environ = environ
         self._proc = str(self._roots.proc)
@@ -145,6 +150,7 @@ class HostSampler:
         self._io_wait = sources.io_wait
         self._group = ControlGroup(Groups.find(self._roots.cgroup, self._roots.proc))
         self._facts = sources.facts()
+        self._part("the CPUs of the affinity", self._note_cpus)
         self._with_shm = sources.shm_size_bytes is not None
         self._part("settings of threads", lambda: self._facts.update(thread_settings(self._environ)))
         if absent := sources.absent():
@@ -159,9 +165,17 @@ class HostSampler:
         )
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
-        """One sample of each subject that can be read."""
-        self._first_ns = t_ns if self._first_ns is None else self._first_ns
-        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / _MOST_SAMPLES)
+        """One sample of each subject that can be read; in the first seconds mostly the process's memory alone."""
+        if self._first_ns is None:
+            self._first_ns = self._whole_due_ns = t_ns
+        elapsed_s = (t_ns - self._first_ns) / 1e9
+        whole_s = max(self._wanted_s, elapsed_s / _MOST_SAMPLES)
+        self.interval_s = min(whole_s, max(_MEMORY_AT_LEAST_S, elapsed_s / _MEMORY_LOOKS))
+        if t_ns + self.interval_s * 5e8 < self._whole_due_ns:  # half of a tick is near enough
+            return self._memory_alone(t_ns)
+        whole_ns = round(whole_s * 1e9)
+        due_ns = self._whole_due_ns + whole_ns
+        self._whole_due_ns = due_ns if due_ns > t_ns else t_ns + whole_ns
         found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}
         self._part("process", lambda: self._read_process(t_ns, found["process"]))
         self._part("workers", lambda: found.update(self._children.sample(t_ns)))
@@ -192,17 +206,30 @@ class HostSampler:
         """Nothing is held open."""
         return ()
 
+    def _memory_alone(self, t_ns: int) -> Sequence[Reading]:
+        try:
+            values: dict[str, float | None] = {**resident_bytes(self._own)}
+        except (OSError, ValueError):  # the whole reading tells of it
+            return ()
+        return [Sample(source=self.name, subject="process_memory", t_ns=t_ns, values=values)] if values else ()
+
+    def _note_cpus(self) -> None:
+        """By their numbers: ranks on one machine share them, or have some each."""
+        if cpus := self._cpus():
+            self._facts["host.cpu_set"] = ",".join(map(str, sorted(cpus)))
+
     def _read(self, name: str) -> bytes:
         return proc_file.read(f"{self._proc}/{name}")
 
     def _read_process(self, t_ns: int, values: dict[str, float]) -> None:
         reading = read_process(self._own, io_wait=self._io_wait)
-        values |= self._process.per_s(reading.counters, t_ns)
+        grown = self._process.per_s(reading.counters, t_ns)
+        values |= grown
         if "cpu_user_cpus" in values and "cpu_system_cpus" in values:
             values["cpu_cpus"] = values["cpu_user_cpus"] + values["cpu_system_cpus"]
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
-        if self._seldom_proportional.due(t_ns):
+        if grown and self._seldom_proportional.due(t_ns):  # 7 ms that a run without a second sample does not pay
             try:
                 values |= proportional_bytes(self._own, reading.levels["rss_bytes"], own=True)
             except OSError:

@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.capture.input import torch_private
+from lightning_gpuprof.capture.input.order import maker_among
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, length_of
 from lightning_gpuprof.capture.input.slots import SlotWriter
@@ -43,7 +44,7 @@ class InputMeasurement:
         self._notice = notice
         self._thread, self._process = threading.get_ident(), os.getpid()
         self._undo: Callable[[], None] | None = None
-        self._own: list[torch_private.OwnFetcher] = []
+        self._own: list[torch_private.OwnFetcher | torch_private.TimedOrder] = []
         """Those at work in this process; of earlier iterators nothing is kept."""
         self._loop: Any = None
         """Torch's worker loop, while ours is in its place."""
@@ -56,7 +57,7 @@ class InputMeasurement:
         """From now on iterators are measured."""
         missing = torch_private.missing_parts()
         if missing:
-            self._notice(f"nothing is measured in DataLoader workers: this version of torch has no {missing} as known")
+            self._notice(f"DataLoader workers are not measured: this version of torch has changed {missing}")
             return
         before = vars(DataLoader)["_get_iterator"]
         ours = self._around(before)
@@ -186,11 +187,16 @@ class InputMeasurement:
             made.ready = length_of(iterator._data_queue)
             if iterator._data_queue is not iterator._worker_result_queue:
                 made.unpinned = length_of(iterator._worker_result_queue)
-        else:
+        self._own = [one for one in self._own if one.alive]
+        if not made.workers:
             fetcher = iterator._dataset_fetcher
             probe = Probe(SlotWriter(made.table.memory), fetcher.dataset, on_failure=self._failed)
-            self._own = [one for one in self._own if one.alive]
             self._own.append(torch_private.OwnFetcher(fetcher, probe))
+        makers = torch_private.makers_of_order(iterator)
+        if makers and torch_private.asks_as_known(iterator):
+            order = torch_private.TimedOrder(iterator, self._failed)
+            self._own.append(order)
+            made.order, made.order_of = order.times_ns, maker_among(makers)
         made.ended = torch_private.end_of(iterator)
         self.iterators.append(made)
         self._next = None

@@ -80,11 +80,15 @@ class Probe:
         self._regions: dict[str, _Region] = {}
         self._calls = 0
         self._began_ns = 0
+        self._started_ns = 0
         self._searched_ns = 0
         self._collate_ns = 0
         self._ended_ns = 0
         self._skip = 0
         self._batches = 0
+        self._made_ns = 0
+        self._idle_ns = 0
+        self._waits = 0
         writer.words[slots.PID] = os.getpid()
 
     @property
@@ -102,8 +106,15 @@ class Probe:
             self._calls = 0
             called_ns = self.now()
             self._time_transforms()
-            self._began_ns = self.now()
+            self._began_ns = self._started_ns = self.now()
             self._searched_ns = self._began_ns - called_ns
+        except Exception as error:
+            self.fail(error)
+
+    def start(self) -> None:
+        """The making of a batch begins that is timed as a whole only."""
+        try:
+            self._started_ns = self.now()
         except Exception as error:
             self.fail(error)
 
@@ -130,8 +141,7 @@ class Probe:
                 self._began_ns = 0
             elif self._skip > 0:
                 self._skip -= 1
-                self._batches += 1
-                self.writer.words[slots.BATCHES] = self._batches
+                self._count(end_ns)
             self._ended_ns = self.now()
         except Exception as error:
             self.fail(error)
@@ -213,13 +223,25 @@ class Probe:
         for one in self._lists or ():
             one.put_back()
 
+    def _count(self, end_ns: int) -> None:
+        """One batch more: of each the time as a whole, as costly ones are measured in detail more often than others."""
+        words = self.writer.words
+        self._batches += 1
+        words[slots.BATCHES] = self._batches
+        self._made_ns += end_ns - self._started_ns
+        words[slots.MADE_NS] = self._made_ns
+        if self._ended_ns:
+            self._idle_ns += self._started_ns - self._ended_ns
+            self._waits += 1
+            words[slots.IDLE_NS] = self._idle_ns
+            words[slots.IDLE_COUNT] = self._waits
+
     def _sum_up(self, end_ns: int, leading: int, grouped: bool) -> None:
         words = self.writer.words
         moments = self._moments[-1:] if grouped else self._moments[leading:]
         first_ns = moments[0] if moments else self._began_ns
         words[slots.SEQUENCE] += 1
-        self._batches += 1
-        words[slots.BATCHES] = self._batches
+        self._count(end_ns)
         words[slots.MEASURED] += 1
         words[slots.ITEM_NS] += self._collate_ns - first_ns
         words[slots.COLLATE_NS] += end_ns - self._collate_ns
@@ -236,9 +258,6 @@ class Probe:
                 if ns > longest:
                     longest = ns
             words[slots.ITEM_MAX_NS] = longest
-        if self._ended_ns:
-            words[slots.IDLE_NS] += self._began_ns - self._ended_ns
-            words[slots.IDLE_COUNT] += 1
         if not words[slots.FIRST_NS]:
             words[slots.FIRST_NS] = self._began_ns
         words[slots.LAST_NS] = end_ns

@@ -4,11 +4,15 @@
 subject                values
 =====================  ============================================================================================
 ``loader0.worker1``    a worker; ``loader0.process`` if batches are made in the training process. All since the start:
-                       ``batches_count``, ``measured_count`` (batches measured; the rest refers to these),
+                       of all batches ``batches_count``, ``made_sum_s``, ``idle_sum_s``, ``idle_count`` (waits for
+                       work); of those measured in detail, among which costly ones are too many: ``measured_count``,
                        ``items_count``, ``item_sum_s``, ``item_p95_s``, ``item_max_s``, ``collate_sum_s``,
-                       ``collate_max_s``, ``idle_sum_s``, ``idle_count`` (waits for work), ``own_s`` (our cost)
+                       ``collate_max_s``, ``own_s`` (our cost)
 ``loader0.queue``      now: ``depth_count`` (finished batches that wait), ``unpinned_count`` (of these, not in pinned
                        memory yet); and what is fixed: ``workers_count``, ``capacity_count``, ``batch_size_count``
+``loader0.order:Shuffled (train.py:12)``
+                       who gives the indices of each batch, in the training process, since the start:
+                       ``calls_count``, ``sum_s``, ``max_s``, and ``median_s`` of the newest thousand
 ``loader0.transform:Crop``, ``loader0.region:decode``
                        since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``
 =====================  ============================================================================================
@@ -18,11 +22,14 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
+from lightning_gpuprof.capture.input.order import Maker, OrderTimes
 from lightning_gpuprof.capture.input.slots import Reading
 from lightning_gpuprof.capture.input.table import Table
 from lightning_gpuprof.capture.recorder import Reading as RecordedReading
@@ -66,6 +73,9 @@ class LiveIterator:
     unpinned: QueueLength | None = None
     ended: Callable[[], bool] = bool
     """Whether nobody takes batches from it any more."""
+    order: deque[int] | None = None
+    """Times in ns that its sampler took for the indices of a batch, until somebody takes them out."""
+    order_of: Maker | None = None
     last: list[Reading | None] = field(default_factory=list)
 
     def read(self) -> None:
@@ -104,11 +114,14 @@ class InputSampler:
         self._written: dict[str, Mapping[str, float | None]] = {}
         """The sums that were handed over last, by subject."""
         self._past: dict[tuple[int, str], Reading] = {}
+        self._orders: dict[int, OrderTimes] = {}
+        self._user_code: UserCode | None = None
         self._ticks = 0
         self._told = False
 
     def open(self) -> None:
-        """There is nothing to open."""
+        """Learn which files are the user's; it takes a millisecond, which is not for the training thread."""
+        self._user_code = UserCode.of_this_process()
 
     def sample(self, t_ns: int) -> Sequence[RecordedReading]:
         """Lengths of queues, and sums from time to time."""
@@ -117,6 +130,7 @@ class InputSampler:
         for one in tuple(self._iterators):
             ended = one.ended()
             one.read()
+            self._read_order(one)
             if ended:
                 self._retire(one)
             elif one.workers:
@@ -131,11 +145,23 @@ class InputSampler:
         """The sums up to now; those that are as the last look wrote them are not written twice."""
         for one in self._iterators:
             one.read()
+            self._read_order(one)
         return [
             one
             for one in self._sums(self._now())
             if not isinstance(one, Sample) or self._written.get(one.subject) != one.values
         ]
+
+    def _read_order(self, one: LiveIterator) -> None:
+        if one.order is None or one.order_of is None:
+            return
+        found = self._orders.get(one.loader)
+        if found is None:
+            if self._user_code is None:
+                self.open()
+            assert self._user_code is not None
+            found = self._orders[one.loader] = OrderTimes(name=one.order_of.shown(self._user_code))
+        found.take(one.order)
 
     def _retire(self, one: LiveIterator) -> None:
         self._iterators.remove(one)
@@ -160,6 +186,9 @@ class InputSampler:
                 self._told = True
                 text = f"measuring failed in {process} of loader {loader}; its numbers end there"
                 readings.append(Notice(part=self.name, message=text))
+        for loader, order in self._orders.items():
+            subject = f"loader{loader}.order:{order.name}"
+            readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=order.values()))
         for loader, reading in parts.items():
             for part in reading.parts.values():
                 kind = "transform" if part.kind == slots.TRANSFORM else "region"
@@ -209,6 +238,7 @@ def _process_values(reading: Reading) -> dict[str, float | None]:
     p95_ns = reading.item_quantile_ns(0.95)
     return {
         "batches_count": float(of[slots.BATCHES]),
+        "made_sum_s": of[slots.MADE_NS] / 1e9,
         "measured_count": float(of[slots.MEASURED]),
         "items_count": None if together else float(of[slots.ITEMS]),
         "item_sum_s": of[slots.ITEM_NS] / 1e9,

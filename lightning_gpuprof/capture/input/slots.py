@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
     OWN_NS,
     FAILED,
     PARTS,
-) = range(18)
+    MADE_NS,
+) = range(19)
 """Places of the counters."""
 
 COUNTERS = 32
@@ -142,7 +143,7 @@ class Reading:
 
     def add(self, other: Reading) -> None:
         """Sum up with another; the identity (process, seed, kind) is the other's."""
-        for place in (BATCHES, MEASURED, ITEMS, ITEM_NS, COLLATE_NS, IDLE_NS, IDLE_COUNT, OWN_NS, FAILED):
+        for place in (BATCHES, MADE_NS, MEASURED, ITEMS, ITEM_NS, COLLATE_NS, IDLE_NS, IDLE_COUNT, OWN_NS, FAILED):
             self.counters[place] += other.counters[place]
         for place in (ITEM_MAX_NS, COLLATE_MAX_NS, LAST_NS):
             self.counters[place] = max(self.counters[place], other.counters[place])

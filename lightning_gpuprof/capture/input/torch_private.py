@@ -5,7 +5,8 @@ Read and tested with torch 2.13. Used are: ``torch.utils.data._utils.worker._wor
 ``base_seed`` and ``worker_id``, which takes its fetcher from ``torch.utils.data._utils.fetch`` and gives each batch to
 ``data_queue.put``; ``_MapDatasetFetcher`` and ``_IterableDatasetFetcher`` with ``fetch``, ``dataset``,
 ``dataset_iter``, ``collate_fn``, ``auto_collation``; ``DataLoader._get_iterator``; of iterators ``_workers``,
-``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``.
+``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``, ``_index_sampler`` and
+``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the training process.
 
 Moments are noted when torch *looks up* an attribute (``fetcher.fetch``, ``fetcher.dataset``, ``fetcher.collate_fn``,
 ``data_queue.put``) and never by a function around a call: no frame of ours is in the traceback that a worker sends.
@@ -16,7 +17,9 @@ Imports torch in functions only: spawned workers import this before anything els
 from __future__ import annotations
 
 import inspect
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
@@ -25,6 +28,10 @@ from typing import Any
 from lightning_gpuprof.capture.input.probe import Probe
 
 _WANTED = ("dataset", "data_queue", "base_seed", "worker_id")
+MOST_TIMES = 4096
+"""Times of a sampler that wait to be taken out, which happens once a second."""
+_MOST_NESTED = 4
+"""Samplers in samplers that are looked into."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +86,78 @@ def end_of(iterator: Any) -> Callable[[], bool]:
         return iterator is None or getattr(iterator, "_shutdown", False) is True
 
     return ended
+
+
+def makers_of_order(iterator: Any) -> list[Any]:
+    """The batch sampler of an iterator, with the sampler in it and what that may wrap; outermost first."""
+    found: list[Any] = []
+    one = getattr(iterator, "_index_sampler", None)
+    while one is not None and len(found) < _MOST_NESTED:
+        found.append(one)
+        one = getattr(one, "sampler", None)
+    return found
+
+
+def asks_as_known(iterator: Any) -> bool:
+    """Whether an iterator asks for the indices of a batch as torch's own do."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    known = getattr(_BaseDataLoaderIter, "_next_index", None)
+    return known is not None and getattr(type(iterator), "_next_index", None) is known
+
+
+class TimedOrder:
+    """Times how long an iterator waits for the indices of a batch; its class is exchanged, and given back.
+
+    In each batch, for two looks at the clock and an append cost less than to decide when to leave them out.
+
+    Args:
+        iterator: Of a DataLoader. It is not kept alive.
+        on_failure: Told when a time could not be taken; none is taken any more.
+        now: The clock in ns.
+    """
+
+    def __init__(
+        self,
+        iterator: Any,
+        on_failure: Callable[[Exception], None],
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        base = type(iterator)
+        self.times_ns: deque[int] = deque(maxlen=MOST_TIMES)
+        """Taken out by another thread; of too many the newest."""
+        self._iterator = weakref.ref(iterator)
+        self._base = base
+        note, own_next = self.times_ns.append, base._next_index
+
+        def _next_index(self: Any) -> Any:
+            begin = -1
+            try:
+                begin = now()
+            except Exception as error:
+                on_failure(error)
+            index = own_next(self)
+            try:
+                if begin >= 0:
+                    note(now() - begin)
+            except Exception as error:
+                on_failure(error)
+            return index
+
+        shown = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
+        self._timing = type(base.__name__, (base,), {**shown, "_next_index": _next_index})
+        iterator.__class__ = self._timing
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody still has the iterator."""
+        return self._iterator() is not None
+
+    def give_back(self) -> None:
+        """The iterator is its own again."""
+        iterator = self._iterator()
+        if type(iterator) is self._timing:
+            iterator.__class__ = self._base
 
 
 class FetcherClasses:
@@ -193,15 +272,21 @@ class WorkerFetchers:
         return noting
 
     def _counting_class(self, classes: FetcherClasses) -> type:
-        """Of a fetcher while nothing is measured: only tells that the items of a batch are there."""
-        found, base = self, classes.base
+        """Of a fetcher while nothing is measured: only tells when a batch is begun and that its items are there."""
+        found, base, start = self, classes.base, self._probe.start
+        bound = base.fetch.__get__  # type: ignore[attr-defined]
+
+        def fetch(self: Any) -> Any:
+            start()
+            return bound(self)
 
         def collate_fn(self: Any) -> Any:
             found._current = (self, classes, type(self))
             return vars(self)["collate_fn"]
 
         shown = {"__module__": base.__module__, "__doc__": base.__doc__}
-        return type(base.__name__, (base,), {**shown, "collate_fn": property(collate_fn, _setter("collate_fn"))})
+        noted = {"fetch": property(fetch), "collate_fn": property(collate_fn, _setter("collate_fn"))}
+        return type(base.__name__, (base,), {**shown, **noted})
 
     def end_of_batch(self) -> None:
         """The worker hands over a batch, or something else."""
@@ -297,6 +382,7 @@ class OwnFetcher:
             return data
 
         def counted(self: Any, index: Any) -> Any:
+            probe.start()
             data = own_fetch(self, index)
             end(self)
             return data

@@ -28,6 +28,9 @@ _OWN_NAME = "GpuProfiler"
 _NAMED_RATIO = 0.10
 _LOADERS = ("iter(dataloader)", "setup_data")
 """Begins of rows with time that is no part of the gap, as measured here."""
+_FIRST_FETCH = "fetch of the first batch"
+_NO_SAMPLER = "_InfiniteConstantSampler"
+"""What torch gives a loader whose dataset is iterable: no sampler can be chosen then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +107,7 @@ class EpochBoundaryIdle:
             advice=_advice(
                 named,
                 module=str(condition(metrics, "model.class") or ""),
+                iterable=condition(metrics, "loader.sampler") == _NO_SAMPLER,
                 each_s=median(gaps_s),
                 epoch_s=median(start.steps_s for start in starts),
             ),
@@ -140,11 +144,9 @@ def _name(row: LedgerRow) -> str:
     return f"{row.name}.{row.hook}" if row.hook else row.name
 
 
-def _advice(named: list[tuple[LedgerRow, float]], *, module: str, each_s: float, epoch_s: float) -> str:
-    also = (
-        f"an epoch's steps take {seconds(epoch_s)}: fewer and longer epochs have fewer ends "
-        "(a sampler with replacement and more samples)"
-    )
+def _advice(named: list[tuple[LedgerRow, float]], *, module: str, iterable: bool, each_s: float, epoch_s: float) -> str:
+    longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
+    also = f"an epoch's steps take {seconds(epoch_s)}: fewer and longer epochs have fewer ends ({longer})"
     if not named:
         return f"Look at what happens at the end of an epoch ({seconds(each_s)} each time); {also}."
     row = named[0][0]
@@ -155,5 +157,10 @@ def _advice(named: list[tuple[LedgerRow, float]], *, module: str, each_s: float,
             f"Make {_name(row)} cheaper, hand its work to a thread, or do it every n-th epoch only: "
             f"begin it with `if {epoch} % n: return`. It takes {seconds(row.total_s / max(1, row.count or 1))} each "
             f"time; {also}."
+        )
+    if row.name == _FIRST_FETCH and iterable:
+        return (
+            f"The dataset takes {seconds(each_s)} to give the first batch of an epoch: have it do less before it, or "
+            f"give samples as soon as they are there; {also}."
         )
     return f"Look at {row.name} between the epochs ({seconds(each_s)} each time); {also}."

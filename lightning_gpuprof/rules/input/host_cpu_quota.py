@@ -121,19 +121,22 @@ def _advice(metrics: Metrics, *, quota_cpus: float, held_cpus: float) -> str:
     threads = condition(metrics, "torch.num_threads")
     used = [f"num_workers is {workers}"] if workers is not None else []
     used += [f"torch has {threads} threads"] if isinstance(threads, int) else []
+    fitting = _fitting(metrics, workers, threads, room=int(quota_cpus))
+    keep = f", or keep workers and threads together within {cpus(quota_cpus)}: {' and '.join(fitting)}"
+    keep += f" ({'; '.join(used) or 'neither known'})"
     return (
         f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} (Kubernetes: resources.limits.cpu; "
-        f"Docker: --cpus), or keep workers and threads together within {cpus(quota_cpus)}: "
-        f"{_fitting(metrics, workers, room=int(quota_cpus))} ({'; '.join(used) or 'neither known'})."
+        f"Docker: --cpus){keep if fitting else ''}."
     )
 
 
-def _fitting(metrics: Metrics, workers: int | None, *, room: int) -> str:
-    """Workers and threads that fit: a model on a CPU needs the threads, one on a device does not."""
+def _fitting(metrics: Metrics, workers: int | None, threads: object, *, room: int) -> list[str]:
+    """What to set so that workers and threads fit: a model on a CPU needs the threads, one on a device does not."""
     fewer = max(1, room - 1)
-    if not is_cpu_only(metrics):
-        kept = fewer if workers is None else min(workers, fewer)
-        return f"DataLoader(..., num_workers={kept}), torch.set_num_threads(1)"
-    kept = min(workers or 0, fewer)
-    less = f"DataLoader(..., num_workers={kept}), " if workers is not None and kept < workers else ""
-    return f"{less}torch.set_num_threads({max(1, room - kept)})"
+    on_cpu = is_cpu_only(metrics)
+    kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
+    left = max(1, room - kept) if on_cpu else 1
+    return [
+        *([f"DataLoader(..., num_workers={kept})"] if kept != (workers or 0) else []),
+        *([f"torch.set_num_threads({left})"] if not isinstance(threads, int) or threads > left else []),
+    ]

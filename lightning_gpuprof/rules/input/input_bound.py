@@ -15,7 +15,6 @@ from lightning_gpuprof.rules.base import (
     share_evidence,
     source_of,
     steady_period_ms,
-    step_share,
     threshold,
     worthwhile,
 )
@@ -28,11 +27,12 @@ from lightning_gpuprof.rules.input.loading import (
     certain_ratio,
     code_line,
     cpu_words,
-    fetch_idle_ratio,
     fetch_is_seen,
     helpful_plan,
     loading,
     made_in_time,
+    making_idle_ratio,
+    making_wait,
     wait_severity,
 )
 from lightning_gpuprof.rules.input.starving import in_bursts
@@ -63,8 +63,8 @@ class InputBound:
     The most that can be gained is R = min(W, T - T'). T' is the period that remains with the proposed workers (see
     `single-process-loading`). If workers would not help, the cure is a cheaper batch, and R = W. On a GPU, R is held
     below the time in which the device had no work during the fetch, as far as a trace window has seen that: idle time
-    elsewhere in the step is not the fetch's. Of a window whose fetches lie before all work of the device (one of a
-    single step), only the idle time as a whole is known.
+    elsewhere in the step is not the fetch's, and what `sampler-slow` gains of it is not counted again. Of a window
+    whose fetches lie before all work of the device (one of a single step), only the idle time as a whole is known.
 
     ## When it is wrong
 
@@ -80,7 +80,8 @@ class InputBound:
 
     ## What to do
 
-    Make the batch beside the step (workers), or make it cheaper: decode and resize once before training, keep decoded
+    Make the batch beside the step (workers; not where the dataset uses the model that is trained, as in reinforcement
+    learning), or make it cheaper: decode and resize once before training, keep decoded
     samples in memory, use larger reads, move augmentation to the device (`on_after_batch_transfer`).
 
     ## Example
@@ -99,10 +100,10 @@ class InputBound:
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the wait for batches in steady steps."""
         period_ms = steady_period_ms(metrics)
-        wait = step_share(metrics, "data_wait")
+        wait = making_wait(metrics)
         if wait.lower_ratio < self.least_ratio:
             return None
-        idle_ratio = None if is_cpu_only(metrics) else fetch_idle_ratio(metrics, period_ms)
+        idle_ratio = None if is_cpu_only(metrics) else making_idle_ratio(metrics, period_ms)
         if idle_ratio is not None and idle_ratio < self.least_idle_ratio:
             return None
         state = _known_loading(metrics)
@@ -205,6 +206,12 @@ def _advice(state: Loading | None, plan: WorkerPlan | None, *, wait: Share, peri
             f"{goal}. Workers would cost as much: fetch whole batches instead of single samples, with a dataset that "
             "takes a list of indices: DataLoader(dataset, batch_size=None, "
             "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))."
+        )
+    if state.has_model:
+        return (
+            f"{goal}. {state.dataset} uses the model that is trained, so the workers of a DataLoader cannot make the "
+            "batches: their copies of the model do not learn. Make a batch cheaper: run the model on several samples "
+            "at a time, in torch.inference_mode() where nothing is learned from it."
         )
     share = "" if state.cpu_ms is None else f" ({_cpu_share(state, state.cpu_ms)})"
     return (

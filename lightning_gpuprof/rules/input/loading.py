@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.finding import Evidence, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
@@ -80,6 +80,7 @@ class Loading:
 
     period_ms: float
     wait: Share
+    """As :func:`making_wait`."""
     num_workers: int
     batch_ms: float
     """P, the time that one batch takes to make in one process: the mean as measured there, or, with workers, the most
@@ -101,8 +102,10 @@ class Loading:
     others_cpus: float | None = None
     """CPUs that processes of others used of the usable ones; None: not known."""
     idle_ratio: float | None = 1.0
-    """Share of the step in which the device has no work while the batch is waited for, all of it on a CPU: the rest of
-    the wait is free. None: no trace window tells."""
+    """Share of the step in which the device has no work while the batch is made, all of it on a CPU: the rest of the
+    wait is free. None: no trace window tells."""
+    has_model: bool = False
+    """The dataset uses the model that is trained; workers would have copies that do not learn."""
 
     @property
     def compute_ms(self) -> float:
@@ -160,7 +163,7 @@ def loading(metrics: Metrics) -> Loading:
             known.
     """
     period_ms = steady_period_ms(metrics)
-    wait = step_share(metrics, "data_wait")
+    wait = making_wait(metrics)
     facts = metrics.loader
     if facts is None or facts.num_workers is None:
         kind = f" ({facts.kind})" if facts is not None and facts.kind else ""
@@ -186,7 +189,36 @@ def loading(metrics: Metrics) -> Loading:
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
         queued_ms=_queued_ms(metrics, workers=workers, period_ms=period_ms),
         others_cpus=_others_cpus(metrics),
-        idle_ratio=fetch_idle_ratio(metrics, period_ms),
+        idle_ratio=making_idle_ratio(metrics, period_ms),
+        has_model=metrics.run.get("loader.dataset_has_model") is True,
+    )
+
+
+def slowest_order(metrics: Metrics) -> InputLoader | None:
+    """The loader whose sampler takes longest for the indices of a batch; None if that was not measured."""
+    loaders = () if metrics.input is None else metrics.input.loaders
+    known = [one for one in loaders if one.order_ms is not None and possible(one.order_ms)]
+    return max(known, key=lambda one: one.order_ms or 0.0, default=None)
+
+
+def making_wait(metrics: Metrics) -> Share:
+    """The wait for batches while they are made: without the sampler's time, which stays in the training process.
+
+    Raises:
+        MissingSignal: The wait was not measured.
+    """
+    wait, slowest = step_share(metrics, "data_wait"), slowest_order(metrics)
+    order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
+    if not order_ms:
+        return wait
+    ratio, lower = order_ms / steady_period_ms(metrics), wait.total_lower_ratio
+    return replace(
+        wait,
+        median_ms=max(0.0, wait.median_ms - order_ms),
+        median_ratio=max(0.0, wait.median_ratio - ratio),
+        lower_ratio=max(0.0, wait.lower_ratio - ratio),
+        total_ratio=max(0.0, wait.total_ratio - ratio),
+        total_lower_ratio=None if lower is None else max(0.0, lower - ratio),
     )
 
 
@@ -220,6 +252,14 @@ def fetch_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     if idle_ratio is None or in_fetch is None or wait is None:
         return idle_ratio
     return min(idle_ratio, wait.median_ratio * in_fetch)
+
+
+def making_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
+    """As :func:`fetch_idle_ratio`, without what the sampler costs of it: no idle time is gained twice."""
+    idle_ratio, slowest = fetch_idle_ratio(metrics, period_ms), slowest_order(metrics)
+    if idle_ratio is None or slowest is None:
+        return idle_ratio
+    return max(0.0, idle_ratio - (slowest.order_ms or 0.0) / period_ms)
 
 
 def fetch_is_seen(metrics: Metrics, period_ms: float) -> bool:
@@ -301,7 +341,7 @@ def helpful_plan(state: Loading, waited_ratio: float | None) -> WorkerPlan | Non
 
 def better_plan(state: Loading) -> WorkerPlan | None:
     """The plan, if it has more workers than now, the device idles meanwhile, and its gain is worthwhile."""
-    if state.is_free:
+    if state.is_free or state.has_model:
         return None
     plan = plan_workers(state)
     helps = plan.num_workers > state.num_workers and worthwhile(plan.recoverable_ms, state.period_ms)

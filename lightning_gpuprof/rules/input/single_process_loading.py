@@ -50,8 +50,13 @@ class SingleProcessLoading:
     On a GPU the wait is free while the device has work: R is held below its idle time, which a trace window tells, and
     the rule is silent if that is below 5 % of the step. Without a window it is at most a warning.
 
+    Silent where the dataset holds the model that is trained, as in reinforcement learning: workers would get copies
+    that do not learn.
+
     ## When it is wrong
 
+    - A dataset that depends on training in another way, such as a replay buffer that the steps fill, must stay in the
+      training process as well.
     - Workers compete for the same CPUs as the step. T' contains that; if the CPU time of the process was not measured,
       all of the making of a batch is taken for CPU work.
     - The CPU work of the loading is known within bounds only: at most what the process used beyond one CPU during C, at

@@ -1,4 +1,4 @@
-"""Finds that more workers compute than there are CPUs, so that they and the training thread take turns."""
+"""Finds workers that are too many: they take turns on the CPUs, or wait for work and hold memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_gpuprof.rules.base import (
     source_of,
     threshold,
 )
-from lightning_gpuprof.rules.input.loading import cpu_words, loading
+from lightning_gpuprof.rules.input.loading import Loading, cpu_words, loading
 from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
@@ -26,25 +26,31 @@ _OTHERS_RATIO = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class TooManyWorkers:
-    """There are more than twice as many workers as CPUs, and they want these at the same time.
+    """There are more workers than CPUs that want these at the same time, or many more than the steps need.
 
     ## What it means
 
     Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the
     training thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
-    well be more than the CPUs.
+    well be more than the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
 
     ## How it is measured
 
-    The configured number of workers is more than twice the usable CPUs (affinity and cgroup quota over the ranks of the
-    machine); the typical worker is ready to run but without a CPU for at least 30 % of the time; this run's own
-    processes use at least four fifths of the CPUs. It is a warning if the training thread itself is without a CPU for a
-    tenth of the step, else information. What fewer workers gain cannot be bounded: measure it (`gpuprof compare`).
+    Workers that wait: they are without work for at least 80 % of their time, batches do not hold up the steps, at most
+    half of them keep pace with the steps with one to spare, and the others hold at least 1 GB for themselves. It is
+    information, or a warning if that is a tenth of the machine's memory.
+
+    Workers that take turns: the configured number of workers is more than twice the usable CPUs (affinity and cgroup
+    quota over the ranks of the machine); the typical worker is ready to run but without a CPU for at least 30 % of the
+    time; this run's own processes use at least four fifths of the CPUs. It is a warning if the training thread itself
+    is without a CPU for a tenth of the step, else information. What fewer workers gain cannot be bounded: measure it
+    (`gpuprof compare`).
 
     ## When it is wrong
 
     - Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
     - The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
+    - Batches that are made in time on average, but some of them very slowly, may need more workers than the mean says.
     - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
 
     ## What to do
@@ -61,10 +67,60 @@ class TooManyWorkers:
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="ours: a third of the time without a CPU")
     least_used_ratio: float = threshold(0.80, source="MindInsight: CPU active above 80 %; here this run's own")
+    least_idle_ratio: float = threshold(0.80, source="ours: workers that could make five times as many batches")
+    least_freed_gb: float = threshold(1.0, source="ours: what is worth a word")
+    scarce_ratio: float = threshold(0.10, source="ours: so much of the machine's memory is a warning")
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge loaders with more workers than CPUs."""
+        """Judge loaders with more workers than work, or than CPUs."""
         state = loading(metrics)
+        return self._waiting(metrics, state) or self._taking_turns(metrics, state)
+
+    def _waiting(self, metrics: Metrics, state: Loading) -> Finding | None:
+        idle = None if state.made is None else state.made.idle_ratio
+        wanted = state.wanted_workers
+        held = _held_bytes(metrics)
+        if idle is None or held is None or idle < self.least_idle_ratio or 2 * wanted > state.num_workers:
+            return None
+        freed_gb = held * (state.num_workers - wanted) / 1e9
+        if freed_gb < self.least_freed_gb or metrics.input is None or metrics.input.verdict != "compute":
+            return None
+        machine = metrics.host.machine
+        total = machine.memory_total_bytes if machine is not None else None
+        scarce = total is not None and freed_gb * 1e9 >= self.scarce_ratio * total
+        return Finding(
+            rule=self.id,
+            severity="warning" if scarce else "info",
+            subject=state.dataset or "DataLoader",
+            summary=(
+                f"{state.num_workers} workers are idle {percent(idle)} of the time and hold "
+                f"{held * state.num_workers / 1e9:.1f} GB; {wanted} are enough."
+            ),
+            advice=(
+                f"Set num_workers={wanted}: DataLoader(..., num_workers={wanted}, persistent_workers=True). That frees "
+                f"{freed_gb:.1f} GB."
+            ),
+            evidence=(
+                share_evidence(
+                    "workers without work",
+                    idle,
+                    limit=self.least_idle_ratio,
+                    source=source_of(type(self), "least_idle_ratio"),
+                ),
+                Evidence(
+                    name="memory of workers that are not needed",
+                    value=freed_gb,
+                    unit="GB",
+                    limit=self.least_freed_gb,
+                    source=source_of(type(self), "least_freed_gb"),
+                ),
+                Evidence(name="workers that keep pace, with one to spare", value=wanted),
+                Evidence(name="time to make a batch", value=state.batch_ms, unit="ms"),
+            ),
+            confidence=0.7,
+        )
+
+    def _taking_turns(self, metrics: Metrics, state: Loading) -> Finding | None:
         if state.num_workers <= self.most_workers_ratio * state.usable_cpus:
             return None
         rows = sampled_rows(metrics)
@@ -127,8 +183,14 @@ class TooManyWorkers:
 
 def _memory_words(metrics: Metrics, wanted: int) -> str:
     """What the workers that are too many hold for themselves."""
-    own = [row.use.uss_bytes.mean for row in metrics.host.worker_rows if row.use.uss_bytes is not None]
+    held = _held_bytes(metrics)
     many = metrics.loader.num_workers if metrics.loader is not None else None
-    if not own or many is None:
+    if held is None or many is None:
         return ""
-    return f" That frees {median(own) * (many - wanted) / 1e6:,.0f} MB that these workers hold for themselves."
+    return f" That frees {held * (many - wanted) / 1e6:,.0f} MB that these workers hold for themselves."
+
+
+def _held_bytes(metrics: Metrics) -> float | None:
+    """What the typical worker holds for itself; None: not measured."""
+    own = [row.use.uss_bytes.mean for row in metrics.host.worker_rows if row.use.uss_bytes is not None]
+    return median(own) if own and all(map(possible, own)) else None

@@ -56,7 +56,13 @@ class WorkerThreadOversub:
     """
 
     id: ClassVar[str] = "worker-thread-oversub"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "step-outliers")
+    specialises: ClassVar[tuple[str, ...]] = (
+        "input-bound",
+        "loader-cpu-bound",
+        "step-outliers",
+        "cpu-contention",
+        "cpu-oversubscription",
+    )
 
     most_threads_ratio: float = threshold(1.5, source="catalogue, ours: threads of all workers over usable CPUs")
     least_sum_ratio: float = threshold(1.2, source="ours: one thread computes and queues for 1.0 together")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,19 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 
+LEAST_ASKED = 20
+"""How often the interpreter has to be asked for in these phases, where no window tells. Ours."""
+
+_BUSY_CPUS = 0.05
+"""CPUs of another Python thread from which it may be the one that has the interpreter. Ours."""
+
+_SHORT_CPUS_RATIO = 0.05
+"""Share of the step in which the training thread waits for a CPU, and may have the interpreter meanwhile. Catalogue:
+cpu-contention."""
+
+_ONE_SIDED = 1.645
+"""Standard errors of a share from its 5 % lower bound."""
+
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 """The phases in which the model's own code runs."""
 
@@ -30,8 +44,10 @@ class Interpreter:
     period_ms: float
     phases_ms: float
     """Of forward and backward in untraced steps; with several ranks, where backward waits for others, of forward."""
-    operators_ms: float
-    """Self time of all operators in traced steps, which tracing makes longer."""
+    own_ms: float
+    """Of these, without what the thread waited, also for a CPU, and without pauses of the garbage collector."""
+    operators_ms: float | None
+    """Self time of all operators in traced steps, which tracing makes longer; None: no window tells."""
     python_ms: float
     """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer. Of
     windows with Python's stacks, which tracing does make longer, the lower bound."""
@@ -42,23 +58,23 @@ class Interpreter:
 
     @property
     def python_ratio(self) -> float:
-        """Share of :attr:`phases_ms` that is certainly not torch's."""
-        return self.lower_ms / self.phases_ms if self.phases_ms > 0 else 0.0
+        """Share of :attr:`own_ms` that is certainly not torch's."""
+        return self.lower_ms / self.own_ms if self.own_ms > 0 else 0.0
 
 
 def interpreter(metrics: Metrics) -> Interpreter:
     """What is known of it.
 
-    Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them.
+    Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them. Where no window
+    tells, the part is known in which the interpreter was not to be had for a millisecond: an operator of torch lets go
+    of it at once.
 
     Raises:
-        MissingSignal: No window of ordinary steps holds operators, or the thread's CPU time was not measured or in too
-            few steps.
+        MissingSignal: No window of ordinary steps holds operators and the interpreter was asked for too seldom, or by
+            others as well; or the thread's CPU time was not measured or in too few steps.
     """
     period_ms = steady_period_ms(metrics)
     windows = [window for window in metrics.windows if _tells(window)]
-    if not windows:
-        raise MissingSignal("no trace window of ordinary steps holds operators and phases")
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= LEAST_SAMPLES}
     several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
@@ -71,6 +87,9 @@ def interpreter(metrics: Metrics) -> Interpreter:
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
     lost_ms = waited_ms + paused_ms
+    place = _place(blocked[max(phases, key=lambda one: shares[one])])
+    if not windows:
+        return _without_a_window(metrics, phases, phases_ms, waited_ms, paused_ms, place)
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (phases_ms, lost_ms, operators_ms, traced_ms))):
@@ -82,10 +101,42 @@ def interpreter(metrics: Metrics) -> Interpreter:
     return Interpreter(
         period_ms=period_ms,
         phases_ms=phases_ms,
+        own_ms=own_ms,
         operators_ms=operators_ms,
         python_ms=lower_ms if any(map(_has_stacks, windows)) else python_ms,
         lower_ms=lower_ms,
-        place=_place(blocked[max(phases, key=lambda one: shares[one])]),
+        place=place,
+    )
+
+
+def _without_a_window(
+    metrics: Metrics, phases: Sequence[Phase], phases_ms: float, waited_ms: float, paused_ms: float, place: str
+) -> Interpreter:
+    lock = metrics.interpreter_lock
+    found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
+    asked, late = sum(one for one, _ in found), sum(one for _, one in found)
+    if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
+        raise MissingSignal("no trace window of ordinary steps holds operators and phases")
+    if (metrics.cpu.run_delay_ratio or 0.0) >= _SHORT_CPUS_RATIO:
+        raise MissingSignal("no trace window of ordinary steps tells, and whoever has the interpreter waits for a CPU")
+    if not all(map(possible, (phases_ms, waited_ms, paused_ms))):
+        raise MissingSignal("the times of phases are no possible numbers")
+    own_ms = max(0.0, phases_ms - waited_ms - paused_ms)
+    ratio = late / asked
+    lower = max(0.0, ratio - _ONE_SIDED * math.sqrt(ratio * (1 - ratio) / asked))
+
+    def held_ms(part: float) -> float:
+        """We ask at any moment of the phases; the collector keeps the interpreter as well."""
+        return min(own_ms, max(0.0, part * phases_ms - paused_ms))
+
+    return Interpreter(
+        period_ms=steady_period_ms(metrics),
+        phases_ms=phases_ms,
+        own_ms=own_ms,
+        operators_ms=None,
+        python_ms=held_ms(ratio),
+        lower_ms=held_ms(lower),
+        place=place,
     )
 
 

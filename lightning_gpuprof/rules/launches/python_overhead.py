@@ -18,7 +18,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled
-from lightning_gpuprof.rules.launches.interpreter import interpreter
+from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
 from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -44,8 +44,13 @@ class PythonOverhead:
 
     On a CPU the model's own code sets the pace itself: there it is forward and backward of untraced steps, without what
     the training thread waited and the garbage collector took, less the self time of all operators in a trace window.
-    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of forward and backward, 15 % of the
-    period and 1 ms. With several ranks, backward waits for others and is left out.
+    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what is left of forward and backward,
+    15 % of the period and 1 ms. With several ranks, backward waits for others and is left out. Without a window, a
+    thread of this profiler that asks for the interpreter ten times a second tells: an operator of torch lets go of it
+    at once, Python keeps it for up to 5 ms. The share of these times in forward and backward at which it came a
+    millisecond late or more, with its 5 % lower bound, is the share of these phases, less the collector's pauses, that
+    is Python in one piece; loops with operators in them need a window, and so do runs beside other busy Python threads
+    or on CPUs that are short.
 
     ## When it is wrong
 
@@ -122,8 +127,7 @@ class PythonOverhead:
             subject=found.place or "Python",
             summary=(
                 f"{millis(found.python_ms)} of a step of {millis(found.period_ms)} are Python, or native code that is "
-                f"not torch's, in forward and backward{at}. Torch's operators take {millis(found.operators_ms)} of a "
-                "traced step."
+                f"not torch's, in forward and backward{at}. {_operators(found)}"
             ),
             advice=_advice_on_cpu(metrics, found.place),
             evidence=(
@@ -140,10 +144,10 @@ class PythonOverhead:
                     limit=self.least_python_ratio,
                     source=source_of(type(self), "least_python_ratio"),
                 ),
-                Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),
+                *_operators_evidence(found),
             ),
             gain=gain(found.python_ms, found.lower_ms, found.period_ms),
-            confidence=0.8,
+            confidence=0.8 if found.operators_ms is not None else 0.7,
             explains=_OF_PYTHON,
         )
 
@@ -165,6 +169,18 @@ def _advice(metrics: Metrics, place: str) -> str:
     if compiled(metrics):
         return f"Take what is left in Python{at} out of the step or into the compiled part: {loops}."
     return f"Compile the model, which leaves the interpreter out: torch.compile(model). Otherwise {loops}."
+
+
+def _operators(found: Interpreter) -> str:
+    if found.operators_ms is None:
+        return "No trace window: estimated from how often another thread had to wait 1 ms or more for the interpreter."
+    return f"Torch's operators take {millis(found.operators_ms)} of a traced step."
+
+
+def _operators_evidence(found: Interpreter) -> tuple[Evidence, ...]:
+    if found.operators_ms is None:
+        return ()
+    return (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)
 
 
 def _advice_on_cpu(metrics: Metrics, place: str) -> str:

@@ -22,17 +22,10 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.loop.own_settings import own_setting
 from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.transfers.progress_bar_sync import EXPLAINS as BAR_WAITS
 from lightning_gpuprof.rules.wording import listed, millis, percent
-
-_REMEDIES: dict[str, str] = {
-    "TQDMProgressBar": "refresh it less often: TQDMProgressBar(refresh_rate={every})",
-    "RichProgressBar": "refresh it less often: RichProgressBar(refresh_rate={every})",
-    "DeviceStatsMonitor": "leave DeviceStatsMonitor out: the devices are sampled here already, beside the training",
-    "LearningRateMonitor": 'log once per epoch: LearningRateMonitor(logging_interval="epoch")',
-}
-"""Callbacks of Lightning that have a setting of their own for this."""
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
     f"on_{loop}_batch_{edge}" for loop in ("train", "validation", "test", "predict") for edge in ("start", "end")
@@ -74,6 +67,7 @@ class CallbackSlow:
     ## What to do
 
     Do the work every N batches, or move it to `on_train_epoch_end`, or to a thread. The printed N brings it below 1 %.
+    For a callback of Lightning's own the advice is the argument that it is made with.
 
     ## Example
 
@@ -117,6 +111,7 @@ class CallbackSlow:
                 f"{millis(period_ms)}){where}.{also}"
             ),
             advice=_advice(
+                metrics,
                 slowest,
                 every=max(2, math.ceil(slowest.ratio / self.wanted_ratio)),
                 stage=condition(metrics, "stage"),
@@ -193,10 +188,9 @@ def class_name(callback: CallbackShare) -> str:
     return callback.name.split("{", 1)[0]
 
 
-def _advice(slowest: _Cost, *, every: int, stage: object) -> str:
-    remedy = _REMEDIES.get(slowest.owner.partition(" ")[0])  # what tells two of a class apart follows a space
-    if remedy is not None:
-        text = remedy.format(every=every)
+def _advice(metrics: Metrics, slowest: _Cost, *, every: int, stage: object) -> str:
+    text = own_setting(metrics, slowest.owner, every)
+    if text is not None:
         return f"{text[0].upper()}{text[1:]}. Its hook {slowest.hook} runs in every step."
     loop = _LOOPS.get(str(stage), "train")
     if slowest.hook:

@@ -9,13 +9,16 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
+    MOSTLY_OUTSIDE_RATIO,
     MissingSignal,
     condition,
     gain,
+    is_mostly_outside,
+    outside_severity,
+    possible,
     require_possible,
     run_ms_per_step,
     run_s,
-    severity,
     share_evidence,
     source_of,
     threshold,
@@ -36,15 +39,16 @@ class CheckpointStall:
     ## How it is measured
 
     The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down.
-    At least two checkpoints are needed: the first may pay for directories and caches. The proposed factor k is the
-    smallest that brings the share to 1 %, at most 100; it is applied to the cadence that is set, in epochs or in steps.
-    The gain is (1 - 1/k) of the time, spread over all steps.
+    At least two checkpoints are needed, as the first may pay for directories and caches, or one that takes half of the
+    run and a second. The proposed factor k is the smallest that brings the share to 1 %, at most 100; it is applied to
+    the cadence that is set, in epochs or in steps. The gain is (1 - 1/k) of the time, spread over all steps; of a
+    single checkpoint it is at most its time, and has no lower bound.
 
     ## When it is wrong
 
     - Rarer checkpoints lose more work when a run dies: weigh it against the printed share.
     - With an asynchronous checkpoint plugin only what remains on the training thread is counted, which is right.
-    - One slow checkpoint only: not evaluated.
+    - One slow checkpoint that takes less than half of the run: not evaluated.
 
     ## What to do
 
@@ -70,7 +74,8 @@ class CheckpointStall:
         ratio = checkpoint.total_s / total_s
         if checkpoint.count == 0 or not ratio >= self.least_ratio:
             return None
-        if checkpoint.count < self.least_count:
+        most_of_it = is_mostly_outside(metrics) and ratio >= MOSTLY_OUTSIDE_RATIO
+        if checkpoint.count < self.least_count and not most_of_it:
             raise MissingSignal(
                 f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
                 f"{self.least_count} are needed to tell a slow write from a first one"
@@ -79,19 +84,21 @@ class CheckpointStall:
         rest_s = max(total_s - checkpoint.total_s, 1e-9)
         wanted = math.ceil(checkpoint.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
         rarer = max(2, min(wanted, self.most_times_rarer, checkpoint.count))
-        recoverable_ms = min(checkpoint.total_s, total_s) * (1 - 1 / rarer) * 1e3 / metrics.steps.count
+        single = checkpoint.count == 1
+        saved_ratio = 1.0 if single else 1 - 1 / rarer
+        recoverable_ms = min(checkpoint.total_s, total_s) * saved_ratio * 1e3 / metrics.steps.count
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
-        each = "" if checkpoint.median_s is None else f", {seconds(checkpoint.median_s)} each"
+        each = "" if single or checkpoint.median_s is None else f", {seconds(checkpoint.median_s)} each"
         return Finding(
             rule=self.id,
-            severity=severity(ratio, metrics.steps.steady_count),
+            severity=outside_severity(metrics, ratio),
             subject=checkpoint.subject or "ModelCheckpoint",
             summary=(
                 f"{counted(checkpoint.count, 'checkpoint')} took {seconds(checkpoint.total_s)} of {seconds(total_s)} "
                 f"({percent(ratio)}){each}."
             ),
-            advice=_advice(metrics, rarer=rarer),
+            advice=_advice_for_one(metrics) if single else _advice(metrics, rarer=rarer),
             evidence=(
                 share_evidence(
                     "checkpoint share of the wall time",
@@ -103,7 +110,7 @@ class CheckpointStall:
                 Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
-            gain=gain(recoverable_ms, recoverable_ms, run_ms_per_step(metrics)),
+            gain=gain(recoverable_ms, 0.0 if single else recoverable_ms, run_ms_per_step(metrics)),
             confidence=0.9,
             explains="checkpoint",
         )
@@ -115,17 +122,27 @@ def _advice(metrics: Metrics, *, rarer: int) -> str:
         for name in ("every_n_epochs", "every_n_train_steps")
         if isinstance(every := condition(metrics, f"trainer.checkpoint_{name}"), int) and every > 0
     ]
+    interval_s = condition(metrics, "trainer.checkpoint_train_time_interval_s")
+    if not cadences and isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:
+        minutes = math.ceil(interval_s * rarer / 60)  # it excludes the others
+        cadences = [f"ModelCheckpoint(train_time_interval=timedelta(minutes={minutes}))"]
     if not cadences:
         every = math.ceil(metrics.steps.optimizer_steps * rarer / metrics.checkpoint.count)
         cadences = [f"for instance ModelCheckpoint(every_n_train_steps={every})"]
-    less = (
-        ""
-        if condition(metrics, "trainer.checkpoint_save_weights_only") is True
-        else "; or less: ModelCheckpoint(save_weights_only=True)"
-    )
-    beside = (
-        ""
-        if "Async" in str(condition(metrics, "trainer.checkpoint_io") or "")
-        else "; or beside the training: Trainer(plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io"
-    )
-    return f"Save {rarer} times less often: {listed(cadences)}{less}{beside}."
+    cheaper = "".join(f"; or {way}" for way in _cheaper(metrics))
+    return f"Save {rarer} times less often: {listed(cadences)}{cheaper}."
+
+
+def _advice_for_one(metrics: Metrics) -> str:
+    ways = [*_cheaper(metrics), "none in a trial run: Trainer(enable_checkpointing=False)"]
+    return f"Save {'; or '.join(ways)}."
+
+
+def _cheaper(metrics: Metrics) -> list[str]:
+    """What makes a checkpoint cheaper and is not on already."""
+    ways = []
+    if condition(metrics, "trainer.checkpoint_save_weights_only") is not True:
+        ways.append("less: ModelCheckpoint(save_weights_only=True)")
+    if "Async" not in str(condition(metrics, "trainer.checkpoint_io") or ""):
+        ways.append("beside the training: Trainer(plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io")
+    return ways

@@ -23,8 +23,10 @@ class ProfilerOverhead:
     ## How it is measured
 
     Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
-    and the journal, of one CPU; what traced steps, and those beside the analysis of their traces, took above steady
-    ones, of the run. It is information only; numbers about steady steps do not hold the windows' part.
+    and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and by how much the
+    work of traced steps, and of those beside the analysis of a trace, took longer than in the steady steps around. What
+    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. It is
+    information only; numbers about steady steps do not hold the windows' part.
 
     ## When it is wrong
 

@@ -11,10 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
+    outside_severity,
     require_possible,
     run_ms_per_step,
     run_s,
-    severity,
     share_evidence,
     source_of,
     threshold,
@@ -49,7 +49,8 @@ class ValidationStall:
     ## What to do
 
     Validate less often, on fewer batches, with larger batches (no gradients are kept, so they fit), or with workers on
-    the validation loader.
+    the validation loader. Numbers start from the settings of this run: batches are counted, not shares of the loader,
+    and `val_check_interval` is an int where the training loader has no length.
 
     ## Example
 
@@ -79,7 +80,7 @@ class ValidationStall:
         recoverable_ms = min(validation.total_s, total_s) * (1 - 1 / rarer) * 1e3 / metrics.steps.count
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
-        level: Severity = severity(ratio, metrics.steps.steady_count)
+        level: Severity = outside_severity(metrics, ratio)
         if level == "critical" and ratio < self.critical_ratio:
             level = "warning"
         each = "" if validation.median_s is None else f", {seconds(validation.median_s)} each"
@@ -110,28 +111,56 @@ class ValidationStall:
 
 
 def _advice(metrics: Metrics, *, rarer: int) -> str:
+    """How to validate ``rarer`` times less often, by settings that Lightning takes for these loaders."""
+    fewer = _fewer_batches(metrics, rarer)
     count = metrics.validation.count
-    epochs = max(1, len(metrics.epoch_starts))
-    also = "; or fewer and larger batches: Trainer(limit_val_batches=...), a larger batch_size in val_dataloader."
     if count == 1:
-        return f"Validate on 1/{rarer} of the batches: Trainer(limit_val_batches={1 / rarer:.2g}){also}"
+        if not fewer:
+            return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader."
+        return f"{fewer[0].upper()}{fewer[1:]}"
+    return f"{_rarer(metrics, rarer, count / max(1, len(metrics.epoch_starts)))}{f' Or: {fewer}' if fewer else ''}"
+
+
+def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> str:
     current, interval = (condition(metrics, f"trainer.{n}") for n in ("check_val_every_n_epoch", "val_check_interval"))
-    if current is None and interval is not None:  # None itself is not recorded: batches count over all epochs
-        if not isinstance(interval, int) or isinstance(interval, bool):
-            return f"Validate {rarer} times less often: Trainer(val_check_interval=...){also}"
+    over_epochs = current is None and interval is not None  # None itself is not recorded: batches count over all epochs
+    if isinstance(interval, int) and (over_epochs or per_epoch >= rarer):  # an epoch has to have that many batches
         then = interval * rarer
+        also = ", check_val_every_n_epoch=None" if over_epochs else ""
         return (
-            f"Validate every {then:,} batches instead of every {interval:,}: Trainer(val_check_interval={then}, "
-            f"check_val_every_n_epoch=None){also}"
+            f"Validate every {then:,} batches instead of every {interval:,}: Trainer(val_check_interval={then}{also})."
         )
-    if count > epochs:
-        per_epoch = count / epochs
-        if per_epoch > rarer:
-            how = f"Trainer(val_check_interval={rarer / per_epoch:.2g})"
-        else:
-            how = f"Trainer(val_check_interval=1.0, check_val_every_n_epoch={math.ceil(rarer / per_epoch)})"
-        return f"Validate {rarer} times less often than {per_epoch:.3g} times per epoch: {how}{also}"
-    every = current if isinstance(current, int) and not isinstance(current, bool) and current > 0 else 1
-    now = "every epoch" if every == 1 else f"every {every} epochs"
-    then = every * rarer
-    return f"Validate every {then} epochs instead of {now}: Trainer(check_val_every_n_epoch={then}){also}"
+    if interval is None:
+        interval = 1 / max(1.0, per_epoch)
+    if not isinstance(interval, (int, float)):  # a time
+        return f"Validate {rarer} times less often: Trainer(val_check_interval=...)."
+    if isinstance(interval, float) and interval * rarer < 1:
+        return (
+            f"Validate {rarer} times less often than {per_epoch:.3g} times per epoch: "
+            f"Trainer(val_check_interval={interval * rarer:.3g})."
+        )
+    every = current if isinstance(current, int) and current > 0 else 1
+    then = math.ceil(rarer / per_epoch) if per_epoch > 1 else every * rarer
+    now = f"{per_epoch:.3g} times per epoch" if per_epoch > 1 else _epochs(every)
+    settings = [
+        *(["val_check_interval=1.0"] if per_epoch > 1 else []),
+        *([f"check_val_every_n_epoch={then}"] if then > every else []),
+    ]
+    return f"Validate {_epochs(then)} instead of {now}: Trainer({', '.join(settings)})."
+
+
+def _epochs(every: int) -> str:
+    return "every epoch" if every == 1 else f"every {every} epochs"
+
+
+def _fewer_batches(metrics: Metrics, rarer: int) -> str:
+    """Told as an int: a share would be one of the whole loader. Empty: there are too few of them."""
+    batches, loaders = condition(metrics, "trainer.num_val_batches"), condition(metrics, "val_loader.count")
+    if not isinstance(batches, (int, float)) or not math.isfinite(batches):
+        return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int."
+    several = loaders if isinstance(loaders, int) and loaders > 1 else 1
+    then = max(1, int(batches) // (rarer * several))
+    if then * several >= batches:
+        return ""
+    what = f"{then:,} of {int(batches):,} batches" if several == 1 else f"{counted(then, 'batch')} of each loader"
+    return f"validate on {what}: Trainer(limit_val_batches={then})."

@@ -19,6 +19,8 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.steps.interpreter_lock import EXPLAINS as INTERPRETER
+from lightning_gpuprof.rules.steps.interpreter_lock import holds_the_interpreter
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES, Waiting, waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
@@ -42,7 +44,8 @@ class BlockedInStep:
     the lower bound is held against the threshold: with N threads, N - 1 times the training thread's own CPU time in the
     phase, and not more than the CPU time that the process used beside the training thread. The phase with most of the
     rest is named, with the place in the user's code at which the thread was most often seen. The gain is the blocked
-    time. What stepping the learning rate schedulers takes is no part of it: see `lr-scheduler-cost`.
+    time. What stepping the learning rate schedulers takes is no part of it: see `lr-scheduler-cost`. Where
+    `interpreter-lock` finds what is waited for, the gain is counted there.
 
     ## When it is wrong
 
@@ -110,7 +113,7 @@ class BlockedInStep:
             ),
             gain=gain(recoverable_ms, certain * period_ms, period_ms),
             confidence=0.5 if found.crowded else 0.9 if site else 0.8,
-            explains=worst.phase,
+            explains=INTERPRETER if holds_the_interpreter(metrics) else worst.phase,
         )
 
     def _require_told_apart(self, found: Waiting) -> None:

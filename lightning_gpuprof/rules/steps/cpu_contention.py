@@ -1,4 +1,4 @@
-"""Finds that the training thread is ready to run but has no CPU, and who has it."""
+"""Finds that the training thread is ready to run but has no CPU because this run wants more CPUs than it has."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules.base import (
     MissingSignal,
@@ -30,43 +30,46 @@ from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 EXPLAINS = "waiting for a CPU"
 
-_THROTTLED_RATIO = 0.10
-_OTHERS_CPUS = 0.3
-
 
 @dataclass(frozen=True, kw_only=True)
 class CpuContention:
-    """The training thread is ready to run, but other threads have the CPUs.
+    """The training thread is ready to run, but threads and workers of this run have the CPUs, or its quota is used up.
 
     ## What it means
 
-    More threads want to compute than there are CPUs for this run: other jobs on the machine, DataLoader workers, or
-    threads of torch and other libraries. All phases of the step get longer, most those that compute on the host.
+    The run's own threads and DataLoader workers want to compute on more CPUs than there are. All phases of the step get
+    longer, most those that compute on the host.
 
     ## How it is measured
 
     The kernel counts for each thread how long it was ready to run without a CPU (`/proc/PID/schedstat`). It is read at
     the edges of sampled steps; its share of the period of steady steps must pass the threshold with the lower bound of
-    the median. Who had the CPUs is told from what other processes used of this run's CPUs, from the workers, and from
-    the number of torch's threads. The gain is the waiting time.
+    the median. What the run wants is the CPU time of its process and its workers with what their main threads waited
+    for a CPU: it must be 5 % above the usable CPUs, or the run use 95 % of these (its other threads then wait for each
+    other), or the quota of the control group be used up in a tenth of its periods. The gain is the waiting time.
+
+    If the run would fit into its CPUs, other programs make it wait. That is the state of the machine and no fault of
+    this program: it is among the caveats of the measurement, and the verdict leaves such waiting out.
 
     ## When it is wrong
 
     - Companion threads of the training thread that wait for a CPU make it wait without being counted here: it is a
       lower bound.
-    - In a container the CPUs of other containers count as other processes only where they are on CPUs that this run may
-      use. What a hypervisor takes away (steal) is not counted by the kernel at all.
+    - Under a load by other programs a run gets fewer CPUs than it would use: that it wants too many by itself, too, may
+      not be noticed then.
+    - What a hypervisor takes away (steal) is not counted by the kernel at all.
     - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
       one.
 
     ## What to do
 
-    Give the run CPUs of its own, or use as many workers and threads as there are CPUs.
+    Use as many workers and threads as there are CPUs, or give the run more CPUs. Where fewer workers would not keep
+    pace with the step, only more CPUs or a cheaper batch help.
 
     ## Example
 
-    "Give this run CPUs of its own: other processes take 1.6 of its 2 CPUs, and the training thread waits 4.2 ms of 9.1
-    ms for one."
+    2 torch threads and 4 workers that compute: "Let them fit into 2 CPUs: torch.set_num_threads(1) and num_workers=1
+    instead of 4."
     """
 
     id: ClassVar[str] = "cpu-contention"
@@ -79,8 +82,9 @@ class CpuContention:
         share = delay_share(metrics)
         if share.lower_ratio < self.least_ratio or not worthwhile(share.median_ms, period_ms):
             return None
+        if not by_this_run(metrics):
+            return None
         lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
-        # not the median time: it was read in a few steps, which may have been longer ones
         waited_ms = min(1.0, share.median_ratio) * period_ms
         recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
         if lower_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
@@ -141,6 +145,13 @@ def others_cpus(metrics: Metrics) -> float | None:
     return others if others is not None and possible(others) else None
 
 
+def ranks_cpus(metrics: Metrics) -> float | None:
+    """CPUs of this run that other ranks of the job use, on average; None: there are none, or it is not known."""
+    machine = metrics.host.machine
+    ranks = machine.cpu_ranks_cpus.mean if machine is not None and machine.cpu_ranks_cpus is not None else None
+    return ranks if ranks is not None and possible(ranks) else None
+
+
 def torch_threads(metrics: Metrics) -> int | None:
     """Threads on which torch computes; None: not known."""
     threads = condition(metrics, "torch.num_threads")
@@ -161,63 +172,67 @@ def computing_workers(metrics: Metrics) -> int:
     return 0 if state.made is not None and state.cpu_bound is False else configured_workers(metrics)
 
 
+def by_this_run(metrics: Metrics) -> bool:
+    """Whether it is this run that leaves its training thread without a CPU, and not other programs."""
+    return wants_more(metrics.cpu, metrics.host)
+
+
 def _cause(metrics: Metrics) -> _Cause:
-    others = others_cpus(metrics)
     usable_cpus = metrics.cpu.usable_cpus
-    throttled = _throttled_ratio(metrics.host)
-    if throttled is not None and throttled >= _THROTTLED_RATIO:
+    throttled = used_up_ratio(metrics.host)
+    if throttled is not None and throttled >= QUOTA_RATIO:
         return _Cause(
             subject="CPU quota",
             words=f"the quota of the control group was used up in {percent(throttled)} of its periods",
             advice=f"Raise the container's CPU quota above {cpus(usable_cpus)}, or use fewer workers and threads.",
             confidence=0.85,
         )
-    own = (metrics.cpu.worker_cpus or 0.0) + max(0.0, (metrics.cpu.process_cpus or 0.0) - 1.0)
-    if others is not None and others >= _OTHERS_CPUS and others >= own:
-        return _Cause(
-            subject="other processes",
-            words=f"other processes take {cpus(others)} of the {cpus(usable_cpus)} of this run",
-            advice=(
-                "Give this run CPUs of its own (taskset, cgroups, Slurm's --cpus-per-task and --exclusive): others "
-                f"take {cpus(others)} of {cpus(usable_cpus)}."
-            ),
-            confidence=0.9,
-        )
     threads, workers = torch_threads(metrics), configured_workers(metrics)
-    if own >= _OTHERS_CPUS:
-        compute = computing_workers(metrics) > 0
-        taken_cpus = workers if compute else metrics.cpu.worker_cpus or 0.0
-        left = max(1, math.floor(usable_cpus - taken_cpus)) if possible(usable_cpus) else 1
+    compute = computing_workers(metrics) > 0
+    taken_cpus = workers if compute else metrics.cpu.worker_cpus or 0.0
+    room = usable_cpus if possible(usable_cpus) else 1.0
+    left = max(1, math.floor(room - taken_cpus))
+    fewer = max(0, math.floor(room) - left)
+    spare = compute and fewer < workers and fewer >= _needed_workers(metrics)
+    changes = [
+        *([f"torch.set_num_threads({left})"] if threads is None or threads > left else []),
+        *([f"num_workers={fewer} instead of {workers}"] if spare else []),
+    ]
+    if compute and not spare and not changes:
+        cheaper = "or make the batch cheaper: fewer workers would not keep pace with the step"
         return _Cause(
             subject="this run's own threads and workers",
-            words=(
-                f"this run has {counted(threads or 1, 'torch thread')} and {counted(workers, 'worker')} for "
-                f"{cpus(usable_cpus)}"
-            ),
-            advice=(
-                f"Let them fit into {cpus(usable_cpus)}: torch.set_num_threads({left}) with "
-                f"{counted(workers, 'worker')}{', or fewer workers' if compute else ''}."
-            ),
+            words=_crowd(metrics, usable_cpus),
+            advice=f"Give this run more than {cpus(usable_cpus)}, {cheaper}.",
             confidence=0.8,
         )
     return _Cause(
-        subject="training thread",
-        words="who has the CPUs was not measured" if others is None else "neither other processes nor workers use many",
+        subject="this run's own threads and workers",
+        words=_crowd(metrics, usable_cpus),
         advice=(
-            "Look at the machine while the run goes on (top -H): threads that are bound to the same CPU as the "
-            "training thread, or other containers."
+            f"Let them fit into {cpus(usable_cpus)}: {' and '.join(changes)}."
+            if changes
+            else f"Give this run more than {cpus(usable_cpus)}, or let its other threads compute less (top -H shows "
+            "them)."
         ),
-        confidence=0.6,
+        confidence=0.8,
     )
 
 
-def _throttled_ratio(host: HostUse) -> float | None:
-    ratio = host.cgroup.throttled_ratio if host.cgroup is not None else None
-    return ratio if ratio is not None and possible(ratio) else None
+def _crowd(metrics: Metrics, usable_cpus: float) -> str:
+    threads, workers = torch_threads(metrics) or 1, configured_workers(metrics)
+    return f"this run has {counted(threads, 'torch thread')} and {counted(workers, 'worker')} for {cpus(usable_cpus)}"
+
+
+def _needed_workers(metrics: Metrics) -> int:
+    """Workers that keep pace with the step, without the one to spare; 0 if that was not measured."""
+    enough = None if metrics.input is None else metrics.input.enough_workers
+    return 0 if enough is None else enough - 1
 
 
 def _used(metrics: Metrics) -> tuple[Evidence, ...]:
     named = {
+        "CPUs that other ranks use": ranks_cpus(metrics),
         "CPUs that other processes use": others_cpus(metrics),
         "CPUs that the training process uses": metrics.cpu.process_cpus,
         "CPUs that workers use": metrics.cpu.worker_cpus,

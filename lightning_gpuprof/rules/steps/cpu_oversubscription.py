@@ -22,6 +22,7 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.steps.cpu_contention import (
     EXPLAINS,
+    by_this_run,
     computing_workers,
     delay_share,
     others_cpus,
@@ -45,7 +46,8 @@ class CpuOversubscription:
 
     torch's threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). The
     number alone proves nothing: the training thread must wait for a CPU, too (as in `cpu-contention`, whose time it
-    explains), the run must use nine tenths of its CPUs, and other processes less than the run itself.
+    explains), nine tenths of the CPUs must be in use, by other processes less than by the run itself, and the run must
+    want more than it has by itself: what other programs make it wait is no fault of its threads.
 
     ## When it is wrong
 
@@ -91,6 +93,8 @@ class CpuOversubscription:
             raise MissingSignal("the CPU time of the run or of other processes was not measured")
         own = process + (metrics.cpu.worker_cpus or 0.0)
         if own + others < self.least_use_ratio * usable_cpus or others > own:
+            return None
+        if not by_this_run(metrics):
             return None
         lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
         # not the median time: it was read in a few steps, which may have been longer ones

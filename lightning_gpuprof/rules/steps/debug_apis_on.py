@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+import msgspec
+
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, is_distributed, source_of, threshold
-from lightning_gpuprof.rules.wording import counted, listed
+from lightning_gpuprof.model.trace.operators import Operators
+from lightning_gpuprof.rules.base import (
+    MIN_STEPS,
+    MissingSignal,
+    condition,
+    gain,
+    is_distributed,
+    possible,
+    severity,
+    source_of,
+    steady_period_ms,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.wording import counted, listed, millis
+
+_CERTAIN_RATIO = 0.8
+"""Of the estimate. Ours: the model's own frames make a stack deeper than the one measured."""
+
+_NODE = "autograd::engine::evaluate_function"
+"""How torch names the work of one node of the graph in backward."""
+
+_CHECKS = frozenset(("aten::isnan", "aten::any", "aten::_is_any_true"))
+"""With anomaly detection each is called for each edge of the graph, which are about as many as its nodes."""
 
 _OFF = frozenset({"", "0", "false", "off", "none"})
 
@@ -134,8 +160,11 @@ class DebugApisOn:
     ## How it is measured
 
     From the conditions of the run: arguments of the Trainer, flags of torch and named environment variables (see the
-    page on conditions). What each costs in this run is not measured: it is information only, without a gain. Compare a
-    run without it.
+    page on conditions). Anomaly detection notes Python's stack for each node of the autograd graph. How long that takes
+    for one is measured at the start of training, and how many nodes a step has is seen in a trace window: the product
+    is its cost, of which four fifths are taken for certain. On a GPU only the part counts in which the device idles
+    during `forward`, which a trace window tells. What the others cost in this run, or that without a window, is not
+    measured: it is information only, without a gain. Compare a run without it.
 
     ## When it is wrong
 
@@ -173,13 +202,31 @@ class DebugApisOn:
         if len(found) < self.least_count:
             return None
         settings = list(found.values())
-        return Finding(
+        anomaly_ms = _anomaly_ms(metrics) if "detect_anomaly" in found else None
+        cost = "What that costs here was not measured."
+        level: Severity = "info"
+        most_ratio, saved = None, None
+        if anomaly_ms is not None:
+            period_ms = steady_period_ms(metrics)
+            most_ratio = most_held_ratio(metrics, "forward", period_ms)
+            anomaly_ms = min(anomaly_ms, period_ms)
+            cost = (
+                f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "
+                "step."
+            )
+            held_ms = anomaly_ms if most_ratio is None else min(anomaly_ms, most_ratio * period_ms)
+            certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * held_ms
+            level = severity(certain_ms / period_ms, metrics.steps.steady_count)
+            saved = gain(held_ms, certain_ms, period_ms) if worthwhile(held_ms, period_ms) else None
+            if most_ratio is None or held_ms < anomaly_ms:
+                cost += HIDDEN
+        found_on = Finding(
             rule=self.id,
-            severity="info",
+            severity=level,
             subject=listed([s.name for s in settings]),
             summary=(
                 f"{counted(len(settings), 'setting')} for debugging {'is' if len(settings) == 1 else 'are'} on: "
-                f"{listed([f'{s.name} ({s.cost})' for s in settings])}. What that costs here was not measured."
+                f"{listed([f'{s.name} ({s.cost})' for s in settings])}. {cost}"
             ),
             advice=(
                 f"Turn off what is not needed: {'; '.join(s.off for s in settings)}. Then: gpuprof compare BEFORE "
@@ -193,6 +240,29 @@ class DebugApisOn:
                     source=source_of(type(self), "least_count"),
                 ),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
+                *idle_evidence(metrics, most_ratio, "forward"),
             ),
+            gain=saved,
             confidence=0.9,
         )
+        # Where nothing is known of the time it is in no phase.
+        return found_on if anomaly_ms is None else msgspec.structs.replace(found_on, explains="forward")
+
+
+def _anomaly_ms(metrics: Metrics) -> float | None:
+    """What noting a stack for each node of the graph takes per step; None if either is not known."""
+    stack_us = condition(metrics, "flags.anomaly_stack_us")
+    if not isinstance(stack_us, (int, float)) or not possible(stack_us) or metrics.steps.steady_count < MIN_STEPS:
+        return None
+    nodes = [
+        _nodes(operators) / len(window.steps_us)
+        for window in metrics.windows
+        if window.steps_us and window.analysis is not None and (operators := window.analysis.operators) is not None
+    ]
+    return median(nodes) * stack_us / 1e3 if nodes and median(nodes) > 0 else None
+
+
+def _nodes(operators: Operators) -> int:
+    """Nodes that backward went through, at least: a report keeps the most expensive rows only."""
+    told = sum(row.occurrences for row in operators.operators if row.operator.startswith(_NODE))
+    return max([told, *(row.occurrences for row in operators.operators if row.operator in _CHECKS)])

@@ -30,7 +30,8 @@ from lightning_gpuprof.rules.steps.uneven import (
     UNKNOWN,
     Moved,
     how_it_moved,
-    moved,
+    into_the_run,
+    largest_change,
     usable_stretch,
     where_to_look,
     window_at,
@@ -39,7 +40,6 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 _MOST_SHOWN = 4
 _EPOCH_STEPS = 5
-_LEAST_PART = 0.1
 _RESTS_RATIO = 0.1
 """Idle time above which a device does not set the pace. Ours."""
 
@@ -67,7 +67,8 @@ class PhaseChange:
     - Another job on the machine: if others took more CPUs of this run in the slow part, or the training thread waited
       longer for a CPU, it is silent, unless one phase computes or waits longer by itself. If neither was measured, it
       is information only.
-    - If all phases changed alike, as with a lower clock or more work per step, it is silent.
+    - If all phases changed alike, as with a lower clock or more work per step, it is silent; not if one phase grew that
+      nearly all of the step lies in.
     - Work that changes by design at the start of an epoch (layers are unfrozen, sequences or images grow): if one of
       the model's phases changed there, and not by waiting, the finding is information only.
     - A first epoch that waits longer for its data than later ones fills a cache; that is over: information only.
@@ -85,7 +86,8 @@ class PhaseChange:
 
     ## Example
 
-    "From batch 401 on steps take 7.1 ms instead of 2.9 ms, 98 % of it in forward. The training thread waits there."
+    "From batch 200 on (12.3 s into the run), steps take 80.0 ms instead of 50.0 ms (batches 0 to 199), 100 % of the
+    difference in forward. The training thread waits there; it does not compute longer."
     """
 
     id: ClassVar[str] = "phase-change"
@@ -103,30 +105,16 @@ class PhaseChange:
             raise MissingSignal("the run never became steady")
         if not all(map(usable_stretch, regimes)):
             raise MissingSignal("the times of the parts of the run are no possible numbers")
-        steps = sum(regime.count for regime in regimes)
-        lasting = [regime for regime in regimes if regime.count >= _LEAST_PART * steps]
-        drift = metrics.evenness.drift
-        if len(regimes) < 2 or not lasting or (drift is not None and drifts(drift, regimes)):
+        lasting = self.lasting(metrics)
+        if lasting is None:
             return None
-        fast = min(lasting, key=lambda regime: regime.period_ms)
-        slow = max(regimes, key=lambda regime: (regime.period_ms - fast.period_ms) * regime.count)
-        change = moved(slow, fast)
-        if change is None or slow is fast or change.by_machine:
-            return None
-        mean_ms = sum(regime.period_ms * regime.count for regime in regimes) / steps
-        recoverable_ms = sum(max(0.0, r.period_ms - fast.period_ms) * r.count for r in regimes) / steps
-        lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
-        if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
-            return None
-        queued = _queued_meanwhile(metrics, change, regimes, mean_ms)
-        if queued is not None and queued <= self.most_queued:
-            return None
+        change, slow = lasting.change, lasting.change.slow
         planned = _by_design(regimes, change)
         unknown = change.crowded is None
         cold = _fills_a_cache(metrics, regimes, change)
-        ahead = queued is None
-        weak = unknown or planned or cold or ahead or len(regimes) > self.most_regimes
-        level: Severity = "info" if weak else severity(lower_ms / mean_ms, steps)
+        ahead = lasting.ahead
+        weak = unknown or planned or cold or ahead or lasting.unsteady
+        level: Severity = "info" if weak else severity(lasting.lower_ms / lasting.mean_ms, lasting.steps)
         return Finding(
             rule=self.id,
             severity=level,
@@ -145,13 +133,13 @@ class PhaseChange:
             evidence=(
                 share_evidence(
                     "time of the slow part above the fast one",
-                    recoverable_ms / mean_ms,
+                    lasting.recoverable_ms / lasting.mean_ms,
                     limit=0.03,
                     source="the least worthwhile gain",
                 ),
                 Evidence(
                     name="the same in all",
-                    value=recoverable_ms * steps / 1e3,
+                    value=lasting.recoverable_ms * lasting.steps / 1e3,
                     unit="s",
                     limit=self.least_cost_s,
                     source=source_of(type(self), "least_cost_s"),
@@ -162,10 +150,51 @@ class PhaseChange:
                     for r in regimes[:_MOST_SHOWN]
                 ),
             ),
-            gain=gain(recoverable_ms, 0.0 if weak else lower_ms, mean_ms),
+            gain=gain(lasting.recoverable_ms, 0.0 if weak else lasting.lower_ms, lasting.mean_ms),
             confidence=0.5 if weak else 0.85,
             explains="outliers" if _are_outliers(metrics, slow) else change.phase,
         )
+
+    def lasting(self, metrics: Metrics) -> LastingChange | None:
+        """The change of speed that costs most, unless it is little, the machine's, or that of a host that is ahead."""
+        regimes, drift = metrics.evenness.regimes, metrics.evenness.drift
+        change = largest_change(regimes)
+        if change is None or change.by_machine or (drift is not None and drifts(drift)):
+            return None
+        slow, fast = change.slow, change.fast
+        steps = sum(regime.count for regime in regimes)
+        mean_ms = sum(regime.period_ms * regime.count for regime in regimes) / steps
+        recoverable_ms = sum(max(0.0, r.period_ms - fast.period_ms) * r.count for r in regimes) / steps
+        lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
+        if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
+            return None
+        queued = _queued_meanwhile(metrics, change, regimes, mean_ms)
+        if queued is not None and queued <= self.most_queued:
+            return None
+        return LastingChange(
+            change=change,
+            steps=steps,
+            mean_ms=mean_ms,
+            recoverable_ms=recoverable_ms,
+            lower_ms=lower_ms,
+            ahead=queued is None,
+            unsteady=len(regimes) > self.most_regimes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastingChange:
+    """A change of speed that is worth telling; times are means over the steps of all regimes."""
+
+    change: Moved
+    steps: int
+    mean_ms: float
+    recoverable_ms: float
+    lower_ms: float
+    ahead: bool
+    """It may only be the host of a GPU that was ahead: no window tells."""
+    unsteady: bool
+    """There are so many regimes that nothing lasts."""
 
 
 _PLANNED = " It changes at the start of an epoch: layers, data or batches that change there by design look like this."
@@ -225,9 +254,9 @@ def _told(regimes: Sequence[Stretch], change: Moved) -> str:
     slow, fast = change.slow, change.fast
     at = regimes.index(slow)
     where = (
-        f"From batch {slow.from_batch} on"
+        f"From batch {slow.from_batch} on{into_the_run(slow)}"
         if slow is regimes[-1]
-        else f"Until batch {regimes[at + 1].from_batch}"
+        else f"Until batch {regimes[at + 1].from_batch}{into_the_run(regimes[at + 1])}"
         if slow is regimes[0]
         else f"From batch {slow.from_batch} until {regimes[at + 1].from_batch}"
     )

@@ -26,12 +26,16 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.loop.callback_slow import class_name
+from lightning_gpuprof.rules.loop.own_settings import own_setting
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
 from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
 _DEFAULT_PREFETCH = 2
 """torch's, where there are workers."""
+
+_RARER = 10
+"""How many times less often one of Lightning's own callbacks that stalls the training is to work. Ours."""
 
 _MAX_PREFETCH = 64
 
@@ -330,6 +334,9 @@ def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: fl
         return f"Find the slow samples {when}{_prefetch(metrics, outliers, median_ms=median_ms)}"
     if phase == "callbacks":
         name = _costly_callback(metrics)
+        setting = own_setting(metrics, name, _RARER)
+        if setting is not None:
+            return f"{setting[0].upper()}{setting[1:]}. {name} stalls the training {when}."
         return f"Make {name or 'the hooks around the batch'} cheaper or rarer: it stalls the training {when}."
     if phase == "logging":
         every = condition(metrics, "trainer.log_every_n_steps")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.evenness import Stretch
@@ -10,7 +10,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.rules.base import condition, possible
 from lightning_gpuprof.rules.loop.callback_slow import class_name
-from lightning_gpuprof.rules.wording import millis
+from lightning_gpuprof.rules.wording import millis, seconds
 
 BUSY_RATIO = 0.8
 """Use of the CPUs from which others that take more of them make this run slower. Ours, as for outlying steps."""
@@ -29,6 +29,12 @@ ALIKE_RATIO = 0.30
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Ours: shorter ones are accidents of the machine."""
 
+LEAST_PART = 0.1
+"""Of the steady steps that the fast part has at least, against which others are held. Ours."""
+
+_OTHERS_RATIO = 0.3
+"""Growth of the rest of the step over that of the phase that grew most, both relative, below which one phase grew.
+Ours: what waits or computes longer by itself leaves the rest as it was, a clock does not."""
 _MORE_CPU_RATIO = 0.2
 _COMPUTING_RATIO = 0.7
 
@@ -129,7 +135,7 @@ def moved(slow: Stretch, fast: Stretch) -> Moved | None:
         phase=phase,
         phase_ms=change_ms[phase],
         phase_ratio=change_ms[phase] / whole_ms,
-        alike=concentration(_grown(slow.phases_ms, fast.phases_ms), fast.phases_ms) < ALIKE_RATIO,
+        alike=_grew_alike(slow, fast, phase),
         crowded=_crowded(slow, fast),
         computed_ms=_computed_ms(slow, fast, phase),
         of_phase=_more_cpu_time(slow, fast, phase),
@@ -148,6 +154,11 @@ def how_it_moved(change: Moved) -> str:
 
 UNKNOWN = " Whether other processes took the CPUs meanwhile was not measured."
 """Said of a change that may be the machine's for want of a measurement."""
+
+
+def into_the_run(part: Stretch) -> str:
+    """When a part begins: `` (12.3 s into the run)``, empty if that is not known."""
+    return f" ({seconds(part.from_s)} into the run)" if part.from_s is not None and possible(part.from_s) else ""
 
 
 def where_to_look(metrics: Metrics, change: Moved) -> str:
@@ -176,6 +187,32 @@ def concentration(growth: Mapping[Phase, float], step: Mapping[Phase, float]) ->
     if whole <= 0 or usual <= 0:
         return 0.0
     return 0.5 * sum(abs(growth.get(name, 0.0) / whole - step.get(name, 0.0) / usual) for name in {*growth, *step})
+
+
+def largest_change(regimes: Sequence[Stretch]) -> Moved | None:
+    """What the slow regime that costs most is slower in than the fastest that lasts; None if the run has one level."""
+    if len(regimes) < 2 or not all(map(usable_stretch, regimes)):
+        return None
+    steps = sum(regime.count for regime in regimes)
+    lasting = [regime for regime in regimes if regime.count >= LEAST_PART * steps]
+    if not lasting:
+        return None
+    fast = min(lasting, key=lambda regime: regime.period_ms)
+    slow = max(regimes, key=lambda regime: (regime.period_ms - fast.period_ms) * regime.count)
+    return None if slow is fast else moved(slow, fast)
+
+
+def _grew_alike(slow: Stretch, fast: Stretch, phase: Phase) -> bool:
+    """Whether the growth is spread as the step is, and not because nearly all of the step is the phase that grew."""
+    growth = _grown(slow.phases_ms, fast.phases_ms)
+    if concentration(growth, fast.phases_ms) >= ALIKE_RATIO:
+        return False
+    own_ms, whole_ms = fast.phases_ms.get(phase, 0.0), sum(fast.phases_ms.values())
+    rest_ms = whole_ms - own_ms
+    if own_ms <= 0 or rest_ms <= 0:
+        return own_ms > 0
+    others_ms = sum(growth.values()) - growth[phase]
+    return others_ms / rest_ms >= _OTHERS_RATIO * growth[phase] / own_ms
 
 
 def _grown(slow: Mapping[Phase, float], fast: Mapping[Phase, float]) -> dict[Phase, float]:

@@ -63,6 +63,15 @@ def test_facts_are_told_once(tmp_path: Path) -> None:
     assert not [each for each in sampler.sample(SECOND) if isinstance(each, Conditions)]
 
 
+def test_pages_are_counted_from_the_second_sample_on(tmp_path: Path) -> None:
+    """It takes milliseconds, which a run of a few steps does not have."""
+    machine = FakeMachine(tmp_path)
+    (machine.proc / str(OWN) / "smaps_rollup").write_text("0-1 ---p 0 00:00 0 [rollup]\nPss: 30 kB\n")
+    sampler = sampler_of(machine)
+    read = [values(sampler.sample(second * SECOND))["process"] for second in range(3)]
+    assert ["pss_bytes" in process for process in read] == [False, True, False]
+
+
 def test_others_are_what_is_busy_without_us_and_our_children(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     machine.children(OWN, 11)
@@ -186,7 +195,22 @@ def test_samples_of_a_long_run_become_rarer(tmp_path: Path) -> None:
     sampler = sampler_of(FakeMachine(tmp_path))
     for hours, interval_s in ((0, 1.0), (1, 1.0), (2, 1.0), (24, 12.0)):
         sampler.sample(round(hours * 3600 * SECOND))
-        assert sampler.interval_s == pytest.approx(interval_s)
+        assert sampler.interval_s == pytest.approx(interval_s if hours else 0.05)
+
+
+def test_the_memory_of_a_young_run_is_looked_at_more_often_and_everything_else_not(tmp_path: Path) -> None:
+    sampler = sampler_of(FakeMachine(tmp_path))
+    t_ns, subjects = 0, []
+    while t_ns < 60 * SECOND:
+        subjects.append((t_ns, list(values(sampler.sample(t_ns)))))
+        t_ns += round(sampler.interval_s * SECOND)
+    alone = [t for t, found in subjects if found == ["process_memory"]]
+    whole = [t for t, found in subjects if "process" in found]
+    assert len(alone) + len(whole) == len(subjects)
+    assert len([t for t in alone if t < 2 * SECOND]) >= 36
+    assert 58 <= len(whole) <= 61
+    assert not [t for t in alone if t > 45 * SECOND]
+    assert sampler.interval_s == 1.0
 
 
 def test_this_machine_is_read() -> None:

@@ -8,8 +8,9 @@ import os
 import pickle
 import signal
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,15 @@ from probed_loaders import (
     negative,
     same,
 )
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, SequentialSampler, Subset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+    Subset,
+)
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torch_worker
 
@@ -129,6 +138,29 @@ def test_short_items_are_sampled_and_all_batches_counted() -> None:
         batches(measured)
     assert found.count("loader0.worker0", "batches_count") == 500
     assert 1 <= found.count("loader0.worker0", "measured_count") < 250
+
+
+class Shards(IterableDataset[torch.Tensor]):
+    """Opens a shard every 20 items; an item says how long it took."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(400):
+            begun = time.perf_counter()
+            if number % 20 == 0:
+                time.sleep(0.002)
+            yield torch.tensor(time.perf_counter() - begun, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_time_of_every_batch_counts_and_of_few_how_it_divides(workers: int) -> None:
+    measured = loader(Shards(), batch_size=1, num_workers=workers)
+    begun = time.perf_counter()
+    with Measured(measured) as found:
+        told = [float(batch) for batch in measured]
+    process = f"loader0.{'worker0' if workers else 'process'}"
+    assert sum(told) <= found.count(process, "made_sum_s") <= time.perf_counter() - begun
+    assert found.count(process, "measured_count") < found.count(process, "batches_count") == len(told)
+    assert found.count(process, "idle_count") == len(told) - 1
 
 
 @pytest.mark.parametrize("kind", ["map", "iterable"])
@@ -628,3 +660,58 @@ def test_a_reader_does_not_take_a_slot_in_the_middle_of_a_write() -> None:
 
 def test_there_are_all_ways_to_start_workers_here() -> None:
     assert set(METHODS) == set(multiprocessing.get_all_start_methods())
+
+
+class Late(Sampler[int]):
+    """Gives the order, and takes a known time for each sample."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self.size, self.seconds = size, seconds
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(self.size):
+            time.sleep(self.seconds)
+            yield index
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_sampler_is_timed_and_named_with_its_line(workers: int) -> None:
+    with Measured(loader(sampler=Late(40, 2e-3), num_workers=workers)) as found:
+        assert len(list(found.loaders[0])) == 10
+    line = Late.__iter__.__code__.co_firstlineno
+    (subject,) = (name for name in found.values if ".order:" in name)
+    assert subject.startswith("loader0.order:Late (")
+    assert subject.endswith(f"test_input_measurement.py:{line})")
+    asked_before = 0 if not workers else 2  # while the iterator is made
+    assert found.count(subject, "calls_count") == 10 - asked_before
+    assert found.count(subject, "median_s") >= 8e-3
+
+
+def test_a_batch_sampler_of_the_user_is_named_before_the_sampler_in_it() -> None:
+    class Batches(BatchSampler):
+        pass
+
+    plain = SequentialSampler(range(40))
+    with Measured(loader(batch_size=1, batch_sampler=Batches(plain, 4, True), num_workers=0)) as found:
+        list(found.loaders[0])
+    assert any(".order:test_a_batch_sampler" in name and "Batches" in name for name in found.values)
+    with Measured(loader(shuffle=True, num_workers=0)) as found:
+        list(found.loaders[0])
+    assert "loader0.order:RandomSampler" in found.values
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_iterator_is_its_own_again_at_the_end(workers: int) -> None:
+    measured = loader(num_workers=workers)
+    with Measured(measured) as found:
+        iterator = iter(measured)
+        next(iterator)
+        during = type(iterator)
+    assert type(iterator) is not during
+    assert type(iterator) is during.__mro__[1]
+    assert during.__name__ == type(iterator).__name__
+    assert len(list(iterator)) == 9
+    assert found.errors == []

@@ -30,6 +30,8 @@ def measured_of(batches: int, *, item_us: float, collate_us: float) -> int:
                 clock.ns += int(item_us * 1e3)
             probe.collate()
             clock.ns += int(collate_us * 1e3)
+        else:
+            probe.start()
         probe.end(0, False)
     measured = writer.words[slots.MEASURED]
     assert writer.words[slots.BATCHES] == batches
@@ -45,3 +47,29 @@ def test_batches_that_take_long_are_all_measured(item_us: float, collate_us: flo
 
 def test_quick_batches_are_sampled() -> None:
     assert 1 <= measured_of(200, item_us=2.0, collate_us=10.0) <= 20
+
+
+def test_of_every_batch_the_time_is_known_although_few_are_measured() -> None:
+    """Every tenth batch opens a file: 5 ms instead of 50 us."""
+    clock = Clock()
+    writer = SlotWriter(memoryview(bytearray(slots.SLOT_BYTES)))
+    probe = Probe(writer, None, now=clock)
+    spent_ns = 0
+    for number in range(400):
+        clock.ns += 30_000  # the step
+        begun_ns = clock.ns
+        if probe.armed:
+            probe.begin()
+            probe.moment(clock.ns)
+            clock.ns += 50_000 if number % 10 else 5_000_000
+            probe.collate()
+        else:
+            probe.start()
+            clock.ns += 50_000 if number % 10 else 5_000_000
+        probe.end(0, False)
+        spent_ns += clock.ns - begun_ns
+    words = writer.words
+    assert (words[slots.BATCHES], words[slots.MADE_NS]) == (400, spent_ns)
+    assert (words[slots.IDLE_COUNT], words[slots.IDLE_NS]) == (399, 399 * 30_000)
+    assert words[slots.MEASURED] <= 80
+    writer.release()

@@ -1,0 +1,71 @@
+"""Samplers and their times flow in, who gives the order of the samples and how long that takes flows out."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_gpuprof.capture.call_sites import FRAMEWORKS, UserCode
+
+_RECENT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Who gives the order of the samples."""
+
+    name: str
+    """Class."""
+    code: tuple[str, int] | None = None
+    """File and first line of its ``__iter__``; None for code that is not Python's."""
+
+    def shown(self, user_code: UserCode) -> str:
+        """Its name, and where it is if that is the user's code: ``ByLength (data.py:31)``."""
+        place = None if self.code is None else user_code.place(*self.code, "")
+        return f"{self.name} ({place.strip()})" if place else self.name
+
+
+def maker_among(makers: Iterable[Any]) -> Maker:
+    """The first sampler that is not of a framework, else the innermost.
+
+    Args:
+        makers: Batch sampler and samplers in it, outermost first; at least one.
+    """
+    found = list(makers)
+    own = [one for one in found if type(one).__module__.partition(".")[0] not in FRAMEWORKS]
+    chosen = type((own or found[-1:])[0])
+    code = getattr(getattr(chosen, "__iter__", None), "__code__", None)
+    return Maker(name=chosen.__qualname__, code=None if code is None else (code.co_filename, code.co_firstlineno))
+
+
+@dataclass(kw_only=True)
+class OrderTimes:
+    """How long the indices of a batch took, over the iterators of a loader."""
+
+    name: str
+    calls: int = 0
+    sum_ns: int = 0
+    max_ns: int = 0
+    recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def take(self, times_ns: deque[int]) -> None:
+        """Take all times out; more may be put in meanwhile."""
+        while times_ns:
+            ns = times_ns.popleft()
+            self.calls += 1
+            self.sum_ns += ns
+            self.max_ns = max(self.max_ns, ns)
+            self.recent_ns.append(ns)
+
+    def values(self) -> dict[str, float | None]:
+        """As a sample has them."""
+        median_ns = statistics.median(self.recent_ns) if self.recent_ns else None
+        return {
+            "calls_count": float(self.calls),
+            "sum_s": self.sum_ns / 1e9,
+            "max_s": self.max_ns / 1e9,
+            "median_s": None if median_ns is None else median_ns / 1e9,
+        }

@@ -1,0 +1,79 @@
+"""What all ranks of a job know and no other job has flows out, from what their launcher left behind: they do not talk.
+
+Variables that launchers set are known on every node. With one node there is more: who started the ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_OF_EVERY_RANK = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+    "LSB_JOBID",
+    "PMIX_NAMESPACE",
+)
+"""Variables that launchers give to all ranks of a run alike, and to each run anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where an object was made; one that was spawned or forked into the ranks of a job tells them what they share."""
+
+    pid: int = field(default_factory=os.getpid)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def handed_over(self) -> str:
+        """The same in all processes that the object was handed to, and in no others; empty where it was made."""
+        return "" if self.pid == os.getpid() else self.token
+
+
+def launch_of(trainer: Any, origin: Origin, environ: Mapping[str, str], proc_root: Path = Path("/proc")) -> str:
+    """What the ranks of this job have in common.
+
+    Args:
+        trainer: In its ``setup``.
+        origin: Of something that the trainer holds.
+        environ: Environment variables of the process.
+        proc_root: Where the process table is mounted.
+    """
+    known = [str(trainer.world_size), *(environ.get(name, "") for name in _OF_EVERY_RANK)]
+    if trainer.num_nodes == 1:
+        known += [origin.handed_over, _folder_of_agent(environ), _first_process(trainer, proc_root)]
+    return "|".join(known)
+
+
+def _folder_of_agent(environ: Mapping[str, str]) -> str:
+    """Made by torchrun anew for each start of the ranks on a node; its run id is ``none`` unless somebody sets one."""
+    file = environ.get("TORCHELASTIC_ERROR_FILE", "")
+    return str(Path(file).parent.parent) if file and environ.get("GROUP_WORLD_SIZE") == "1" else ""
+
+
+def _is_a(thing: object, kind: str) -> bool:
+    return kind in {one.__name__ for one in type(thing).__mro__}
+
+
+def _first_process(trainer: Any, proc_root: Path) -> str:
+    """The process of the first rank where that started the others, and when that began."""
+    launcher = getattr(trainer.strategy, "launcher", None)
+    # Lightning makes such a launcher under torchrun and Slurm as well, where the first rank started nobody.
+    cluster = getattr(launcher, "cluster_environment", None)
+    if not _is_a(launcher, "_SubprocessScriptLauncher") or not _is_a(cluster, "LightningEnvironment"):
+        return ""
+    pid = os.getpid() if trainer.local_rank == 0 else os.getppid()
+    try:
+        stat = (proc_root / str(pid) / "stat").read_text(errors="replace")
+        return f"{pid} {stat.rpartition(')')[2].split()[19]}"
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,82 @@
+"""The program's other Python threads flow in; how much CPU each used, and where it was seen, flows out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+from lightning_gpuprof.capture.host import proc_file
+from lightning_gpuprof.model.journal import ThreadLooks
+
+_READ_NS = 1_000_000_000
+_MOST_THREADS = 32
+_NAMES_OF_OTHERS = ("gpuprof", "pin_memory")
+"""In names of threads that are ours, or torch's and do their work without the interpreter."""
+
+
+class OtherThreads:
+    """Watches all Python threads but the training thread.
+
+    CPU times are read from ``/proc/self/task/<thread>/schedstat``, about once a second: the C library's clock of a
+    thread that has just ended would crash the process.
+
+    Args:
+        training_thread: ``threading.get_ident()`` of the training thread.
+        site_of: Names the place of a frame in the user's code.
+        task_root: Folder of this process's threads in the process table.
+        threads: All Python threads.
+    """
+
+    def __init__(
+        self,
+        training_thread: int,
+        site_of: Callable[[FrameType | None], str | None],
+        task_root: str = "/proc/self/task",
+        threads: Callable[[], Sequence[threading.Thread]] = threading.enumerate,
+    ) -> None:
+        self._training_thread = training_thread
+        self._site_of = site_of
+        self._task_root = task_root
+        self._threads = threads
+        self._found: dict[str, ThreadLooks] = {}
+        self._last_cpu_ns: dict[int, int] = {}
+        self._last_ns: int | None = None
+        self._elapsed_ns = 0
+
+    def look(self, t_ns: int, frames: Mapping[int, FrameType], *, last: bool = False) -> None:
+        """Count where each is now, and read its CPU time if that was long ago, or if it is for the last time."""
+        reads = last or self._last_ns is None or t_ns - self._last_ns >= _READ_NS
+        if reads:
+            self._elapsed_ns += 0 if self._last_ns is None else t_ns - self._last_ns
+            self._last_ns = t_ns
+        watched = [
+            thread
+            for thread in self._threads()[:_MOST_THREADS]
+            if thread.ident != self._training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
+        ]
+        for thread in watched:
+            place = self._site_of(frames.get(thread.ident or 0))
+            if place is not None:
+                sites = self._found.setdefault(thread.name, ThreadLooks()).sites
+                sites[place] = sites.get(place, 0) + 1
+        if reads:
+            self._read_cpus({thread.native_id: thread.name for thread in watched if thread.native_id is not None})
+
+    def take(self) -> tuple[dict[str, ThreadLooks], int]:
+        """What was seen since it was taken the last time, and the time in ns in which CPU times were read."""
+        found, elapsed_ns = self._found, self._elapsed_ns
+        self._found, self._elapsed_ns = {}, 0
+        return found, elapsed_ns
+
+    def _read_cpus(self, names: Mapping[int, str]) -> None:
+        before, self._last_cpu_ns = self._last_cpu_ns, {}
+        for thread, name in names.items():
+            try:
+                now_ns = int(proc_file.read(f"{self._task_root}/{thread}/schedstat").split()[0])
+            except (OSError, ValueError, IndexError):  # it has just ended; no Linux
+                continue
+            self._last_cpu_ns[thread] = now_ns
+            before_ns = before.get(thread)
+            if before_ns is not None and now_ns > before_ns:
+                self._found.setdefault(name, ThreadLooks()).cpu_ns += now_ns - before_ns

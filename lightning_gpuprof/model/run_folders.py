@@ -1,0 +1,25 @@
+"""The log folder of a trainer flows in, the folders of our runs that belong to it flow out."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+INSIDE = "gpuprof*"
+"""Names of our folders in a log folder."""
+
+
+def beside(folder: Path, name: str) -> Path:
+    """Where the run goes whose log folder is for checkpoints: what lists that is to find nothing else.
+
+    Args:
+        folder: The log folder.
+        name: What ours would be called inside of it.
+    """
+    return folder.with_name(f"{folder.name}-{name}")
+
+
+def own_folders(folder: Path) -> list[Path]:
+    """Our folders in a log folder and beside it, in the order of their names; not all have to hold a run."""
+    around = folder.absolute()
+    return sorted(folder.glob(INSIDE)) + sorted(around.parent.glob(beside(Path(glob.escape(around.name)), INSIDE).name))

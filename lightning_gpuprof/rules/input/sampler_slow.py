@@ -1,0 +1,110 @@
+"""Finds a sampler or batch sampler that takes a good part of every step to name the samples of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    gain,
+    share_evidence,
+    source_of,
+    steady_period_ms,
+    step_share,
+    threshold,
+    worthwhile,
+)
+from lightning_gpuprof.rules.input.loading import fetch_idle_ratio, slowest_order, wait_severity
+from lightning_gpuprof.rules.wording import millis, percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSlow:
+    """The sampler takes a noticeable part of every step to choose the samples of a batch.
+
+    ## What it means
+
+    Before each batch is made, the DataLoader asks its batch sampler, and that its sampler, for the indices of the
+    samples. Both run in the training process, also where workers make the batches: while a sampler sorts, searches or
+    draws in Python, the training waits.
+
+    ## How it is measured
+
+    Each call of torch's iterator for the next indices is timed. The median per batch, as a share of the period, must
+    pass the threshold, and be part of the measured wait for data. The class is named, and its line if it is your code.
+    The gain is that time per step, and never more than the wait. `single-process-loading` and `input-bound` count the
+    rest of the wait only.
+
+    ## When it is wrong
+
+    - On a GPU the wait is free while the device has work: only the part counts in which it idles during the fetch,
+      which a trace window tells. Without a window it is at most a warning.
+    - Work that a sampler does once in an epoch, before its first batch, is not in a median: see `epoch-boundary-idle`.
+    - Workers that are behind are waited for instead: the gain ends at their pace.
+    - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
+
+    ## What to do
+
+    Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
+    `__iter__`; or use `shuffle=True`. More workers do not help.
+
+    ## Example
+
+    "ByLength (data.py:31) takes 5.10 ms to choose the samples of a batch: 62 % of the 8.20 ms that each step waits."
+    """
+
+    id: ClassVar[str] = "sampler-slow"
+    specialises: ClassVar[tuple[str, ...]] = ("input-bound",)
+
+    least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the slowest sampler."""
+        period_ms = steady_period_ms(metrics)
+        wait = step_share(metrics, "data_wait")
+        if wait.lower_ratio < self.least_ratio:
+            return None
+        slowest = slowest_order(metrics)
+        if slowest is None or slowest.order_ms is None:
+            raise MissingSignal("the time of the sampler was not measured")
+        order_ms = min(slowest.order_ms, wait.median_ms)
+        lower_ms = min(slowest.order_ms, wait.lower_ratio * period_ms)
+        idle_ratio = fetch_idle_ratio(metrics, period_ms)
+        recoverable_ms = order_ms if idle_ratio is None else min(order_ms, idle_ratio * period_ms)
+        if lower_ms < self.least_ratio * period_ms or not worthwhile(recoverable_ms, period_ms):
+            return None
+        if idle_ratio is not None and idle_ratio < self.least_ratio:
+            return None
+        name = slowest.order_of or "The sampler"
+        part = order_ms / wait.median_ms
+        return Finding(
+            rule=self.id,
+            severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
+            subject=slowest.order_of or "sampler",
+            summary=(
+                f"{name} takes {millis(slowest.order_ms)} to choose the samples of a batch: {percent(part)} of the "
+                f"{millis(wait.median_ms)} that each step of {millis(period_ms)} waits for data."
+            ),
+            advice=(
+                f"Compute the order once per epoch and only walk through it in {name}: vectorised, as torch.randperm "
+                "or torch.argsort do it, or with shuffle=True instead. More workers do not help: the sampler runs in "
+                "the training process."
+            ),
+            evidence=(
+                share_evidence(
+                    "sampler share of the step",
+                    order_ms / period_ms,
+                    limit=self.least_ratio,
+                    source=source_of(type(self), "least_ratio"),
+                ),
+                Evidence(name="sampler per batch, median", value=slowest.order_ms, unit="ms"),
+                Evidence(name="data_wait", value=wait.median_ms, unit="ms"),
+                Evidence(name="num_workers", value=slowest.workers),
+            ),
+            gain=gain(recoverable_ms, lower_ms, period_ms),
+            confidence=0.95 if idle_ratio is not None else 0.6,
+            explains="sampler",
+        )

@@ -1,0 +1,37 @@
+"""Findings and the parts of a run that differ in speed flow in; findings that say since when flow out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.bounds import PHASE_OF
+from lightning_gpuprof.rules.steps.phase_change import PhaseChange
+from lightning_gpuprof.rules.steps.uneven import Moved, into_the_run
+from lightning_gpuprof.rules.wording import millis
+
+
+def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:
+    """The first finding about the phase that changed says when that was, unless it is the one about the change."""
+    lasting = PhaseChange().lasting(metrics)
+    if lasting is None or lasting.ahead or lasting.unsteady:
+        return tuple(findings)
+    change = lasting.change
+    first = next((finding for finding in findings if PHASE_OF.get(finding.explains) == change.phase), None)
+    if first is None or first.rule == PhaseChange.id:
+        return tuple(findings)
+    told = msgspec.structs.replace(first, summary=f"{first.summary} {_words(change, metrics)}")
+    return tuple(told if finding is first else finding for finding in findings)
+
+
+def _words(change: Moved, metrics: Metrics) -> str:
+    """As "Since batch 121 (3.10 s into the run), data_wait takes 8.30 ms instead of 4.10 ms"."""
+    before, after = sorted((change.slow, change.fast), key=lambda part: part.from_batch)
+    now_ms, then_ms = after.phases_ms.get(change.phase, 0.0), before.phases_ms.get(change.phase, 0.0)
+    lasts = after is metrics.evenness.regimes[-1]
+    when = f"Since batch {after.from_batch}" if lasts else f"From batch {after.from_batch} to {after.to_batch}"
+    took = "takes" if lasts else "took"
+    return f"{when}{into_the_run(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}."

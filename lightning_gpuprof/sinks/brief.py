@@ -1,0 +1,38 @@
+"""A Report of a run too short to judge flows in, one line instead of a summary and a page flows out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import numbers, plain, wording
+
+LONGEST_S = 10.0
+"""Of a run that took longer, a page costs little, and its phases tell something even without a verdict."""
+
+
+def is_enough(report: Report) -> bool:
+    """Whether there is nothing else to tell: few steps within seconds, no verdict, no trace, nothing to warn of."""
+    return (
+        report.verdict.kind == "not-enough-data"
+        and report.wall.total_s < LONGEST_S
+        and not report.windows
+        and all(finding.severity == "info" for finding in report.findings)
+    )
+
+
+def print_lines(report: Report, folder: Path) -> None:
+    """Print what can be said of such a run, and how to have the whole report all the same.
+
+    Args:
+        report: The report.
+        folder: Of the run.
+    """
+    stage, steps = wording.stage(report), report.steps.count
+    ran = f"{numbers.count(steps)} step{'s' if steps > 1 else ''} in {numbers.seconds(report.wall.total_s)}"
+    few = "are too few" if steps > 1 else "is too little"
+    text = f"{ran} {few} for a verdict." if steps else f"no step of this {stage} was measured."
+    text = f"gpuprof: {text} Full report: gpuprof report {plain.visible(str(folder))}"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, errors="replace").decode(encoding))

@@ -1,0 +1,70 @@
+"""Steps of any mixture flow in; a share that is told beside its two times is what these divide to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+from built_journals import MS, build, ints, journal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.engine import diagnose
+
+_PERCENT = r"(?P<percent>[\d.]+) %"
+_TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
+TOLD = (
+    re.compile(_PERCENT + r"(?: \(at least [\d.]+ %\))? of the step[^.;%]*?" + _TIMES),
+    re.compile(_TIMES + r" \(" + _PERCENT + r"\)"),
+)
+_UNITS_MS = {"ms": 1.0, "s": 1e3}
+
+
+def told_shares(text: str) -> Iterator[tuple[float, float]]:
+    """Of each share in a text that stands beside its times: in percent as told, and as the times divide."""
+    for form in TOLD:
+        for found in form.finditer(text):
+            part, whole = (
+                float(found[name].replace(",", "")) * _UNITS_MS[found[f"{name}_unit"]] for name in ("part", "whole")
+            )
+            yield float(found["percent"]), 100 * part / whole
+
+
+def texts(metrics: Metrics) -> Iterator[str]:
+    diagnosis = diagnose(metrics)
+    yield diagnosis.verdict.summary
+    yield from (finding.summary for finding in diagnosis.findings)
+
+
+def mixture(seed: int, kinds: tuple[tuple[float, float, float], ...]) -> Metrics:
+    """Steps of some kinds in any order: fetch, forward and callback, ms."""
+    made = journal(400)
+    chosen = np.random.default_rng(seed).integers(0, len(kinds), 400)
+    for slot, place in ((1, 0), (2, 1), (3, 2)):
+        made.steps.charged[slot][:] = ints(np.array([kind[place] for kind in kinds]) * MS)[chosen]
+    made.steps.period_ns[:] = sum(made.steps.charged.values())
+    made.steps.start_ns[:] = made.steps.start_ns[0] + np.r_[0, np.cumsum(made.steps.period_ns)[:-1]]
+    return build(made)
+
+
+TIMES = st.floats(0.05, 60.0)
+
+
+@given(st.integers(0, 99), st.lists(st.tuples(TIMES, TIMES, TIMES), min_size=1, max_size=4).map(tuple))
+@settings(max_examples=12, deadline=None)
+def test_a_share_beside_its_times_is_what_they_divide_to(
+    seed: int, kinds: tuple[tuple[float, float, float], ...]
+) -> None:
+    for text in texts(mixture(seed, kinds)):
+        for told, divided in told_shares(text):
+            assert abs(told - divided) <= 0.5 + 0.02 * divided, text
+
+
+def test_short_steps_that_wait_and_long_ones_that_do_not() -> None:
+    metrics = mixture(0, ((1.45, 0.7, 0.1), (6.0, 2.9, 0.1), (0.1, 8.5, 0.1)))
+    shares = [share for text in texts(metrics) for share in told_shares(text)]
+    assert shares
+    for told, divided in shares:
+        assert abs(told - divided) <= 1

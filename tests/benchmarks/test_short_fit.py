@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import short_fit
+
+
+def test_every_variant_is_held_against_the_fit_without_us(tmp_path: Path) -> None:
+    target = tmp_path / "short_fit.json"
+    arguments = ["--rounds", "1", "--fits", "0", "--loggers", "no logger", "--json", str(target)]
+    assert short_fit.main(arguments) == 0
+    results = json.loads(target.read_text())["results"]
+    assert [result["variant"] for result in results] == list(short_fit.VARIANTS)
+    assert results[0]["added_s"]["median"] == 0
+    assert all(result["fit_s"] > 0 for result in results)
+
+
+def test_many_fits_leave_no_trainer_no_child_and_no_open_file() -> None:
+    plain = short_fit.many(short_fit.NONE, 1)
+    left = short_fit.many(short_fit.DEFAULT, 3)
+    assert (left.trainers, left.children) == (0, 0)
+    assert (left.threads, left.files) == (plain.threads, plain.files)
+
+
+def test_no_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        short_fit.main(["--rounds", "0"])
+    assert "--rounds must be at least 1, got 0" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""All ranks of a job know the same of it, and no other job does."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.capture.launch import Origin, launch_of
+
+HERE = Path(__file__).parents[1] / "end_to_end"
+
+
+class LightningEnvironment:
+    """Called as Lightning calls it where nobody else starts the ranks."""
+
+
+class TorchElasticEnvironment:
+    """Under torchrun."""
+
+
+class _SubprocessScriptLauncher:
+    """Called as Lightning calls the launcher that starts the other ranks from the first."""
+
+    def __init__(self, cluster_environment: object = None) -> None:
+        self.cluster_environment = cluster_environment or LightningEnvironment()
+
+
+def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1, launcher: object = None) -> Any:
+    strategy = SimpleNamespace(launcher=launcher)
+    return SimpleNamespace(world_size=ranks, num_nodes=nodes, local_rank=number, strategy=strategy)
+
+
+def test_what_the_launcher_told_all_ranks_counts_and_what_it_told_one_does_not() -> None:
+    told = {"MASTER_ADDR": "node1", "MASTER_PORT": "12910", "LOCAL_RANK": "0"}
+    job = launch_of(rank(nodes=2), Origin(), told)
+    assert launch_of(rank(nodes=2), Origin(), {**told, "LOCAL_RANK": "1"}) == job
+    assert launch_of(rank(nodes=2, ranks=3), Origin(), told) != job
+    for name in ("MASTER_PORT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"):
+        assert launch_of(rank(nodes=2), Origin(), {**told, name: "1"}) != job
+
+
+def test_ranks_that_were_spawned_share_what_was_handed_to_them() -> None:
+    here, elsewhere = Origin(), Origin(pid=os.getpid() + 1)
+    assert here.handed_over == ""
+    handed = pickle.loads(pickle.dumps(elsewhere))
+    assert launch_of(rank(0), handed, {}) == launch_of(rank(1), elsewhere, {})
+    assert launch_of(rank(0), Origin(pid=os.getpid() + 1), {}) != launch_of(rank(0), elsewhere, {})
+    profiler = GpuProfiler()
+    assert pickle.loads(pickle.dumps(profiler))._origin == profiler._origin
+    # Each node has its own: nothing that only one of them knows may be asked of all.
+    assert launch_of(rank(0, nodes=2), elsewhere, {}) == launch_of(rank(0, nodes=2), here, {})
+
+
+def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Path) -> None:
+    def told(start: str, number: int, nodes: int = 1) -> dict[str, str]:
+        file = tmp_path / start / "attempt_0" / str(number) / "error.json"
+        return {
+            "TORCHELASTIC_RUN_ID": "none",
+            "MASTER_PORT": "29500",
+            "TORCHELASTIC_ERROR_FILE": str(file),
+            "GROUP_WORLD_SIZE": str(nodes),
+        }
+
+    first = launch_of(rank(0), Origin(), told("none_a", 0))
+    assert launch_of(rank(1), Origin(), told("none_a", 1)) == first
+    assert launch_of(rank(0), Origin(), told("none_b", 0)) != first
+    assert launch_of(rank(0), Origin(), told("a", 0, nodes=2)) == launch_of(rank(2), Origin(), told("b", 0, nodes=2))
+
+
+def test_ranks_that_the_first_one_started_know_it_by_its_process() -> None:
+    program = (
+        "import os, types; from lightning_gpuprof.capture.launch import Origin, launch_of;"
+        "launcher = type('_SubprocessScriptLauncher', (), {})();"
+        "launcher.cluster_environment = type('LightningEnvironment', (), {})();"
+        "trainer = types.SimpleNamespace(world_size=2, num_nodes=1, local_rank=1,"
+        " strategy=types.SimpleNamespace(launcher=launcher)); print([launch_of(trainer, Origin(), {})])"
+    )
+    started = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    first = launch_of(rank(0, launcher=_SubprocessScriptLauncher()), Origin(), {})
+    assert ast.literal_eval(started.stdout) == [first]
+    assert f"|{os.getpid()} " in first
+    assert launch_of(rank(0, launcher=None), Origin(), {}) != first
+
+
+def test_ranks_that_somebody_else_started_do_not_ask_for_the_process_of_the_first() -> None:
+    # Lightning makes the same launcher under torchrun; there the other ranks are no children of the first.
+    launcher = _SubprocessScriptLauncher(TorchElasticEnvironment())
+    first = launch_of(rank(0, launcher=launcher), Origin(), {"MASTER_PORT": "29500"})
+    assert launch_of(rank(1, launcher=launcher), Origin(), {"MASTER_PORT": "29500"}) == first
+
+
+@pytest.mark.slow
+def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "from planted_runs import *\n"
+        "for ranks in (2, 3):\n"
+        f"    trainer = trainer_for({str(tmp_path)!r}, [quiet_profiler()], strategy='ddp_fork', devices=ranks)\n"
+        "    trainer.fit(Planted(), DataLoader(Sleepy(6)))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    journals = {folder.name: sorted(file.name for file in folder.glob("rank*")) for folder in tmp_path.iterdir()}
+    both = ["rank0.jsonl", "rank1.jsonl"]
+    assert journals == {"gpuprof": both, "gpuprof-2": [*both, "rank2.jsonl"]}

@@ -1,0 +1,84 @@
+"""Other ways to run Python: without asserts or docstrings, with warnings as errors, any hash seed, in a notebook."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.pipeline import load_report
+
+SCRIPT = """
+import sys, warnings
+from pathlib import Path
+warnings.filterwarnings("ignore", module=r"(lightning|torch|tensorboard|IPython|ipykernel)\\b")
+sys.path.insert(0, {here!r})
+from unusual_loops import Silent, fitted, loader
+from lightning_gpuprof import GpuProfiler
+profiler = GpuProfiler(windows=5, nvml=False, dirpath={out!r})
+_, model = fitted(Path({out!r}), [profiler], model=Silent, logger=True, val=loader)
+"""
+
+
+def script(folder: Path) -> str:
+    return SCRIPT.format(here=str(Path(__file__).parent), out=str(folder / "out"))
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+        check=False,
+    )
+
+
+def is_whole(folder: Path) -> None:
+    report = load_report(folder / "out" / "report.json")
+    assert (report.steps.count, report.run["status"]) == (40, "finished")
+    assert [window.problem for window in report.windows] == [""]
+    assert not any("switched off" in caveat for caveat in report.validity.caveats)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [("-O", "-W", "error"), ("-OO",)], ids=" ".join)
+def test_a_fit_under_other_flags_is_measured_as_always(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    done = run(*flags, "-c", script(tmp_path), PYTHONHASHSEED="0")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "gpuprof" not in done.stderr
+    assert "Verdict" in done.stdout
+    is_whole(tmp_path)
+    # A report says the same in the same order, whatever the hash seed.
+    told = [run("-m", "lightning_gpuprof", "report", str(tmp_path / "out"), PYTHONHASHSEED=seed) for seed in "12"]
+    assert [(one.returncode, one.stdout) for one in told] == [(0, told[0].stdout)] * 2
+
+
+def test_where_docstrings_are_left_out_a_rules_page_says_so() -> None:
+    page = run("-OO", "-m", "lightning_gpuprof", "explain", "input-bound")
+    assert page.returncode == 0, page.stderr
+    assert "python -OO leaves those out" in page.stdout
+    assert "## Thresholds" in page.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("nbclient") is None, reason="Jupyter is not installed")
+def test_a_fit_in_a_notebook_shows_its_report_in_the_cell(tmp_path: Path) -> None:
+    code = f"""
+    import nbformat
+    from nbclient import NotebookClient
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_code_cell({script(tmp_path)!r}), nbformat.v4.new_code_cell("profiler.report")]
+    NotebookClient(book, timeout=240).execute()
+    print("Verdict" in str(book.cells[0].outputs), "text/html" in book.cells[1].outputs[0]["data"])
+    """
+    done = run("-c", textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "True True"
+    is_whole(tmp_path)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from metrics_builder import build, share
+
+from lightning_gpuprof.model.metrics import InterpreterLock, Metrics, PythonThread
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
+from lightning_gpuprof.rules.steps.interpreter_lock import InterpreterLockHeld
+
+RULE = InterpreterLockHeld()
+SITE = ("train.py:21 count", 40)
+
+
+def beside(
+    waited_ms: float = 30.0,
+    *,
+    cpus: float = 0.8,
+    late: int = 60,
+    asked: int = 100,
+    samples: int = 40,
+    threads: int = 1,
+    blocked_ms: Mapping[Phase, float] | None = None,
+    by_phase: Mapping[Phase, tuple[int, int]] | None = None,
+) -> Metrics:
+    """Steps of 50 ms that wait so long, a little in each phase, beside a thread that uses so many CPUs."""
+    found = build(run={"torch.num_threads": threads}, process_cpus=1.2, blocked_ms=blocked_ms)
+    lock = InterpreterLock(
+        asked=asked,
+        late=late,
+        by_phase=by_phase or {"forward": (asked, late)},
+        waited=share(waited_ms, 50.0),
+        samples=samples,
+        threads=(PythonThread(name="metrics", cpus=cpus, sites=(SITE,)), PythonThread(name="idle", cpus=0.01)),
+    )
+    return replace(found, interpreter_lock=lock)
+
+
+def test_the_thread_is_named_with_its_line_and_the_time_lost() -> None:
+    finding = RULE.check(beside())
+    assert finding is not None
+    assert (finding.severity, finding.subject) == ("critical", "thread metrics")
+    assert finding.summary.startswith("Thread metrics (train.py:21 count) keeps the Python interpreter busy (0.8 CPUs)")
+    assert "the training thread waits up to 30.0 ms of 50.0 ms per step for it." in finding.summary
+    assert "to a process (multiprocessing, ProcessPoolExecutor)" in finding.advice
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(30.0)
+
+
+def test_no_more_is_lost_than_the_thread_computes() -> None:
+    finding = RULE.check(beside(cpus=0.2))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("look_alike", "metrics"),
+    [
+        ("a thread that waits itself", beside(cpus=0.05)),
+        ("a thread that computes without the interpreter", beside(late=5)),
+        ("a thread beside a training that does not wait", beside(waited_ms=2.0)),
+        ("threads of torch", beside(threads=8)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_it_is_quiet_on(look_alike: str, metrics: Metrics) -> None:
+    if look_alike == "threads of torch":  # each phase's wait is then at most what its companions compute
+        rows = tuple(
+            replace(row, blocked=share(0.6 * row.wall_ms, 50.0)) for row in metrics.blocked or () if row.wall_ms > 1
+        )
+        metrics = replace(metrics, blocked=rows, cpu=replace(metrics.cpu, process_cpus=4.0))
+    assert RULE.check(metrics) is None
+
+
+@pytest.mark.parametrize(("in_forward_ms", "blamed"), [(0.3, False), (12.0, True)])
+def test_where_the_training_thread_runs_python_itself_nobody_else_is_blamed(in_forward_ms: float, blamed: bool) -> None:
+    """Python in forward, a sleep in backward, and a thread in native code: in forward we are late for the first."""
+    metrics = beside(
+        15.0,
+        cpus=0.5,
+        asked=200,
+        late=120,
+        blocked_ms={"forward": in_forward_ms, "backward": 15.0 - in_forward_ms},
+        by_phase={"forward": (120, 118), "backward": (80, 2)},
+    )
+    assert (RULE.check(metrics) is not None) is blamed
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_healthy_run_with_python_in_forward_beside_a_busy_thread_has_none(threads: int) -> None:
+    metrics = beside(1.0, cpus=0.3, asked=100, late=90, threads=threads)
+    assert RULE.check(metrics) is None
+
+
+def test_a_wait_that_is_in_one_phase_is_counted_once() -> None:
+    metrics = beside(24.0, blocked_ms={"forward": 18.0, "backward": 6.0})
+    found = {f.rule: f for f in diagnose(metrics, [RULE, BlockedInStep()]).findings}
+    assert found.keys() == {"interpreter-lock", "blocked-in-step"}
+    assert found["blocked-in-step"].gain is None
+    assert "Same time as interpreter-lock" in found["blocked-in-step"].summary
+    lock = found["interpreter-lock"].gain
+    assert lock is not None
+    assert lock.saved_ms_per_step == pytest.approx(24.0)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        replace(beside(), interpreter_lock=None),
+        beside(asked=9, late=9),
+        beside(samples=19),
+        beside(waited_ms=math.nan),
+        replace(beside(), blocked=None),
+    ],
+)
+def test_without_its_signals_it_is_not_evaluated(metrics: Metrics) -> None:
+    with pytest.raises(MissingSignal):
+        RULE.check(metrics)
+
+
+def test_a_healthy_run_has_no_such_finding() -> None:
+    healthy = InterpreterLock(asked=100, late=4, waited=share(0.5, 50.0), samples=40)
+    assert RULE.check(replace(build(), interpreter_lock=healthy)) is None
