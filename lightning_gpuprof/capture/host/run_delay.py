@@ -45,7 +45,11 @@ class RunDelay:
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
-        if self._descriptor >= 0:  # later the number may be somebody else's
+        descriptor, self._descriptor = self._descriptor, -1  # later the number may be somebody else's
+        if descriptor >= 0:
             with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Whoever held it failed before it could let go."""
+        self.close()
