@@ -14,6 +14,8 @@ BOOTSTRAP_ROUNDS = 200
 BOOTSTRAP_MAX_STEPS = 2000
 """A bootstrap over more steps than this uses that many, taken evenly: the bound no longer moves."""
 LOWER_QUANTILE = 0.05
+STALL_QUANTILE = 0.9
+"""What a part takes in a tenth of the steps at most is no share of ordinary steps. Heuristic."""
 INTERVAL_ROUNDS = 1000
 INTERVAL_CELLS = 2000
 INTERVAL_QUANTILES = (0.025, 0.975)
@@ -136,6 +138,11 @@ def share(
 ) -> Share | None:
     """Share of the period that a part takes: median of the part over median of the period.
 
+    Its lower bound is the larger of two: that of the medians, and that of the share of all steps in which no step's
+    part counts for more than its 90 % quantile, so that rare stalls do not count. Steps of two kinds, as where two
+    workers hand over their batches together, have a median of one kind or of the other, of which next to nothing is
+    certain, though it is known well what they wait in all.
+
     A median of each step's own ratio would not be what the two medians beside it divide to: of steps that are short
     and wait as often as they are long and do not, the wait's ratio can be 62 % in the median and 17 % of the step.
 
@@ -152,9 +159,11 @@ def share(
         return None
     part, period = part_ns[valid].astype(np.float64), period_ns[valid].astype(np.float64)
     ratio = float(np.median(part) / np.median(period))
+    held = np.minimum(part, np.quantile(part, STALL_QUANTILE))
+    lower = max(lower_bound_of_share(part, period), lower_bound_of_total_share(held, period - part + held))
     return Share(
         median_ratio=ratio,
-        lower_ratio=min(ratio, lower_bound_of_share(part, period)),
+        lower_ratio=min(ratio, lower),
         median_ms=(float(np.median(part)) if ordinary_ns is None else ratio * ordinary_ns) / 1e6,
         total_ratio=float(part.sum() / period.sum()),
         total_lower_ratio=lower_bound_of_total_share(part, period),

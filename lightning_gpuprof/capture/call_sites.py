@@ -19,7 +19,9 @@ from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CallSites
 
 _HAND_OVER_NS = 10_000_000_000
-_PAUSE_NS = 50_000
+_MOST_PAUSE_S = 0.02
+"""As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
+pause would always ask where nobody has it."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 # Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
 FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
@@ -109,6 +111,7 @@ class CallSiteSampler:
             nothing is counted.
         interval_s: Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that
             looks do not keep step with the training steps.
+        charged_since_ns: When time began to be charged to that slot, ``time.perf_counter_ns()``.
         user_code: Tells the user's files from others; default: those of this interpreter.
     """
 
@@ -120,12 +123,14 @@ class CallSiteSampler:
         current_slot: Callable[[], int],
         interval_s: float = 0.1,
         *,
+        charged_since_ns: Callable[[], int] = lambda: 0,
         user_code: UserCode | None = None,
     ) -> None:
         self.interval_s = interval_s
         self._mean_interval_s = interval_s
         self._thread_id = thread_id
         self._current_slot = current_slot
+        self._charged_since_ns = charged_since_ns
         self._user_code = user_code
         self._random = random.Random(0)  # of its own: the user's generators are left as found
         self._counts: dict[int, dict[str, int]] = {}
@@ -162,13 +167,19 @@ class CallSiteSampler:
         return self._take()
 
     def _ask_for_the_interpreter(self) -> None:
-        """Let go of it for a moment, and see whether it takes as long to get it back as from a thread in Python."""
-        slot = -1 if self._own_delay is None else self._current_slot()
-        if slot < 0 or self._own_delay is None:
+        """Let go of it until a moment that is drawn, and see whether it takes as long to get it back as from Python.
+
+        Times at which the training thread went from one slot to the next before we had it are left out.
+        """
+        if self._own_delay is None:
             return
-        begin_ns, delay_ns = time.perf_counter_ns(), self._own_delay.read_ns()
-        time.sleep(_PAUSE_NS / 1e9)
-        waited_ns = time.perf_counter_ns() - begin_ns - _PAUSE_NS - max(0, self._own_delay.read_ns() - delay_ns)
+        pause_s = self._random.uniform(0.0, _MOST_PAUSE_S)
+        delay_ns, due_ns = self._own_delay.read_ns(), time.perf_counter_ns() + round(pause_s * 1e9)
+        time.sleep(pause_s)
+        waited_ns = time.perf_counter_ns() - due_ns - max(0, self._own_delay.read_ns() - delay_ns)
+        slot = self._current_slot()
+        if slot < 0 or self._charged_since_ns() > due_ns:
+            return
         asked, late = self._lock.get(slot, (0, 0))
         self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
 

@@ -38,7 +38,7 @@ def stage_samplers(
         compiled_before: The compiler's counters then.
     """
     samplers: list[Sampler] = [
-        CallSiteSampler(thread_id=thread_id, current_slot=clock.current_slot),
+        CallSiteSampler(thread_id=thread_id, current_slot=clock.current_slot, charged_since_ns=clock.charged_since_ns),
         CompileSampler(compiled_before, epoch_ns),
     ]
     if options.nvml is not None:

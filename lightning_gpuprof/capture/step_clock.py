@@ -439,6 +439,9 @@ class StepClock:
         def current() -> int:
             return cur
 
+        def charged_since() -> int:
+            return last
+
         def grow() -> None:
             acc.append(0)
             cpu_acc.append(0)
@@ -464,6 +467,7 @@ class StepClock:
         self.set_cpu_mode_listener = set_cpu_mode_listener
         self.set_failure_listener = set_failure_listener
         self.current_slot = current
+        self.charged_since_ns = charged_since
         self.counters: Callable[[], tuple[int, int]] = lambda: (batch, global_step)
 
         self.other_slot = self.slot("other", "loop")

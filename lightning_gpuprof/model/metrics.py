@@ -27,7 +27,7 @@ class Share:
     median_ratio: float
     """``median_ms`` over the median period: the two that are printed beside it."""
     lower_ratio: float
-    """5 % lower bound of a block bootstrap of that (Kuensch 1989), not above it; rules hold this against thresholds."""
+    """5 % lower bound by a block bootstrap (Kuensch 1989), not above that; rules hold this against thresholds."""
     median_ms: float
     total_ratio: float
     """Share of the summed period: what rare long steps do to the run, which a median does not see."""

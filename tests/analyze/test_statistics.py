@@ -81,3 +81,19 @@ def test_the_bound_of_a_total_holds_what_comes_again_and_again_and_not_one_stall
 def test_the_bound_of_a_total_scales_with_the_cells_of_many_steps() -> None:
     part, period = np.full(10_000, 2.0), np.full(10_000, 8.0)
     assert lower_bound_of_total_share(part, period) == pytest.approx(0.25)
+
+
+def test_steps_of_two_kinds_are_known_to_wait_by_what_all_of_them_wait() -> None:
+    """Two workers hand over their batches together: half of the steps wait 53 ms, the other half nearly nothing."""
+    waits_ms = np.where(np.random.default_rng(1).random(73) < 0.52, 53.0, 11.0)
+    found = share((waits_ms * 1e6).astype(np.int64), ((waits_ms + 6.0) * 1e6).astype(np.int64))
+    assert found is not None
+    assert found.median_ratio >= found.lower_ratio > 0.75
+
+
+def test_what_a_tenth_of_the_steps_hold_is_no_share_of_ordinary_ones() -> None:
+    part_ms = np.where(np.arange(200) % 20 == 7, 500.0, 1.0)
+    found = share((part_ms * 1e6).astype(np.int64), ((part_ms + 9.0) * 1e6).astype(np.int64))
+    assert found is not None
+    assert found.lower_ratio == pytest.approx(0.1, abs=0.01)
+    assert found.total_ratio > 0.7

@@ -47,8 +47,9 @@ class PythonOverhead:
     Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what is left of forward and backward,
     15 % of the period and 1 ms. With several ranks, backward waits for others and is left out. Without a window, a
     thread of this profiler that asks for the interpreter ten times a second tells: an operator of torch lets go of it
-    at once, Python keeps it for up to 5 ms. The share of these times in forward and backward at which it came a
-    millisecond late or more, with its 5 % lower bound, is the share of these phases, less the collector's pauses, that
+    at once, Python keeps it for up to 5 ms. It asks at moments that are drawn, and leaves out those at which the phase
+    ended before it had the interpreter. The share of the others in forward and backward at which it came a millisecond
+    late or more, with its 5 % lower bound, is the share of these phases, less the collector's pauses, that
     is Python in one piece; loops with operators in them need a window, and so do runs beside other busy Python threads
     or on CPUs that are short.
 
