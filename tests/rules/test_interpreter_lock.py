@@ -128,3 +128,14 @@ def test_without_its_signals_it_is_not_evaluated(metrics: Metrics) -> None:
 def test_a_healthy_run_has_no_such_finding() -> None:
     healthy = InterpreterLock(asked=100, late=4, waited=share(0.5, 50.0), samples=40)
     assert RULE.check(replace(build(), interpreter_lock=healthy)) is None
+
+
+def test_how_long_batches_take_to_make_is_not_told_beside_it() -> None:
+    metrics = beside()
+    waits = build(times_ms={"data_wait": 20.0}, num_workers=0)
+    told = {f.rule for f in diagnose(waits).findings}
+    assert {"input-bound", "single-process-loading"} <= told
+    both = replace(metrics, shares=waits.shares, loader=waits.loader)
+    diagnosis = diagnose(both)
+    assert not {"input-bound", "single-process-loading"} & {f.rule for f in diagnosis.findings}
+    assert "(interpreter-lock)" in {n.rule: n.why for n in diagnosis.not_evaluated}["input-bound"]

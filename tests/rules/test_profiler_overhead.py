@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from metrics_builder import build
 
@@ -45,3 +46,9 @@ def test_it_is_quiet_where_it_costs_little() -> None:
 def test_an_unknown_cost_is_not_judged() -> None:
     with pytest.raises(MissingSignal, match="own cost"):
         RULE.check(costing(None))
+
+
+def test_what_a_short_run_spends_at_its_start_is_no_finding() -> None:
+    wall = msgspec.structs.replace(build().wall, total_s=12.0)
+    assert RULE.check(replace(costing(0.001, 0.05, 4.0), wall=wall)) is None
+    assert RULE.check(replace(costing(0.02, 0.05, 4.0), wall=wall)) is not None

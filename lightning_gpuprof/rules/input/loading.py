@@ -21,6 +21,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.device_split import device_split, fetched_beside_device_us
+from lightning_gpuprof.rules.steps.interpreter_lock import holds_the_interpreter
 from lightning_gpuprof.rules.wording import cpus, millis
 
 RECEIVE_MS = 0.5
@@ -205,8 +206,13 @@ def making_wait(metrics: Metrics) -> Share:
     """The wait for batches while they are made: without the sampler's time, which stays in the training process.
 
     Raises:
-        MissingSignal: The wait was not measured.
+        MissingSignal: The wait was not measured, or is one for the interpreter, as every other phase of the step has.
     """
+    if metrics.loader is not None and metrics.loader.num_workers == 0 and holds_the_interpreter(metrics):
+        raise MissingSignal(
+            "another Python thread of the program keeps the training thread waiting (interpreter-lock): how long it "
+            "takes to make a batch cannot be told"
+        )
     wait, slowest = step_share(metrics, "data_wait"), slowest_order(metrics)
     order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
     if not order_ms:

@@ -25,13 +25,13 @@ class ProfilerOverhead:
     Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
     and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and by how much the
     work of traced steps, and of those beside the analysis of a trace, took longer than in the steady steps around. What
-    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. It is
+    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. In a run
+    of less than 20 s only timing is judged: sampling is dense at first, and one window is much of it. It is
     information only; numbers about steady steps do not hold the windows' part.
 
     ## When it is wrong
 
     - On a crowded machine our own code waits for a CPU, too, and costs more.
-    - In a run of a few seconds one window is a large part.
 
     ## What to do
 
@@ -47,6 +47,7 @@ class ProfilerOverhead:
     least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
     least_background_ratio: float = threshold(0.02, source="ours: of one CPU")
     least_window_ratio: float = threshold(0.05, source="ours: of the run")
+    least_run_s: float = threshold(20.0, source="ours: samples are dense at first, and one window is much of a short run")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the profiler's own cost."""
@@ -57,6 +58,8 @@ class ProfilerOverhead:
             raise MissingSignal("the profiler's own cost per step was not measured")
         window_ratio = min(1.0, windows_s / total_s) if windows_s is not None and possible(windows_s) else 0.0
         background_ratio = background if background is not None and possible(background) else 0.0
+        if total_s < self.least_run_s:
+            window_ratio = background_ratio = 0.0
         told, advice = [], []
         if step >= self.least_step_ratio:
             told.append(f"timing takes {percent(step)} of the step")
