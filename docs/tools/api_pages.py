@@ -123,6 +123,7 @@ PAGES: tuple[Page, ...] = (
         names=(
             *_all("lightning_gpuprof.rules.base"),
             ("lightning_gpuprof.model.finding", "Finding"),
+            ("lightning_gpuprof.model.claim", "Claim"),
             ("lightning_gpuprof.model.finding", "Evidence"),
             ("lightning_gpuprof.model.finding", "Gain"),
             *_all("lightning_gpuprof.model.metrics"),

@@ -58,7 +58,8 @@ def report_tables(report: Report) -> list[DataTable]:
         DataTable(
             name="findings",
             columns={
-                **_fields(findings, ("rule", "severity", "subject", "summary", "advice", "confidence", "explains")),
+                **_fields(findings, ("rule", "severity", "subject", "summary", "advice", "confidence")),
+                "explains": _each(findings, lambda f: str(f.explains) if f.explains else None),
                 "saved_ms_per_step": _each(findings, lambda f: f.gain.saved_ms_per_step if f.gain else None),
                 "speedup_max": _each(findings, lambda f: f.gain.speedup_max if f.gain else None),
             },

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from lightning_gpuprof.model.claim import Claim
+
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
@@ -95,9 +97,9 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """The most that its cure can gain; None: not known, or carried by another finding."""
     confidence: float = 1.0
     """0 to 1."""
-    explains: str = ""
-    """The time that the gain is taken from, e.g. a phase. Findings that explain the same time are alternatives:
-    together they gain as much as the largest of them. Empty: stands for itself."""
+    explains: Claim | None = None
+    """The time that the gain is taken from. Findings that explain the same time are alternatives: together they gain as
+    much as the largest of them. None: stands for itself."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

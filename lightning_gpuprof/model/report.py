@@ -19,7 +19,7 @@ from lightning_gpuprof.model.method import Cost, Method, Outlook
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 StepLabel = Literal[

@@ -7,16 +7,13 @@ from lightning_gpuprof.model.finding import CombinedGain, Finding
 from lightning_gpuprof.model.method import Cost, Outlook
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, condition, possible, run_ms_per_step
-from lightning_gpuprof.rules.engine import Diagnosis, is_in_step
+from lightning_gpuprof.rules.engine import Diagnosis, claim_of, is_in_step
 from lightning_gpuprof.rules.wording import amount, listed, millis
 
 TARGET = "gpuprof.target"
 """Condition with the target as it was given."""
 
 PRICE = "gpuprof.price_per_gpu_hour"
-
-_IN_THE_MEAN = frozenset({"outliers", "recompiles"})
-"""What findings explain that is no part of an ordinary step, but of the mean of all steady ones."""
 
 
 def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
@@ -102,7 +99,7 @@ def _of_steps(target: str, factor: float, now: float, metrics: Metrics, diagnosi
             summary=f"The target of {target} is reached: {amount(now)} samples/s.",
         )
     combined: CombinedGain | None = diagnosis.combined
-    beside = [finding for finding in diagnosis.findings if finding.explains in _IN_THE_MEAN]
+    beside = [finding for finding in diagnosis.findings if claim_of(finding).resource == "uneven steps"]
     gains = [finding.gain for finding in beside if finding.gain is not None]
     beside_ms = sum(gain.saved_ms_per_step for gain in gains)
     beside_lower_ms = sum(gain.saved_lower_ms_per_step or 0.0 for gain in gains)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import (
     SEVERITIES,
     CombinedGain,
@@ -34,63 +35,22 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.bounds import most_ms
+from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed
-from lightning_gpuprof.rules.hardware.gpus import CLOCKS
-from lightning_gpuprof.rules.pace import OF_THE_WORKERS_TOO, Pace, workers_pace
+from lightning_gpuprof.rules.pace import Pace, workers_pace
 from lightning_gpuprof.rules.steps.since_when import since_when
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 from lightning_gpuprof.rules.wording import millis
 
-BESIDE_THE_STEP = frozenset(
-    {
-        "validation",
-        "checkpoint",
-        "epoch_start",
-        "epoch_gap",
-        "outliers",
-        "recompiles",
-        "sanity check",
-        "warm-up",
-        "setup",
-        "teardown",
-    }
-)
-"""What a finding can explain (:attr:`Finding.explains`) that is no part of the ordinary step. All else is: a phase, a
-part of one, or the device's time in it."""
+_BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
+"""What is no part of the ordinary step. All else is."""
 
+_IN_IDLE_TIME: frozenset[Resource] = frozenset({"batches", "CPUs", "training thread", "device idle"})
+"""What can only be gained, on a device, while the device has no work."""
 
-_IDLE_TIME = frozenset(
-    {
-        "data_wait",
-        "h2d",
-        "sync",
-        "optimizer",
-        "clip",
-        "lr_scheduler_step",
-        "sampler",
-        "callbacks",
-        "logging",
-        "loop",
-        "waiting for a CPU",
-        "waiting for the interpreter",
-        "cpu_quota",
-        "swap",
-        "garbage collector",
-        "allocator",
-        "device idle: check of all ranks",
-        "device idle: host at other work",
-        "device idle: late launches",
-        "device idle: waits for tensors of the host",
-        "device idle: waits of the code",
-        "device idle: waits of the gradient scaler",
-        "device idle: waits of the progress bar",
-    }
-)
-"""What can only be gained, on a device, while the device has no work: its own causes and the host's phases."""
-
-_BUSY_TIME = frozenset({"matrix kernels", "memory kernels", "layout changes", "idle multiprocessors"})
-"""Kernels of a device. Of copies and collectives a part may be waiting, in which it has no work."""
+_LIFTS_THE_PACE: frozenset[Resource] = frozenset({"batches", "CPUs"})
+"""What makes the batches come sooner, too, when it is gained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,11 +131,11 @@ def settle(
         specialises: Rule id -> ids of more general rules that it explains in more detail.
     """
     pace, faster = workers_pace(metrics), _makes_workers_faster(findings, metrics)
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[Claim, list[Finding]] = {}
     for finding in findings:
         finding = _bounded(finding, metrics)
         finding = finding if pace is None else _at_the_pace(finding, pace, faster=faster, metrics=metrics)
-        groups.setdefault(_explained(finding), []).append(finding)
+        groups.setdefault(claim_of(finding), []).append(finding)
     settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
     settled.sort(key=lambda group: min(_order(f) for f in group))
     disasters = {finding.rule for group in settled if _is_disaster(group) for finding in group}
@@ -213,9 +173,14 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     )
 
 
+def claim_of(finding: Finding) -> Claim:
+    """What a finding explains; a part of the step of its own if it does not say."""
+    return finding.explains or Claim(resource="step", name=f"rule {finding.rule}")
+
+
 def is_in_step(finding: Finding) -> bool:
     """Whether what a finding explains is part of the ordinary step."""
-    return finding.explains not in BESIDE_THE_STEP
+    return claim_of(finding).resource not in _BESIDE_THE_STEP
 
 
 def _checked(finding: Finding) -> Finding:
@@ -289,7 +254,7 @@ def _bounded(finding: Finding, metrics: Metrics) -> Finding:
     gain = finding.gain
     if gain is None or gain.speedup_max <= 1:
         return finding
-    held = _held(gain, most_ms(finding.explains, _whole_ms(gain), metrics))
+    held = _held(gain, most_ms(claim_of(finding), _whole_ms(gain), metrics))
     return msgspec.structs.replace(finding, gain=held, severity="info" if held is None else finding.severity)
 
 
@@ -302,20 +267,16 @@ def _at_their_severity(findings: Sequence[Finding], had_gain: Collection[str], m
         metrics: The run.
     """
     told = [_at_its_severity(finding, metrics) for finding in findings]
-    leaders: dict[str, Severity] = {}
+    leaders: dict[Claim, Severity] = {}
     for finding in told:
         if finding.gain is not None:
-            before = leaders.get(_explained(finding), "info")
-            leaders[_explained(finding)] = min(before, finding.severity, key=SEVERITIES.index)
+            before = leaders.get(claim_of(finding), "info")
+            leaders[claim_of(finding)] = min(before, finding.severity, key=SEVERITIES.index)
     for n, finding in enumerate(told):
         if finding.gain is None and finding.rule in had_gain:
-            most = max(finding.severity, leaders.get(_explained(finding), "info"), key=SEVERITIES.index)
+            most = max(finding.severity, leaders.get(claim_of(finding), "info"), key=SEVERITIES.index)
             told[n] = msgspec.structs.replace(finding, severity=most)
     return told
-
-
-def _explained(finding: Finding) -> str:
-    return finding.explains or f"rule {finding.rule}"
 
 
 def _at_its_severity(finding: Finding, metrics: Metrics) -> Finding:
@@ -358,12 +319,12 @@ def _in_told_order(
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:
     """Whether workers are the limit and a finding on the wait for them has a gain: its cure lifts their pace."""
     behind = metrics.input is not None and metrics.input.verdict == "processing"
-    return behind and any(f.gain is not None and f.explains in ("data_wait", "outliers") for f in findings)
+    return behind and any(f.gain is not None and f.explains in (WAIT_FOR_BATCHES, OUTLIERS) for f in findings)
 
 
 def _is_paced(finding: Finding) -> bool:
     """Whether what a finding explains is part of the step and in no way of the making of batches."""
-    return is_in_step(finding) and finding.explains not in OF_THE_WORKERS_TOO
+    return is_in_step(finding) and claim_of(finding).resource not in _LIFTS_THE_PACE
 
 
 def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics) -> Finding:
@@ -389,22 +350,23 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
     times = _device_times_ms(metrics)
     left_idle_ms, left_busy_ms = times or (math.inf, math.inf)
     held = list(findings)
-    clocks_last = sorted(range(len(held)), key=lambda n: times is not None and held[n].explains == CLOCKS)
+    clocks_last = sorted(range(len(held)), key=lambda n: times is not None and claim_of(held[n]).resource == "clocks")
     for n in clocks_last:
         finding = held[n]
         if finding.gain is None:
             continue
+        resource = claim_of(finding).resource
         room_ms = left_of_run_ms
         if is_in_step(finding):
             room_ms = min(room_ms, left_of_step_ms)
         if _is_paced(finding):
             room_ms = min(room_ms, left_of_pace_ms)
-        if finding.explains in _IDLE_TIME:
+        if resource in _IN_IDLE_TIME:
             room_ms = min(room_ms, left_idle_ms)
-        elif finding.explains in _BUSY_TIME:
+        elif resource == "device busy":
             room_ms = min(room_ms, left_busy_ms)
-        elif finding.explains == CLOCKS and times is not None and times[1] > 0:
-            room_ms = min(room_ms, finding.gain.saved_ms_per_step * left_busy_ms / times[1])
+        elif resource == "clocks" and times is not None and times[1] > 0:
+            room_ms = min(room_ms, left_busy_ms, finding.gain.saved_ms_per_step * left_busy_ms / times[1])
         gain = _held(finding.gain, room_ms)
         told = "" if gain is not None else " The time is counted under other findings already."
         held[n] = msgspec.structs.replace(finding, gain=gain, summary=finding.summary + told)
@@ -412,8 +374,8 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
         left_of_run_ms -= saved_ms
         left_of_step_ms -= saved_ms if is_in_step(finding) else 0.0
         left_of_pace_ms -= saved_ms if _is_paced(finding) else 0.0
-        left_idle_ms -= saved_ms if finding.explains in _IDLE_TIME else 0.0
-        left_busy_ms -= saved_ms if finding.explains in _BUSY_TIME else 0.0
+        left_idle_ms -= saved_ms if resource in _IN_IDLE_TIME else 0.0
+        left_busy_ms -= saved_ms if resource == "device busy" else 0.0
     return held
 
 

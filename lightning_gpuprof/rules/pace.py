@@ -10,9 +10,6 @@ from lightning_gpuprof.rules.base import MissingSignal, steady_period_ms, worthw
 from lightning_gpuprof.rules.input.loading import loading
 from lightning_gpuprof.rules.wording import counted, millis
 
-OF_THE_WORKERS_TOO = frozenset({"data_wait", "cpu_quota", "swap", "waiting for a CPU"})
-"""What a finding can explain whose cure makes batches come sooner, too."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage
@@ -230,13 +231,13 @@ def _findings(report: Report) -> list[RenderableType]:
         return [title("Findings"), indented(Text(wording.nothing_found(report)))]
     lines: list[RenderableType] = [title("Findings, most valuable first")]
     whole = 0
-    explained: set[str] = set()
+    explained: set[Claim | None] = set()
     for number, finding in enumerate(report.findings, 1):
         follows = finding.gain is None and finding.explains in explained
         brief = follows or whole >= WHOLE_FINDINGS
         lines.append(_brief(number, finding) if brief else _finding(number, finding))
         whole += not brief
-        explained |= {finding.explains} - {""}
+        explained |= {finding.explains} - {None}
     return lines
 
 

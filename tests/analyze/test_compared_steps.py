@@ -18,6 +18,7 @@ import sample_report
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.comparison import Change, Comparison
 from lightning_gpuprof.model.conditions import FIXED_GROUPS
 from lightning_gpuprof.model.finding import CombinedGain, Finding
@@ -25,6 +26,7 @@ from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Distribution, PhaseRow, Report
+from lightning_gpuprof.rules import claims
 
 STEPS = 400
 MEDIANS_MS: dict[Phase, float] = {"data_wait": 8.0, "forward": 7.0, "backward": 4.0, "optimizer": 1.0}
@@ -214,16 +216,19 @@ def test_other_programs_in_one_of_the_runs_are_told() -> None:
     assert any("other programs took 0.1 CPUs beside the earlier run and 1.4" in note for note in result.notes)
 
 
-def explaining(rule: str, phase: str, saved_ms: float) -> Finding:
+def explaining(rule: str, claim: Claim, saved_ms: float) -> Finding:
     base = finding(rule, 1.5)
     assert base.gain is not None
     gain = msgspec.structs.replace(base.gain, saved_ms_per_step=saved_ms)
-    return msgspec.structs.replace(base, gain=gain, explains=phase)
+    return msgspec.structs.replace(base, gain=gain, explains=claim)
 
 
 def test_a_gone_finding_has_what_its_phase_lost_beside_its_bound() -> None:
     before, after = steps(1), steps(2, data_wait=-5.0)
-    findings = (explaining("input-bound", "data_wait", 6.0), explaining("step-outliers", "outliers", 1.0))
+    findings = (
+        explaining("input-bound", claims.WAIT_FOR_BATCHES, 6.0),
+        explaining("step-outliers", claims.OUTLIERS, 1.0),
+    )
     result = compare(report_of(before, findings=findings), report_of(after), times=(before, after))
     loading, outliers = result.findings
     assert loading.saved_ms_per_step == 6.0
@@ -234,7 +239,7 @@ def test_a_gone_finding_has_what_its_phase_lost_beside_its_bound() -> None:
 
 def test_what_lies_beside_the_steps_is_spread_over_them() -> None:
     before = msgspec.structs.replace(
-        report_of(steps(1), findings=(explaining("validation-stall", "validation", 5.0),)),
+        report_of(steps(1), findings=(explaining("validation-stall", claims.VALIDATION, 5.0),)),
     )
     before = msgspec.structs.replace(before, wall=msgspec.structs.replace(before.wall, parts={"validation": 4.0}))
     after = msgspec.structs.replace(before, findings=())
@@ -254,7 +259,7 @@ def test_more_than_the_bound_is_flagged_for_the_finding_and_for_all_together() -
         saved_run_ms_per_step=2.0,
         run_speedup_max=1.10,
     )
-    promised = report_of(before, findings=(explaining("input-bound", "data_wait", 2.0),), combined=combined)
+    promised = report_of(before, findings=(explaining("input-bound", claims.WAIT_FOR_BATCHES, 2.0),), combined=combined)
     result = compare(promised, report_of(after), times=(before, after))
     assert result.findings[0].above_bound
     assert result.above_bound
@@ -266,10 +271,10 @@ def test_more_than_the_bound_is_flagged_for_the_finding_and_for_all_together() -
 
 
 @pytest.mark.parametrize("batch", [64, 128])
-@pytest.mark.parametrize("explains", ["data_wait", "validation"])
-def test_no_bound_is_called_passed_between_runs_that_are_not_comparable(explains: str, batch: int) -> None:
+@pytest.mark.parametrize("claim", [claims.WAIT_FOR_BATCHES, claims.VALIDATION], ids=str)
+def test_no_bound_is_called_passed_between_runs_that_are_not_comparable(claim: Claim, batch: int) -> None:
     times = steps(1), steps(2, data_wait=-6.0)
-    before, after = report_of(times[0], findings=(explaining("input-bound", explains, 2.0),)), report_of(times[1])
+    before, after = report_of(times[0], findings=(explaining("input-bound", claim, 2.0),)), report_of(times[1])
     for report, size, lost_s in ((before, 64, 4.0), (after, batch, 1.0)):
         report.run["loader.batch_size"] = size
         report.wall.parts["validation"] = lost_s

@@ -6,6 +6,7 @@ from memory_builder import BLIND, allocator, on_gpu
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose, settle
@@ -60,7 +61,7 @@ def test_what_the_calls_are_for_comes_before_the_gaps_that_they_leave(counts: di
         evidence=(),
         gain=gain(20.0, 20.0, 50.0),
         confidence=0.85,
-        explains="allocator",
+        explains=claims.ALLOCATOR,
     )
     rules = discover().rules
     more_general = {r.id: tuple(getattr(r, "specialises", ())) for r in rules}

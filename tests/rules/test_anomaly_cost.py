@@ -14,6 +14,7 @@ from lightning_gpuprof.capture.conditions.anomaly_cost import stack_us
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.steps.debug_apis_on import DebugApisOn
 
 NODES = 40
@@ -53,7 +54,7 @@ def test_its_size_is_known_and_so_is_its_severity(traced: WindowFacts) -> None:
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4.8)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
-    assert finding.explains == "forward"
+    assert finding.explains == claims.FORWARD
 
 
 @pytest.mark.parametrize(("period_ms", "severity"), [(19.0, "critical"), (20.0, "warning"), (39.0, "info")])

@@ -8,6 +8,7 @@ from metrics_builder import build, busy_machine
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
 
@@ -46,7 +47,7 @@ def test_it_names_the_phase_and_the_line() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == SITE
-    assert finding.explains == "forward"
+    assert finding.explains == claims.FORWARD
     assert finding.advice.startswith(f"Move what waits at {SITE} out of forward")
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
@@ -56,7 +57,7 @@ def test_it_names_the_phase_and_the_line() -> None:
 def test_it_finds_each_phase_in_which_the_thread_works(phase: Phase) -> None:
     finding = RULE.check(sleeping(phase=phase))
     assert finding is not None
-    assert finding.explains == phase
+    assert finding.explains == claims.of_phase(phase)
 
 
 def test_it_is_quiet_on_a_healthy_run() -> None:

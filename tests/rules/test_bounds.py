@@ -12,23 +12,25 @@ from metrics_builder import build, distribution, share
 from test_engine import finding
 from trace_metrics import metrics_of
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.engine import diagnose, settle
 
 
-def saved_ms(metrics: Metrics, explains: str, promised_ms: float) -> float:
+def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:
     whole_ms = run_ms_per_step(metrics)
-    gain = settle([finding("a", saved_ms=promised_ms, explains=explains, period_ms=whole_ms)], metrics, {})[0].gain
+    gain = settle([finding("a", saved_ms=promised_ms, explains=claim, period_ms=whole_ms)], metrics, {})[0].gain
     return 0.0 if gain is None else gain.saved_ms_per_step
 
 
-@pytest.mark.parametrize("part", ["validation", "checkpoint", "epoch_gap"])
-def test_what_is_outside_the_steps_gains_no_more_than_its_part_of_the_wall_time(part: str) -> None:
+@pytest.mark.parametrize("claim", [claims.VALIDATION, claims.CHECKPOINT, claims.EPOCH_GAP], ids=str)
+def test_what_is_outside_the_steps_gains_no_more_than_its_part_of_the_wall_time(claim: Claim) -> None:
     metrics = build(validation=(4, 8.0), checkpoint=(4, 4.0), iterator_s=1.0)
-    part_ms = metrics.wall.parts[part] * 1e3 / metrics.steps.count  # type: ignore[index]
-    assert saved_ms(metrics, part, 70.0) == pytest.approx(part_ms)
+    part_ms = metrics.wall.parts[claim.part or "train"] * 1e3 / metrics.steps.count
+    assert saved_ms(metrics, claim, 70.0) == pytest.approx(part_ms)
 
 
 def test_a_phase_gains_no_more_than_it_takes_in_the_mean_step() -> None:
@@ -38,27 +40,27 @@ def test_a_phase_gains_no_more_than_it_takes_in_the_mean_step() -> None:
     mean = msgspec.structs.replace(distribution(period_ms), mean=period_ms - 25.0)
     shares = {**metrics.shares, "data_wait": share(60.0, period_ms, total_ratio=35.0 / (period_ms - 25.0))}
     changed = replace(metrics, shares=shares, steps=msgspec.structs.replace(metrics.steps, period_ms=mean))
-    assert saved_ms(metrics, "data_wait", 90.0) == pytest.approx(60.0)
-    assert saved_ms(changed, "data_wait", 60.0) == pytest.approx(35.0)
+    assert saved_ms(metrics, claims.WAIT_FOR_BATCHES, 90.0) == pytest.approx(60.0)
+    assert saved_ms(changed, claims.WAIT_FOR_BATCHES, 60.0) == pytest.approx(35.0)
 
 
 def test_one_phase_leaves_the_others_whatever_the_mean_step_is() -> None:
     """Forward holds half of each step: it cannot take nearly all of the whole away."""
     metrics = build(times_ms={"forward": 49.2})
     period_ms = metrics.period_ms or 0.0
-    assert most_ms("forward", period_ms, metrics) == pytest.approx(49.2)
-    assert most_ms("forward", 2 * period_ms, metrics) == pytest.approx(49.2)
-    assert most_ms("forward", period_ms / 2, metrics) == pytest.approx(24.6, rel=0.01)
+    assert most_ms(claims.FORWARD, period_ms, metrics) == pytest.approx(49.2)
+    assert most_ms(claims.FORWARD, 2 * period_ms, metrics) == pytest.approx(49.2)
+    assert most_ms(claims.FORWARD, period_ms / 2, metrics) == pytest.approx(24.6, rel=0.01)
 
 
 def test_stalls_gain_no_more_than_the_mean_step_has_above_the_quickest() -> None:
     metrics = build()
-    assert saved_ms(metrics, "outliers", 40.0) == 0.0
+    assert saved_ms(metrics, claims.OUTLIERS, 40.0) == 0.0
 
 
 def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
-    assert most_ms("allocator", 50.0, build()) == float("inf")
-    assert most_ms("data_wait", 50.0, build(steps=0, epochs=1)) == float("inf")
+    assert most_ms(claims.ALLOCATOR, 50.0, build()) == float("inf")
+    assert most_ms(claims.WAIT_FOR_BATCHES, 50.0, build(steps=0, epochs=1)) == float("inf")
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.5])

@@ -8,6 +8,7 @@ from metrics_builder import build, outliers
 from traced_builder import window
 
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.loop.callback_slow import CallbackSlow
 
@@ -186,7 +187,7 @@ def test_on_a_device_waiting_for_it_is_no_cost_of_a_callback() -> None:
     finding = RULE.check(on_device(0.15))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.explains == "device idle: waits of the progress bar"
+    assert finding.explains == claims.WAITS_OF_THE_PROGRESS_BAR
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15, rel=0.05)
 

@@ -8,6 +8,7 @@ from metrics_builder import build, outliers
 
 from lightning_gpuprof.model.host import GcUse, GenerationPauses, HostUse, LongPause
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.steps.gc_pauses import GcPauses
@@ -75,7 +76,10 @@ def test_pauses_that_make_the_outlying_steps_carry_their_gain() -> None:
 def test_stalls_of_something_else_stand_for_themselves() -> None:
     stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, period_ms=50.0, every=41)
     found = diagnose(collecting(0.2, stalls=stalls), [StepOutliers(), RULE]).findings
-    assert {f.rule: f.explains for f in found} == {"gc-pauses": "garbage collector", "step-outliers": "outliers"}
+    assert {f.rule: f.explains for f in found} == {
+        "gc-pauses": claims.GARBAGE_COLLECTOR,
+        "step-outliers": claims.OUTLIERS,
+    }
 
 
 def test_what_was_not_measured_is_not_judged() -> None:

@@ -8,6 +8,7 @@ from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.transfers.copy_heavy import CopyHeavy
 
@@ -41,7 +42,7 @@ def test_copies_of_one_type_are_named_by_their_shape() -> None:
     assert finding.subject == "aten::copy_ 32x197x768 (bfloat16)"
     assert finding.severity == "critical"
     assert finding.gain is not None
-    assert finding.explains == "memory kernels"
+    assert finding.explains == claims.MEMORY_KERNELS
     assert finding.gain.saved_ms_per_step == pytest.approx(3.0, rel=0.02)
     assert finding.confidence < 0.5
 

@@ -9,6 +9,7 @@ from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.epoch_boundary_idle import EpochBoundaryIdle
 
@@ -42,7 +43,7 @@ def test_it_names_the_hook_that_the_gaps_went_to() -> None:
     assert "Plots.on_train_epoch_end 98 %" in finding.summary
     assert "Make Plots.on_train_epoch_end cheaper" in finding.advice
     assert "It takes 900 ms each time" in finding.advice
-    assert finding.explains == "epoch_gap"
+    assert finding.explains == claims.EPOCH_GAP
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(3000 / 400)
 

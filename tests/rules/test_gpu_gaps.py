@@ -6,6 +6,7 @@ from late_steps import training
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.launches.gpu_gaps import GpuGaps
 
@@ -28,7 +29,7 @@ def test_it_names_the_line_that_holds_the_host() -> None:
     assert finding is not None
     assert finding.subject == "loss.py(31): match"
     assert finding.severity == "critical"
-    assert finding.explains == "device idle: host at other work"
+    assert finding.explains == claims.HOST_ELSEWHERE
     assert "loss.py(31): match in forward, 5 gaps" in finding.summary
     assert finding.advice.startswith("Look at what the host does at loss.py(31): match")
     assert finding.gain is not None
@@ -60,7 +61,7 @@ def test_memory_from_the_driver_gets_advice_of_its_own() -> None:
     finding = RULE.check(metrics_of(recorded_steps(step)))
     assert finding is not None
     assert "expandable_segments:True" in finding.advice
-    assert finding.explains == "allocator"
+    assert finding.explains == claims.ALLOCATOR
 
 
 @pytest.mark.parametrize(("other_us", "fires"), [(8_200.0, False), (10_500.0, True)])

@@ -14,6 +14,7 @@ from test_bad_numbers import assert_calm, mutated
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose
@@ -95,7 +96,7 @@ def test_everything_is_found_at_once_and_gains_fit_into_the_run() -> None:
     findings = diagnose(metrics, RULES).findings
     assert len(findings) >= 12
     assert sum(f.gain.saved_ms_per_step for f in findings if f.gain is not None) <= (metrics.period_ms or 0) + 2.0
-    assert sum(f.explains == gpus.CLOCKS and f.gain is not None for f in findings) == 1
+    assert sum(f.explains == claims.CLOCKS and f.gain is not None for f in findings) == 1
 
 
 def test_a_reason_that_several_gpus_share_is_told_once() -> None:

@@ -8,6 +8,7 @@ from gpu_builder import copying_window, gpu, on
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.transfers.h2d_slow_link import H2dSlowLink
 
@@ -31,7 +32,7 @@ def test_it_fires_on_copies_far_below_the_link() -> None:
     assert finding.severity == "warning"
     assert finding.summary.startswith("Copies of 64 MiB from pinned memory reach 6.3 GB/s, 10 % of what PCIe 5 x16")
     assert finding.gain is not None
-    assert finding.explains == "device: copies of the batch"
+    assert finding.explains == claims.BATCH_COPIES
     assert finding.gain.saved_ms_per_step == pytest.approx(64 * MIB * 9 / PCIE5_X16 * 1e3)
     assert finding.gain.saved_lower_ms_per_step == 0
 

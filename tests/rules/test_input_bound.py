@@ -11,6 +11,7 @@ from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.loading import SINGLE_GUARD_MS
@@ -26,7 +27,7 @@ def test_it_fires_on_steps_that_wait_for_their_batch() -> None:
     finding = RULE.check(metrics)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.explains == "data_wait"
+    assert finding.explains == claims.WAIT_FOR_BATCHES
     assert finding.subject == "Digits"
     assert finding.evidence[0].value == pytest.approx(50 / metrics.period_ms)
     assert "50.0 ms of 99.2 ms" in finding.summary

@@ -8,6 +8,7 @@ from feeding_builder import shares_of, starved, worker_row
 
 from lightning_gpuprof.model.input_pipeline import InputVerdictKind, InputWorker
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_jitter import InputJitter
 
@@ -51,7 +52,7 @@ def test_it_gives_the_queue_that_hides_the_slowest_sample() -> None:
     finding = RULE.check(planted(run={"loader.in_order": True}))
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.explains == "outliers"
+    assert finding.explains == claims.OUTLIERS
     assert "One sample took 200 ms where the mean is 1.00 ms" in finding.summary
     # ((200 + 16) / 10 + 1) / 2
     assert "prefetch_factor is 2: set prefetch_factor=12, so that 24 batches" in finding.advice

@@ -4,6 +4,7 @@ import pytest
 from metrics_builder import build
 from test_straggler_rank import job, on_device
 
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance
@@ -19,7 +20,7 @@ def test_it_tells_how_often_each_rank_is_late() -> None:
     assert "takes 12.0 ms longer than the mean of all ranks in a step of 50.0 ms" in finding.summary
     assert "rank 1 in 28 %" in finding.summary
     assert finding.gain is not None
-    assert finding.explains == "communication"
+    assert finding.explains == claims.COMMUNICATION
     assert finding.gain.saved_ms_per_step == pytest.approx(12.0)
 
 

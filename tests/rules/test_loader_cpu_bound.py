@@ -7,6 +7,7 @@ from feeding_builder import part, starved, worker_row
 from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.loader_cpu_bound import LoaderCpuBound
 
@@ -72,7 +73,7 @@ def test_it_is_quiet_on_a_healthy_run_and_without_workers() -> None:
 def test_bursts_are_judged_too() -> None:
     finding = RULE.check(planted(burst=0.4))
     assert finding is not None
-    assert finding.explains == "outliers"
+    assert finding.explains == claims.OUTLIERS
 
 
 def test_workers_that_were_not_sampled_are_not_judged() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from gpu_builder import copying_window, gpu, on
 
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.hardware.pcie_degraded import PcieDegraded
 
@@ -30,7 +31,7 @@ def test_a_slow_link_that_holds_the_step_is_a_warning() -> None:
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(20.0 * 7 / 8)
     assert finding.gain.saved_lower_ms_per_step == 0
-    assert finding.explains == "device: copies of the batch"
+    assert finding.explains == claims.BATCH_COPIES
 
 
 def test_a_window_tells_how_long_the_copies_take() -> None:

@@ -12,6 +12,7 @@ from uneven_builder import of_regimes, stretch
 from lightning_gpuprof.model.evenness import Evenness, Stretch
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
@@ -24,7 +25,7 @@ def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() 
     finding = RULE.check(of_regimes(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.subject == finding.explains == "data_wait"
+    assert (finding.subject, finding.explains) == ("data_wait", claims.WAIT_FOR_BATCHES)
     assert "From batch 200 on, steps take 100 ms instead of 50.0 ms" in finding.summary
     assert "100 % of the difference in data_wait" in finding.summary
     assert finding.advice.startswith("Find what changed at batch 200 in Digits")

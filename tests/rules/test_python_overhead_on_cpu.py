@@ -15,6 +15,7 @@ from lightning_gpuprof.model.host import GcUse
 from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.launches.python_overhead import PythonOverhead
 
@@ -95,7 +96,7 @@ def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == PLACE
-    assert finding.explains == "Python between operators"
+    assert finding.explains == claims.PYTHON
     assert f"samples at {PLACE}" in finding.advice
     assert "10.0 ms of a step of 13.0 ms are Python" in finding.summary
     assert finding.gain is not None

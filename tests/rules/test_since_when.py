@@ -11,6 +11,7 @@ from lightning_gpuprof.model.evenness import Evenness, Stretch
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
@@ -126,7 +127,7 @@ def test_the_cost_of_lr_schedulers_is_a_part_of_the_optimizer() -> None:
     metrics = slower_from_121()
     before, after = metrics.evenness.regimes
     slow = msgspec.structs.replace(after, phases_ms={**before.phases_ms, "optimizer": 4.5})
-    finding = msgspec.structs.replace(loading_of(metrics), summary="", explains="lr_scheduler_step")
+    finding = msgspec.structs.replace(loading_of(metrics), summary="", explains=claims.LR_SCHEDULER)
     told = since_when([finding], replace(metrics, evenness=Evenness(regimes=(before, slow))))
     assert "Since batch 121" in told[0].summary
 

@@ -7,6 +7,7 @@ from metrics_builder import build
 from uneven_builder import of_fifths, of_regimes, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
@@ -19,7 +20,7 @@ def test_a_list_that_grows_is_found_with_its_phase_and_slope() -> None:
     finding = RULE.check(of_fifths("forward", GROWING, slope=0.13))
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.subject == finding.explains == "forward"
+    assert (finding.subject, finding.explains) == ("forward", claims.FORWARD)
     assert "from 50.0 ms to 90.0 ms over 380 steps, 130 ms per 1,000 steps; 100 % of it in forward" in finding.summary
     assert f'"{finding.summary}"' in " ".join((StepDrift.__doc__ or "").split())
     assert finding.gain is not None

@@ -7,6 +7,7 @@ from device_builder import collective, distributed
 from metrics_builder import build, share
 
 from lightning_gpuprof.model.metrics import Metrics, RankShare, RankTimes
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
 
@@ -55,7 +56,7 @@ def test_it_names_the_rank_its_host_and_the_phase() -> None:
     assert finding.summary.startswith("Rank 3 on node1 takes 12.0 ms longer than the others in a step of 50.0 ms")
     assert "12.0 ms of it in forward" in finding.summary
     assert finding.gain is not None
-    assert finding.explains == "communication"
+    assert finding.explains == claims.COMMUNICATION
     assert finding.gain.saved_ms_per_step == pytest.approx(12.0)
 
 

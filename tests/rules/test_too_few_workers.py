@@ -8,6 +8,7 @@ from metrics_builder import build
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.loading import loading, making_evidence
@@ -125,7 +126,7 @@ def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_wai
 def test_bursts_that_few_steps_wait_for_get_the_number_as_well() -> None:
     finding = RULE.check(starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0, worker_cpus=3.8))
     assert finding is not None
-    assert finding.explains == "outliers"
+    assert finding.explains == claims.OUTLIERS
     assert "40 % (at least 36 %) of the time of all steps" in finding.summary
     assert "come in bursts" in finding.summary
     # ceil(60 / 9.98) + 1
@@ -143,7 +144,7 @@ def test_bursts_do_not_hide_behind_a_wait_that_all_steps_have(burst: float, fire
     assert (finding is not None) is fires
     assert (InputBound().check(metrics) is None) is fires  # the time of the wait is told once
     if finding is not None:
-        assert finding.explains == "outliers"
+        assert finding.explains == claims.OUTLIERS
         assert "set num_workers=8 " in finding.advice
 
 

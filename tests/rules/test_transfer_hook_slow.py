@@ -10,6 +10,7 @@ from metrics_builder import build, share
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose, settle
 from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
@@ -107,7 +108,7 @@ def test_it_and_other_idle_time_gain_no_more_than_the_device_idles() -> None:
     metrics = hooked(10.0, device="cuda", idle_ratio=0.1)
     hook = RULE.check(metrics)
     assert hook is not None
-    late = msgspec.structs.replace(hook, rule="late", explains="device idle: late launches")
+    late = msgspec.structs.replace(hook, rule="late", explains=claims.LATE_LAUNCHES)
     gains = [f.gain.saved_ms_per_step for f in settle([hook, late], metrics, {}) if f.gain is not None]
     assert metrics.period_ms is not None
     assert sum(gains) == pytest.approx(0.1 * metrics.period_ms, rel=0.01)

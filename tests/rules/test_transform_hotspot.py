@@ -6,6 +6,7 @@ from metrics_builder import build
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.transform_hotspot import TransformHotspot
 
@@ -57,7 +58,7 @@ def test_half_of_the_making_with_collation_decides(share: float, fires: bool) ->
 def test_bursts_are_explained_where_the_median_step_does_not_wait() -> None:
     finding = RULE.check(planted(burst=0.4))
     assert finding is not None
-    assert finding.explains == "outliers"
+    assert finding.explains == claims.OUTLIERS
     assert "come in bursts" in finding.summary
 
 

@@ -8,6 +8,7 @@ from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.loop.val_input_bound import ValInputBound
 
@@ -36,7 +37,7 @@ def planted(wait_s: float = 4.5, validation_s: float = 5.0, *, ledger: bool = Tr
 def test_a_loader_without_workers_gets_some() -> None:
     finding = RULE.check(planted())
     assert finding is not None
-    assert finding.explains == "validation"
+    assert finding.explains == claims.VALIDATION
     assert finding.severity == "warning"
     assert "Validation waits for its batches: 4.50 s of the 5.00 s that it takes" in finding.summary
     assert "num_workers of the validation loader is 0: set num_workers=2" in finding.advice

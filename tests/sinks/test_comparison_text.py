@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks.comparison_text import print_comparison, render
 from lightning_gpuprof.sinks.console import print_to
 
@@ -73,7 +74,7 @@ def test_memory_gpus_host_operators_and_what_judges_are_there() -> None:
 
 def test_what_was_promised_stands_beside_what_was_achieved() -> None:
     before = sample_report.full_report()
-    loading = msgspec.structs.replace(before.findings[0], explains="data_wait")
+    loading = msgspec.structs.replace(before.findings[0], explains=claims.WAIT_FOR_BATCHES)
     before = msgspec.structs.replace(before, findings=(loading, *before.findings[1:]))
     after = faster(before)
     rows = tuple(

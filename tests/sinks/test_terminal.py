@@ -11,6 +11,7 @@ import sample_report
 from rich.cells import cell_len
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks import terminal
 from lightning_gpuprof.sinks.console import print_to
 from lightning_gpuprof.sinks.terminal_text import said
@@ -180,7 +181,7 @@ def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
 def test_the_sixth_finding_and_another_look_at_the_same_time_have_one_line_each() -> None:
     report = sample_report.full_report()
     model = report.findings[0]
-    first = msgspec.structs.replace(model, explains="data_wait")
+    first = msgspec.structs.replace(model, explains=claims.WAIT_FOR_BATCHES)
     again = msgspec.structs.replace(first, rule="input-bound", gain=None, advice="Read faster.", summary="Long. " * 40)
     others = [msgspec.structs.replace(model, rule=f"r{i}", advice=f"Advice {i}.") for i in range(1, 7)]
     text = printed(msgspec.structs.replace(report, findings=(first, again, *others)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lightning_gpuprof.model.comparison import Change, FindingChange, FindingState
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.phases import PARTS, PHASES
+from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
 
 SURELY_ABOVE_RATIO = 1.1
@@ -50,7 +50,7 @@ def finding_changes(
 def _gone(
     finding: Finding, before: Report, after: Report, medians: Mapping[str, Change], *, comparable: bool
 ) -> FindingChange:
-    achieved, at_least = _achieved(finding.explains, before, after, medians)
+    achieved, at_least = _achieved(_place_of(finding), before, after, medians)
     saved = finding.gain.saved_ms_per_step if finding.gain else None
     return _finding_change(
         finding,
@@ -61,30 +61,36 @@ def _gone(
     )
 
 
+def _place_of(finding: Finding) -> Part | Phase | None:
+    """The part of the wall time or the phase that a finding explains; None: neither."""
+    claim = finding.explains
+    return None if claim is None else claim.part or claim.phase
+
+
 def _achieved(
-    explains: str, before: Report, after: Report, medians: Mapping[str, Change]
+    place: Part | Phase | None, before: Report, after: Report, medians: Mapping[str, Change]
 ) -> tuple[float | None, float | None]:
     """What the phase or part lost per step, and what it lost at least, milliseconds; None for what is not known."""
-    row = medians.get(explains)
+    row = medians.get(place or "")
     if row is not None and row.before and row.difference is not None:
         if row.outcome == "not comparable":
             return -row.difference, None
         certain = -row.upper if row.upper is not None else -row.difference / SURELY_ABOVE_RATIO
         return -row.difference, certain
-    sides = [_total_per_step(report, explains) for report in (before, after)]
+    sides = [_total_per_step(report, place) for report in (before, after)]
     if sides[0] is None or sides[1] is None:
         return None, None
     return sides[0] - sides[1], (sides[0] - sides[1]) / SURELY_ABOVE_RATIO
 
 
-def _total_per_step(report: Report, explains: str) -> float | None:
+def _total_per_step(report: Report, place: Part | Phase | None) -> float | None:
     """What lies beside the ordinary steps, spread over all of them as in a gain."""
     if not report.steps.count:
         return None
-    if explains in PARTS:
-        seconds = report.wall.parts.get(explains)
+    if place in PARTS:
+        seconds = report.wall.parts.get(place)
     else:
-        seconds = next((row.total_s for row in report.phases if row.phase == explains), None)
+        seconds = next((row.total_s for row in report.phases if row.phase == place), None)
     return None if seconds is None else seconds * 1e3 / report.steps.count
 
 
@@ -106,6 +112,6 @@ def _finding_change(
         speedup_max=gain.speedup_max if gain else None,
         saved_ms_per_step=gain.saved_ms_per_step if gain else None,
         achieved_ms_per_step=achieved_ms,
-        achieved_in=finding.explains if achieved_ms is not None and finding.explains in (*PHASES, *PARTS) else "",
+        achieved_in=(_place_of(finding) or "") if achieved_ms is not None else "",
         above_bound=above,
     )

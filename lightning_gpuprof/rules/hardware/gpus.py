@@ -24,9 +24,6 @@ from lightning_gpuprof.rules.base import (
 MIN_SAMPLES = 20
 """Samples that a rule about a GPU needs. The method: the driver's utilization is a mean of 1/6 to 1 s."""
 
-CLOCKS = "clocks"
-"""What findings about clocks that are held down explain: they are alternatives for the same time."""
-
 LOWERED_RATIO = 0.98
 """Power limit over its default below which somebody has lowered it. Ours."""
 

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     require_possible,
@@ -120,7 +121,7 @@ class LowClocks:
             ),
             gain=gain,
             confidence=0.8 if named is not None else 0.6,
-            explains=gpus.CLOCKS,
+            explains=claims.CLOCKS,
         )
 
     def _holds(self, shares: dict[str, ThrottleShare], reason: str) -> bool:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules import base
+from lightning_gpuprof.rules import base, claims
 from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import millis, percent
@@ -106,7 +106,7 @@ class PcieDegraded:
             ),
             gain=gain,
             confidence=0.6,
-            explains="device: copies of the batch",
+            explains=claims.BATCH_COPIES,
         )
 
 

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import severity, share_evidence, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
@@ -88,7 +89,7 @@ class PowerBrake:
             ),
             gain=gain,
             confidence=0.9,
-            explains=gpus.CLOCKS,
+            explains=claims.CLOCKS,
         )
 
 

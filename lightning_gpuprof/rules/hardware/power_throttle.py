@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import share_evidence, source_of, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
@@ -102,7 +103,7 @@ class PowerThrottle:
             ),
             gain=gain,
             confidence=0.9,
-            explains=gpus.CLOCKS,
+            explains=claims.CLOCKS,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     severity,
     share_evidence,
@@ -106,7 +107,7 @@ class ThermalThrottle:
             ),
             gain=gain,
             confidence=0.9,
-            explains=gpus.CLOCKS,
+            explains=claims.CLOCKS,
         )
 
 

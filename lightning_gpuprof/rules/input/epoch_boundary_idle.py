@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -124,7 +125,7 @@ class EpochBoundaryIdle:
             ),
             gain=gain(per_step_ms, lower_s * 1e3 / metrics.steps.count, run_step_ms),
             confidence=0.9,
-            explains="epoch_gap",
+            explains=claims.EPOCH_GAP,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.steps.cpu_contention import EXPLAINS
 from lightning_gpuprof.rules.wording import cpus, percent
 
 
@@ -112,7 +112,7 @@ class HostCpuQuota:
             ),
             gain=gain(held_ratio * period_ms, least_ratio * period_ms, period_ms),
             confidence=0.7,
-            explains=EXPLAINS,
+            explains=claims.NO_CPU,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain, possible, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.wording import counted, percent
 
@@ -124,7 +125,7 @@ class HostSwap:
             evidence=tuple(evidence),
             gain=gain(full * period_ms, full * period_ms, period_ms) if stalled and full is not None else None,
             confidence=0.7,
-            explains="swap",
+            explains=claims.SWAPPING,
         )
 
     def _shm(self, metrics: Metrics, *, used_ratio: float, workers: int, size_bytes: float | None) -> Finding:
@@ -150,7 +151,6 @@ class HostSwap:
                 Evidence(name="num_workers", value=workers),
             ),
             confidence=0.7,
-            explains="shm",
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     at_least,
@@ -153,7 +154,7 @@ class InputBound:
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=_confidence(certain=certain, seen=seen),
-            explains="data_wait",
+            explains=claims.WAIT_FOR_BATCHES,
         )
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -151,7 +152,7 @@ class InputJitter:
             ),
             gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
             confidence=0.5 if crowded else 0.8,
-            explains="outliers",
+            explains=claims.OUTLIERS,
         )
 
 

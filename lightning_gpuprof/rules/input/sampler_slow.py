@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -106,5 +107,5 @@ class SamplerSlow:
             ),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=0.95 if idle_ratio is not None else 0.6,
-            explains="sampler",
+            explains=claims.SAMPLER,
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import at_least, gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.input.loading import (
     LEAST_WAIT_RATIO,
@@ -119,5 +120,5 @@ class SingleProcessLoading:
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
-            explains="data_wait",
+            explains=claims.WAIT_FOR_BATCHES,
         )

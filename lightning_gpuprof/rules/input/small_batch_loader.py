@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     at_least,
@@ -109,7 +110,7 @@ class SmallBatchLoader:
                 recoverable_ms, recoverable_ms * state.wait.lower_ratio / state.wait.median_ratio, state.period_ms
             ),
             confidence=0.6,
-            explains="data_wait",
+            explains=claims.WAIT_FOR_BATCHES,
         )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Gain, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     at_least,
@@ -50,9 +52,9 @@ class Starving:
     """Lower bound of the wait's share, without what a fetch may cost although nothing is wrong."""
 
     @property
-    def explains(self) -> str:
+    def explains(self) -> Claim:
         """The time that the wait is part of: of ordinary steps, or of those that stand out."""
-        return "outliers" if self.bursts else "data_wait"
+        return claims.OUTLIERS if self.bursts else claims.WAIT_FOR_BATCHES
 
     @property
     def make_ms(self) -> float:

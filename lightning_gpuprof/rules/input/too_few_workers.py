@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     at_least,
@@ -143,5 +144,5 @@ class TooFewWorkers:
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
             confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
-            explains="data_wait" if bursts is None else "outliers",
+            explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
         )

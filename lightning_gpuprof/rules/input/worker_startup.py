@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import EpochStart, Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -135,7 +136,7 @@ class WorkerStartup:
             ),
             gain=gain(per_step_ms, per_step_ms * lower_s / cost_s if cost_s > 0 else 0.0, run_step_ms),
             confidence=0.9,
-            explains="epoch_start",
+            explains=claims.EPOCH_START,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.input.loading import Loading, loading
 from lightning_gpuprof.rules.input.starving import starving
@@ -122,7 +123,7 @@ class WorkerThreadOversub:
                 Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
             ),
             confidence=0.8,
-            explains="data_wait",
+            explains=claims.WAIT_FOR_BATCHES,
         )
 
     def _matters(self, metrics: Metrics) -> bool:

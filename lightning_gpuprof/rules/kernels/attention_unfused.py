@@ -10,6 +10,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -22,9 +23,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, device_run, input_sizes
 from lightning_gpuprof.rules.wording import millis, percent
-
-MEMORY_TIME = "memory kernels"
-"""The time that findings about kernels without products explain."""
 
 _SOFTMAX = frozenset({"_softmax", "_softmax_backward_data", "_safe_softmax", "_masked_softmax"})
 _PRODUCTS = frozenset({"bmm", "baddbmm", "bmm_out", "baddbmm_"})
@@ -148,7 +146,7 @@ class AttentionUnfused:
             ),
             gain=gain(pieces.ms, pieces.lower_ms, run.period_ms),
             confidence=0.8,
-            explains=MEMORY_TIME,
+            explains=claims.MEMORY_KERNELS,
         )
 
     def _attention(self, window: DeviceWindow) -> _Attention | None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -103,7 +104,7 @@ class ChannelsLastMissing:
             ),
             gain=gain(changes.ms, changes.lower_ms, run.period_ms),
             confidence=0.8,
-            explains="layout changes",
+            explains=claims.LAYOUT_CHANGES,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -18,7 +19,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.kernels.device_kernels import capability, device_run
-from lightning_gpuprof.rules.kernels.matrix_kernels import LEAST_RATIO, MATRIX_TIME, off_tensor_cores
+from lightning_gpuprof.rules.kernels.matrix_kernels import LEAST_RATIO, off_tensor_cores
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _OVERRIDE = "env.NVIDIA_TF32_OVERRIDE"
@@ -115,7 +116,7 @@ class Fp32MatmulTf32Off:
             ),
             gain=gain(found.saved.ms, found.saved.lower_ms, run.period_ms),
             confidence=0.85,
-            explains=MATRIX_TIME,
+            explains=claims.MATRIX_KERNELS,
         )
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -103,7 +104,7 @@ class LowOccupancy:
             ),
             gain=gain(idle.ms, 0.0, run.period_ms),
             confidence=0.4,
-            explains="idle multiprocessors",
+            explains=claims.IDLE_MULTIPROCESSORS,
         )
 
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.trace.kernels import KernelRow, SavingRow
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
 
-MATRIX_TIME = "matrix kernels"
-"""The time that findings about kernels of products, convolutions and attention explain."""
-
 LEAST_RATIO = 0.05
 """Share of the step in fp32 products off tensor cores from which rules speak. Ours."""
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.kernels.attention_unfused import MEMORY_TIME
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, class_us, device_run
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -118,7 +118,7 @@ class MemoryBoundKernels:
             ),
             gain=gain(saved_ms, 0.0, run.period_ms),
             confidence=0.4,
-            explains=MEMORY_TIME,
+            explains=claims.MEMORY_KERNELS,
         )
 
 

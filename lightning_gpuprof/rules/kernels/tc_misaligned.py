@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, Measured, device_run, input_sizes
-from lightning_gpuprof.rules.kernels.matrix_kernels import MATRIX_TIME
 from lightning_gpuprof.rules.wording import millis, percent
 
 _MULTIPLES = {"fp16": 8, "bf16": 8, "tf32": 4, "fp8": 16, "int8": 16}
@@ -142,7 +142,7 @@ class TcMisaligned:
             ),
             gain=gain(saved.ms, saved.lower_ms, run.period_ms),
             confidence=0.6,
-            explains=MATRIX_TIME,
+            explains=claims.MATRIX_KERNELS,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.kernels.device_kernels import capability, device_run, mixed_precision
 from lightning_gpuprof.rules.kernels.matrix_kernels import (
     LEAST_RATIO,
-    MATRIX_TIME,
     OffTensorCores,
     off_tensor_cores,
     tensor_cores_known,
@@ -108,7 +108,7 @@ class TcUnused:
             ),
             gain=gain(found.saved.ms, found.saved.lower_ms, run.period_ms),
             confidence=0.8 if found.faster_dtype is not None else 0.5,
-            explains=MATRIX_TIME,
+            explains=claims.MATRIX_KERNELS,
         )
 
 

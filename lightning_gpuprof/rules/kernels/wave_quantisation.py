@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import KernelRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, Measured, device_run, short_name
-from lightning_gpuprof.rules.kernels.matrix_kernels import MATRIX_TIME
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
@@ -108,7 +108,7 @@ class WaveQuantisation:
             ),
             gain=gain(saved.ms, 0.0, run.period_ms),
             confidence=0.4,
-            explains=MATRIX_TIME,
+            explains=claims.MATRIX_KERNELS,
         )
 
     def _uneven(self, window: DeviceWindow, row: KernelRow, period_ms: float) -> bool:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.launches.device_idle import compiled
-from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, compile_call, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_call, late_launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,5 +72,5 @@ class CompileAbsent:
                 Evidence(name="compiled", value="no"),
             ),
             confidence=found.step.confidence,
-            explains=EXPLAINS,
+            explains=claims.LATE_LAUNCHES,
         )

@@ -9,9 +9,9 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
-from lightning_gpuprof.rules.memory.gpu_memory import ALLOCATOR
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
@@ -114,7 +114,7 @@ class GpuGaps:
             ),
             gain=gain(cost_ms, lower_ms, step.period_ms),
             confidence=step.confidence,
-            explains=ALLOCATOR if _mostly_allocates(owners) else "device idle: host at other work",
+            explains=claims.ALLOCATOR if _mostly_allocates(owners) else claims.HOST_ELSEWHERE,
         )
 
     def _long_gaps(self, step: DeviceStep) -> list[IdleGap]:

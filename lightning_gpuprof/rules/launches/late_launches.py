@@ -20,9 +20,6 @@ from lightning_gpuprof.rules.wording import millis, percent
 IDLE_RATIO = 0.15
 """Idle time for want of launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""
 
-EXPLAINS = "device idle: late launches"
-"""The time that all rules about late launches explain."""
-
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _IF_IT_HAS = ", if it has that"
 _SEPARATE_OPTIMIZER_KERNELS = 4

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.launches.device_idle import busy_words
-from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, fewer_launches, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,5 +79,5 @@ class LaunchBound:
             ),
             gain=gain(found.idle_ms, found.lower_ms, step.period_ms),
             confidence=step.confidence,
-            explains=EXPLAINS,
+            explains=claims.LATE_LAUNCHES,
         )

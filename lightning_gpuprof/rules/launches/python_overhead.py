@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -19,11 +20,8 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled
 from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
-from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, IDLE_RATIO, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.wording import millis, percent
-
-_OF_PYTHON = "Python between operators"
-"""What the finding on a CPU explains: waiting in the same phases is not in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +109,7 @@ class PythonOverhead:
             ),
             gain=gain(found.idle_ms, lower_ms, step.period_ms),
             confidence=step.confidence,
-            explains=EXPLAINS,
+            explains=claims.LATE_LAUNCHES,
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
@@ -149,7 +147,7 @@ class PythonOverhead:
             ),
             gain=gain(found.python_ms, found.lower_ms, found.period_ms),
             confidence=0.8 if found.operators_ms is not None else 0.7,
-            explains=_OF_PYTHON,
+            explains=claims.PYTHON,
         )
 
 

@@ -8,8 +8,9 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.api_tables import TimeRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
-from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, LateLaunches, late_launches
+from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
 from lightning_gpuprof.rules.wording import millis
 
 
@@ -104,7 +105,7 @@ class SlowLaunchApi:
             ),
             gain=gain(saved_ms, lower_ms, period_ms),
             confidence=0.8 * step.confidence,
-            explains=EXPLAINS,
+            explains=claims.LATE_LAUNCHES,
         )
 
 

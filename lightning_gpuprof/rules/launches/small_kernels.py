@@ -8,8 +8,9 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
-from lightning_gpuprof.rules.launches.late_launches import EXPLAINS, fewer_launches, late_launches
+from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _LONGEST_NAME = 60
@@ -95,7 +96,7 @@ class SmallKernels:
             ),
             gain=gain(idle_ms, lower_ms, step.period_ms),
             confidence=step.confidence,
-            explains=EXPLAINS,
+            explains=claims.LATE_LAUNCHES,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -100,5 +101,5 @@ class BarebonesGap:
             ),
             gain=gain(recoverable_ms, share.lower_ratio * period_ms * (1 - 1 / _TIMES), period_ms),
             confidence=0.5 if condition(metrics, "device.type") == "cpu" else 0.3,
-            explains="loop",
+            explains=claims.LOOP,
         )

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import CallbackShare, Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -24,7 +26,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.loop.own_settings import own_setting
 from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
-from lightning_gpuprof.rules.transfers.progress_bar_sync import EXPLAINS as BAR_WAITS
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
@@ -151,9 +152,10 @@ class _Cost:
         return f"Callback {self.owner} takes" if self.hook else f"The hooks of {self.owner} itself take"
 
 
-def _explains(metrics: Metrics, slowest: _Cost) -> str:
+def _explains(metrics: Metrics, slowest: _Cost) -> Claim:
     """A progress bar on a device mostly waits for the device, which ``progress-bar-sync`` explains."""
-    return BAR_WAITS if not is_cpu_only(metrics) and "ProgressBar" in slowest.owner else "callbacks"
+    bar = not is_cpu_only(metrics) and "ProgressBar" in slowest.owner
+    return claims.WAITS_OF_THE_PROGRESS_BAR if bar else claims.CALLBACKS
 
 
 def _callbacks(metrics: Metrics) -> list[_Cost]:

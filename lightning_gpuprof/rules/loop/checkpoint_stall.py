@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
     MissingSignal,
@@ -112,7 +113,7 @@ class CheckpointStall:
             ),
             gain=gain(recoverable_ms, 0.0 if single else recoverable_ms, run_ms_per_step(metrics)),
             confidence=0.9,
-            explains="checkpoint",
+            explains=claims.CHECKPOINT,
         )
 
 

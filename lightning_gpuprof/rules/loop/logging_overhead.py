@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -112,7 +113,7 @@ class LoggingOverhead:
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, 0.0 if most_ratio is None else held_ratio * period_ms, period_ms),
             confidence=0.9 if metrics.run.get("device.type") == "cpu" else 0.7,
-            explains="logging",
+            explains=claims.LOGGING,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -95,7 +96,7 @@ class LrSchedulerCost:
             ),
             gain=gain(recoverable_ms, ratio * period_ms, period_ms),
             confidence=0.85,
-            explains="lr_scheduler_step",
+            explains=claims.LR_SCHEDULER,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -87,5 +88,5 @@ class SanityCheckCost:
             ),
             gain=gain(cost_ms, cost_ms, period_ms) if worthwhile(cost_ms, period_ms) else None,
             confidence=0.9,
-            explains="sanity check",
+            explains=claims.SANITY_CHECK,
         )

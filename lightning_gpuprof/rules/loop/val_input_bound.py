@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -118,7 +119,7 @@ class ValInputBound:
             ),
             gain=gain(min(wait_s, total_s) * 1e3 / metrics.steps.count, per_step_ms, run_step_ms),
             confidence=0.7 if is_cpu_only(metrics) else 0.5,
-            explains="validation",
+            explains=claims.VALIDATION,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -106,7 +107,7 @@ class ValidationStall:
             ),
             gain=gain(recoverable_ms, recoverable_ms, run_ms_per_step(metrics)),
             confidence=0.9,
-            explains="validation",
+            explains=claims.VALIDATION,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.oom_risk import smaller_batch
@@ -85,5 +86,5 @@ class AllocRetries:
             ),
             gain=gain,
             confidence=0.9,
-            explains=gpu_memory.ALLOCATOR,
+            explains=claims.ALLOCATOR,
         )

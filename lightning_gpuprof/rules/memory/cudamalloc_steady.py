@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
@@ -82,7 +83,7 @@ class CudamallocSteady:
             ),
             gain=gain,
             confidence=0.8,
-            explains=gpu_memory.ALLOCATOR,
+            explains=claims.ALLOCATOR,
         )
 
 

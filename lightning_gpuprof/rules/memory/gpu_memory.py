@@ -12,9 +12,6 @@ from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.launches.device_idle import device_step
 
-ALLOCATOR = "allocator"
-"""What findings about calls of the device's allocator explain: they are alternatives for the same time."""
-
 SHORT_RATIO = 0.80
 """Share of the GPU's memory from which it is short. Ours."""
 

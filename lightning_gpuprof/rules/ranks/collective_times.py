@@ -10,9 +10,6 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, is_cpu_only, is_distributed, steady_period_ms
 from lightning_gpuprof.rules.kernels.device_kernels import Measured, ordinary
 
-COMMUNICATION_TIME = "communication"
-"""The time that findings about collectives explain, and about the ranks that others wait for in them."""
-
 MIB = 2**20
 
 _LEAST_ALIKE = 3

@@ -10,6 +10,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.kernels.device_kernels import Measured
 from lightning_gpuprof.rules.ranks.collective_times import (
-    COMMUNICATION_TIME,
     MIB,
     CollectiveRun,
     CollectiveWindow,
@@ -137,7 +137,7 @@ class CommSlowLink:
             ),
             gain=gain(exposed.ms * ratio, exposed.lower_ms * ratio, run.period_ms),
             confidence=0.6,
-            explains=COMMUNICATION_TIME,
+            explains=claims.COMMUNICATION,
         )
 
     def _large(self, window: CollectiveWindow) -> list[CollectiveTimes]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -18,7 +19,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME, MIB, CollectiveWindow, collective_run
+from lightning_gpuprof.rules.ranks.collective_times import MIB, CollectiveWindow, collective_run
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _DEFAULT_MB = 25
@@ -122,7 +123,7 @@ class DdpBucketSize:
             ),
             gain=gain(exposed.ms, 0.0, run.period_ms),
             confidence=0.6,
-            explains=COMMUNICATION_TIME,
+            explains=claims.COMMUNICATION,
         )
 
     def _buckets(self, window: CollectiveWindow) -> float:

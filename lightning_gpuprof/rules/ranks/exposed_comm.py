@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.ranks.collective_times import (
-    COMMUNICATION_TIME,
     CollectiveRun,
     CollectiveWindow,
     collective_run,
@@ -112,7 +112,7 @@ class ExposedComm:
             ),
             gain=gain(exposed.ms, transfer_ms, run.period_ms),
             confidence=0.7 if mostly_transfer else 0.6,
-            explains=COMMUNICATION_TIME,
+            explains=claims.COMMUNICATION,
         )
 
 

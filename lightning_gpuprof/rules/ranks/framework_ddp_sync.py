@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -101,7 +102,7 @@ class FrameworkDdpSync:
             ),
             gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
             confidence=0.8 * step.confidence,
-            explains="device idle: check of all ranks",
+            explains=claims.ALL_RANKS_CHECK,
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
@@ -132,7 +133,7 @@ class FrameworkDdpSync:
                 Evidence(name="period", value=period_ms, unit="ms"),
             ),
             confidence=0.5,
-            explains="sync",
+            explains=claims.RANK_SYNC,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
 from lightning_gpuprof.rules.ranks.rank_times import rank_times
 from lightning_gpuprof.rules.ranks.straggler_rank import most_waiting_ratio, waiting_evidence
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
@@ -108,5 +108,5 @@ class LoadImbalance:
             ),
             gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
             confidence=0.6 if is_cpu_only(metrics) or waiting_ratio is not None else 0.4,
-            explains=COMMUNICATION_TIME,
+            explains=claims.COMMUNICATION,
         )

@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, RankShare
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     gain,
     is_cpu_only,
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.device_split import device_split
-from lightning_gpuprof.rules.ranks.collective_times import COMMUNICATION_TIME
 from lightning_gpuprof.rules.ranks.rank_times import rank_times
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
@@ -121,7 +121,7 @@ class StragglerRank:
             ),
             gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
             confidence=0.8 if is_cpu_only(metrics) or waiting_ratio is not None else 0.5,
-            explains=COMMUNICATION_TIME,
+            explains=claims.COMMUNICATION,
         )
 
 

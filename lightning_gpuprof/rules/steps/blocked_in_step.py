@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.steps.interpreter_lock import EXPLAINS as INTERPRETER
 from lightning_gpuprof.rules.steps.interpreter_lock import holds_the_interpreter
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES, Waiting, waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
@@ -113,7 +113,7 @@ class BlockedInStep:
             ),
             gain=gain(recoverable_ms, certain * period_ms, period_ms),
             confidence=0.5 if found.crowded else 0.9 if site else 0.8,
-            explains=INTERPRETER if holds_the_interpreter(metrics) else worst.phase,
+            explains=claims.INTERPRETER if holds_the_interpreter(metrics) else claims.of_phase(worst.phase),
         )
 
     def _require_told_apart(self, found: Waiting) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     NotApplicable,
@@ -27,8 +28,6 @@ from lightning_gpuprof.rules.input.loading import loading
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
-
-EXPLAINS = "waiting for a CPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,7 @@ class CpuContention:
             ),
             gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
             confidence=cause.confidence,
-            explains=EXPLAINS,
+            explains=claims.NO_CPU,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.steps.cpu_contention import (
-    EXPLAINS,
     by_this_run,
     computing_workers,
     delay_share,
@@ -131,7 +131,7 @@ class CpuOversubscription:
             ),
             gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
             confidence=0.7,
-            explains=EXPLAINS,
+            explains=claims.NO_CPU,
         )
 
 

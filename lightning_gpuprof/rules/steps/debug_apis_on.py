@@ -13,6 +13,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import Operators
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_STEPS,
     MissingSignal,
@@ -246,7 +247,7 @@ class DebugApisOn:
             confidence=0.9,
         )
         # Where nothing is known of the time it is in no phase.
-        return found_on if anomaly_ms is None else msgspec.structs.replace(found_on, explains="forward")
+        return found_on if anomaly_ms is None else msgspec.structs.replace(found_on, explains=claims.FORWARD)
 
 
 def _anomaly_ms(metrics: Metrics) -> float | None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -126,7 +127,7 @@ class GcPauses:
             ),
             gain=gain(mean_ms, certain_ratio * period_ms, period_ms),
             confidence=0.5 if hidden else 0.85,
-            explains="outliers" if _make_outliers(metrics, pauses) else "garbage collector",
+            explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
 
     def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> str:

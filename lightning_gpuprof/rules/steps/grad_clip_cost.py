@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
     gain,
@@ -104,7 +105,7 @@ class GradClipCost:
             ),
             gain=gain(recoverable_ms, ratio * period_ms, period_ms),
             confidence=0.75,
-            explains="clip",
+            explains=claims.GRADIENT_CLIPPING,
         )
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread, Share
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -22,8 +23,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES, waiting
 from lightning_gpuprof.rules.wording import cpus, millis
-
-EXPLAINS = "waiting for the interpreter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +127,7 @@ class InterpreterLockHeld:
             ),
             gain=gain(lost_ms, min(certain * period_ms, lost_ms), period_ms),
             confidence=0.5 if found.crowded else 0.8,
-            explains=EXPLAINS,
+            explains=claims.INTERPRETER,
         )
 
     def _judged(self, lock: InterpreterLock | None) -> tuple[InterpreterLock, Share, PythonThread | None]:

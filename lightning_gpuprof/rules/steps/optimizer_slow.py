@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -139,7 +140,7 @@ class OptimizerSlow:
             ),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=0.85 if kind in FUSED else 0.6,
-            explains="optimizer",
+            explains=claims.OPTIMIZER,
         )
 
 

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -152,7 +153,7 @@ class PhaseChange:
             ),
             gain=gain(lasting.recoverable_ms, 0.0 if weak else lasting.lower_ms, lasting.mean_ms),
             confidence=0.5 if weak else 0.85,
-            explains="outliers" if _are_outliers(metrics, slow) else change.phase,
+            explains=claims.OUTLIERS if _are_outliers(metrics, slow) else claims.of_phase(change.phase),
         )
 
     def lasting(self, metrics: Metrics) -> LastingChange | None:

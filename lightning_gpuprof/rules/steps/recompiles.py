@@ -11,6 +11,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_COST_MS,
     MissingSignal,
@@ -108,7 +109,7 @@ class Recompiles:
             ),
             gain=gain(lost_ms, lost_ms, period_ms) if costly and lost_ms >= MIN_COST_MS else None,
             confidence=0.9 if its and its[0].reason else 0.75,
-            explains="recompiles",
+            explains=claims.RECOMPILES,
         )
 
 

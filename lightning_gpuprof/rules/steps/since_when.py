@@ -8,7 +8,6 @@ import msgspec
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.bounds import PHASE_OF
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.uneven import Moved, into_the_run
 from lightning_gpuprof.rules.wording import millis
@@ -20,7 +19,7 @@ def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     if lasting is None or lasting.ahead or lasting.unsteady:
         return tuple(findings)
     change = lasting.change
-    first = next((finding for finding in findings if PHASE_OF.get(finding.explains) == change.phase), None)
+    first = next((finding for finding in findings if finding.explains and finding.explains.phase == change.phase), None)
     if first is None or first.rule == PhaseChange.id:
         return tuple(findings)
     told = msgspec.structs.replace(first, summary=f"{first.summary} {_words(change, metrics)}")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -91,7 +92,7 @@ class SlowFirstSteps:
             ),
             gain=gain(excess_ms, excess_ms, period_ms) if worthwhile(excess_ms, period_ms) else None,
             confidence=0.6,
-            explains="warm-up",
+            explains=claims.WARM_UP,
         )
 
 

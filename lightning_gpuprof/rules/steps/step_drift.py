@@ -9,6 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.evenness import Drift
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     gain,
@@ -141,7 +142,7 @@ class StepDrift:
             ),
             gain=gain(excess_ms, 0.0 if unknown else lower_ms, mean_ms),
             confidence=0.5 if unknown else 0.8,
-            explains=change.phase,
+            explains=claims.of_phase(change.phase),
         )
 
 

@@ -11,6 +11,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics, Outliers
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -162,7 +163,7 @@ class StepOutliers:
             evidence=self._evidence(outliers, holders, ratio=ratio),
             gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
             confidence=0.5 if weak else 0.85,
-            explains="outliers",
+            explains=claims.OUTLIERS,
         )
 
     def _evidence(

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import condition, gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.steps.fused_update import FUSED
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
@@ -83,7 +84,7 @@ class AmpScalerSync:
             ),
             gain=gain(found.cost_ms, found.lower_ms, found.step.period_ms),
             confidence=found.step.confidence,
-            explains="device idle: waits of the gradient scaler",
+            explains=claims.WAITS_OF_THE_SCALER,
         )
 
 

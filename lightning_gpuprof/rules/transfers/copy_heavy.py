@@ -8,6 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
@@ -17,7 +18,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.kernels.attention_unfused import MEMORY_TIME
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
 from lightning_gpuprof.rules.transfers.device_copies import copies
 from lightning_gpuprof.rules.wording import listed, millis, percent
@@ -103,7 +103,7 @@ class CopyHeavy:
             ),
             gain=gain(saved_ms, saved_ms, step.period_ms),
             confidence=0.5 * step.confidence,
-            explains=MEMORY_TIME,
+            explains=claims.MEMORY_KERNELS,
         )
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes
@@ -86,7 +87,7 @@ class D2hTraffic:
             ),
             gain=gain(found.exposed_ms, found.exposed_ms, step.period_ms),
             confidence=0.8 * step.confidence,
-            explains="device: copies to the host",
+            explains=claims.COPIES_TO_HOST,
         )
 
 

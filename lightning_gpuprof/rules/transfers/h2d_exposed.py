@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import condition, gain, share_evidence, source_of, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import device_step
 from lightning_gpuprof.rules.transfers.device_copies import copies, megabytes
@@ -78,7 +79,7 @@ class H2dExposed:
             ),
             gain=gain(saved_ms, saved_ms, step.period_ms),
             confidence=0.8 * step.confidence,
-            explains="device: copies of the batch",
+            explains=claims.BATCH_COPIES,
         )
 
 

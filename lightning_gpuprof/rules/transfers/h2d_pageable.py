@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import device_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
@@ -95,7 +96,7 @@ class H2dPageable:
             ),
             gain=gain(saved_ms, lower_ms, step.period_ms),
             confidence=0.8 * step.confidence,
-            explains="device: copies of the batch",
+            explains=claims.BATCH_COPIES,
         )
 
 

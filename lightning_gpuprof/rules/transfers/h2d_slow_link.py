@@ -10,7 +10,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules import base
+from lightning_gpuprof.rules import base, claims
 from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.pcie_degraded import link_gigatransfers
@@ -104,7 +104,7 @@ class H2dSlowLink:
             ),
             gain=base.gain(saved_ms, 0.0, period_ms) if base.worthwhile(saved_ms, period_ms) else None,
             confidence=0.5,
-            explains="device: copies of the batch",
+            explains=claims.BATCH_COPIES,
         )
 
     def _large_copies(self, window: WindowFacts) -> MemorySizeRow | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import listed
@@ -85,5 +86,5 @@ class HostTensorCreation:
             ),
             gain=gain(found.cost_ms, found.lower_ms, found.step.period_ms),
             confidence=found.step.confidence,
-            explains="device idle: waits for tensors of the host",
+            explains=claims.TENSORS_OF_THE_HOST,
         )

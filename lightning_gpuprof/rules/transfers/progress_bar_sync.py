@@ -9,11 +9,10 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import percent
-
-EXPLAINS = "device idle: waits of the progress bar"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ class ProgressBarSync:
             ),
             gain=gain(found.cost_ms * saved, found.lower_ms * saved, found.step.period_ms),
             confidence=found.step.confidence,
-            explains=EXPLAINS,
+            explains=claims.WAITS_OF_THE_PROGRESS_BAR,
         )
 
 

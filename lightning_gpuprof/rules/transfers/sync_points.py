@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
 from lightning_gpuprof.rules.transfers.device_waits import Wait, costly_waits, times
 from lightning_gpuprof.rules.wording import listed, millis, percent
@@ -108,7 +109,7 @@ class SyncPoints:
             ),
             gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
             confidence=step.confidence,
-            explains="device idle: waits of the code",
+            explains=claims.WAITS_OF_THE_CODE,
         )
 
 

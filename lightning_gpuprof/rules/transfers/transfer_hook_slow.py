@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     gain,
     is_cpu_only,
@@ -109,7 +110,7 @@ class TransferHookSlow:
             ),
             gain=gain(recoverable_ms, 0.0 if copies or most_ratio is None else held_ratio * period_ms, period_ms),
             confidence=0.9 if is_cpu_only(metrics) else 0.75,
-            explains="device: copies of the batch" if copies else "h2d",
+            explains=claims.BATCH_COPIES if copies else claims.BATCH_TRANSFER,
         )
 
 

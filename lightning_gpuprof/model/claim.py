@@ -1,0 +1,50 @@
+"""What a finding's gain is taken from: a part of one of the resources that the time of a run is made of."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from lightning_gpuprof.model.phases import Part, Phase
+
+Resource = Literal[
+    "batches",
+    "CPUs",
+    "training thread",
+    "step",
+    "device idle",
+    "device busy",
+    "clocks",
+    "uneven steps",
+    "outside steps",
+]
+"""Whose time it is:
+
+- ``batches``: the training thread waits for the next batch; a fix makes batches come sooner
+- ``CPUs``: a thread is ready to run and has no CPU, in the training process or in DataLoader workers
+- ``training thread``: what it does beside the model; on a device that is gained only while the device is idle
+- ``step``: part of the ordinary step, whether a device works meanwhile or not
+- ``device idle``, ``device busy``: a device without work, and its kernels
+- ``clocks``: kernels that take longer because the clocks are held down
+- ``uneven steps``: what some steps take longer than the ordinary one
+- ``outside steps``: validation, checkpoints, gaps between epochs, the start
+"""
+
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+
+
+class Claim(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Part of a resource. Findings with equal claims explain the same time and gain it once."""
+
+    resource: Resource
+    """Whose time it is."""
+    name: str
+    """Which part of it."""
+    phase: Phase | None = None
+    """The phase that it is, or is a part of; None: of several, or of none."""
+    part: Part | None = None
+    """The part of the wall time that it is, or is a part of."""
+
+    def __str__(self) -> str:
+        return self.name
