@@ -39,7 +39,8 @@ def run_in_terminal(
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm-256color", **(environ or {})}
+    without = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}  # pytest-xdist's
+    environment = {**without, "TERM": "xterm-256color", **(environ or {})}
     program = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment, close_fds=True
     )
