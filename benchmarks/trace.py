@@ -51,7 +51,7 @@ from trace_results import (
 )
 
 from lightning_gpuprof.trace.compression import compress
-from lightning_gpuprof.trace.halves import size_of_json
+from lightning_gpuprof.trace.partial_read import size_of_json
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

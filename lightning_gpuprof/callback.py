@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 import msgspec
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, is_of_training, part_of_logger, quietly, warn
+from lightning_gpuprof.capture.fence import debugging, must_propagate, part_of_logger, quietly, warn
 from lightning_gpuprof.capture.launch import Origin, launch_of
 from lightning_gpuprof.capture.output_folder import on_disk
 from lightning_gpuprof.capture.session import Session
@@ -68,7 +68,7 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
         try:
             hook(self, *args, **kwargs)
         except Exception as error:
-            if is_of_training(error) or debugging():
+            if must_propagate(error) or debugging():
                 raise
             with quietly():
                 self._give_up(error)
@@ -203,7 +203,7 @@ class GpuProfiler(Callback):
             return
         measured = STAGES[STAGES.index(stage)]  # Lightning gives a member of an enumeration of strings
         if (before := self._session) is not None:
-            if not before.hears_of_the_end:
+            if not before.notified_on_end:
                 before.finish("abandoned")  # it ended without telling us
                 self._session = None
             elif before.belongs_to(trainer):
@@ -250,7 +250,7 @@ class GpuProfiler(Callback):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
                 self._tell_loggers(trainer, session, finished=True)
-        if not session.hears_of_the_end:
+        if not session.notified_on_end:
             self._end(trainer)
 
     def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
@@ -349,17 +349,17 @@ class GpuProfiler(Callback):
             line=StatusLine.on_terminal() if trainer.is_global_zero and switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
-        self._hear_of_no_batch()
+        self._remove_first_batch_hook()
         self.__dict__[_BATCH_HOOKS[stage]] = self._first_batch
 
     @_harmless
     def _first_batch(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, *args: object) -> None:
         """The first batch of the stage, from a hook that is there for this one call."""
-        self._hear_of_no_batch()
+        self._remove_first_batch_hook()
         if (session := self._session_of(trainer)) is not None:
             session.first_batch(batch)
 
-    def _hear_of_no_batch(self) -> None:
+    def _remove_first_batch_hook(self) -> None:
         for hook in _BATCH_HOOKS.values():
             self.__dict__.pop(hook, None)
 
@@ -376,7 +376,7 @@ class GpuProfiler(Callback):
         else:
             session.fence.tell("measuring", f"switched off after {text}")
             session.give_up()
-        self._hear_of_no_batch()
+        self._remove_first_batch_hook()
 
     @_harmless
     def _end(self, trainer: pl.Trainer, exception: BaseException | None = None) -> None:
@@ -391,13 +391,13 @@ class GpuProfiler(Callback):
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
                     with session.fence.around("the end"):
                         session.finish(status)
-                self._hear_of_no_batch()
+                self._remove_first_batch_hook()
                 self.folder = session.folder
                 self._make_report(trainer, session, status)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
                     self._make_report(trainer, session, status)
         except Exception as error:
-            if is_of_training(error):
+            if must_propagate(error):
                 session.give_up()  # does what is left to do, mostly nothing
                 self._session = None
             raise

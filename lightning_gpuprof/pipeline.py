@@ -28,7 +28,7 @@ from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules import aims, engine
+from lightning_gpuprof.rules import engine, targets
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.sinks import brief, json_report
 from lightning_gpuprof.sinks.files import write_whole
@@ -415,7 +415,7 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
 def report_of(journal: Journal, metrics: Metrics) -> Report:
     """The report of a journal of which the metrics are known."""
     diagnosis = engine.diagnose(metrics)
-    target, cost = aims.outlook(metrics, diagnosis), aims.cost(metrics)
+    target, cost = targets.outlook(metrics, diagnosis), targets.cost(metrics)
     return Report(
         schema_version=SCHEMA_VERSION,
         run=dict(metrics.run),

@@ -105,7 +105,7 @@ PAGES: tuple[Page, ...] = (
             ("lightning_gpuprof.trace.reader", "Trace"),
             ("lightning_gpuprof.trace.reader", "About"),
             ("lightning_gpuprof.trace.analysis", "analyse"),
-            *_all("lightning_gpuprof.trace.tables", "dtype_of", "are_ids", "narrowed", "joined"),
+            *_all("lightning_gpuprof.trace.tables", "dtype_of", "is_id_column", "narrowed", "joined"),
         ),
     ),
     Page(

@@ -22,19 +22,20 @@ from lightning_gpuprof.model.phases import Phase
 
 SOURCE = "input"
 LEAST_BATCHES = 10
-"""Measured batches that a statement about the making of batches needs. Ours."""
+"""Measured batches that a statement about the making of batches needs. Heuristic."""
 LEAST_STEPS = 20
 """Steady steps likewise."""
 LEAST_WAIT_RATIO = 0.05
 """Lower bound of the share of the step from which waiting for data counts. torch-tb-profiler: DataLoader above 5 %."""
 LEAST_H2D_RATIO = 0.10
-"""Share of the step from which the copy to the device counts as the limit. Ours: as TraceML's first threshold."""
+"""Share of the step from which the copy to the device counts as the limit. Heuristic: as TraceML's first threshold."""
 EMPTY_RATIO = 0.30
 """Share of steps that find no batch ready from which the queue counts as empty. MindInsight: above 30 %."""
 SLACK_RATIO = 0.8
-"""Workers that could make a batch in less than this share of the period are not what the training waits for. Ours."""
+"""Workers that could make a batch in less than this share of the period are not what the training waits for.
+Heuristic."""
 TRANSFER_MARGIN_MS = 0.5
-"""A wait that is not longer than this is what any fetch from a worker may cost. Ours: as the rules have it."""
+"""A wait that is not longer than this is what any fetch from a worker may cost. Heuristic: as the rules have it."""
 
 
 def input_pipeline(

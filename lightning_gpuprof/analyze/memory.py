@@ -28,7 +28,7 @@ FIRST_STEPS = 3
 """Steps that are warm-up in any case: the optimizer's states are made in them."""
 
 LEAST_ACROSS_EPOCHS = 3
-"""Readings whose position in the epoch before was read, too, from which growth across epochs is known. Ours."""
+"""Readings whose position in the epoch before was read, too, from which growth across epochs is known. Heuristic."""
 
 
 def memory(journal: Journal, steady_from: int | None, process_rss_peak_bytes: float | None) -> Memory:

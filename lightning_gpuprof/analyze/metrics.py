@@ -83,7 +83,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     batch = loader.batch_size if loader else None
     summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
     undisturbed = chosen.steady & ((steps.flags & DISTURBED) == 0)
-    far = outliers.far_steps(steps, undisturbed)
+    far = outliers.outlier_indices(steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
     run_delay, run_delay_samples = blocked.run_delay(journal, chosen.steady)
     cpu = dataclasses.replace(

@@ -20,10 +20,10 @@ MAD_FACTOR = 5 * 1.4826
 MEDIAN_FACTOR = 0.5
 MAX_BATCHES = 20
 ACCIDENTS = 2
-"""Stalls that a run may have by accident, however long. Ours."""
+"""Stalls that a run may have by accident, however long. Heuristic."""
 
 
-def far_steps(steps: StepColumns, steady: Mask) -> Ints:
+def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
     """Indices of the outliers among the steady steps, the longest first; none if there are fewer than 50 steps."""
     chosen = np.flatnonzero(steady)
     if len(chosen) < MIN_STEPS:

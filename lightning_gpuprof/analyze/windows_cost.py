@@ -16,7 +16,7 @@ _NOT_OURS: tuple[Phase, ...] = ("validation", "checkpoint", "data_wait")
 """Phases whose length is not that of a step's own work: what is longer in them was not made so by a window."""
 
 _STALL = 10.0
-"""Work over that of the steps around it, from which a step beside a window was stalled and tells nothing. Ours."""
+"""Work over that of the steps around it, from which a step beside a window was stalled and tells nothing. Heuristic."""
 
 
 def windows_s(

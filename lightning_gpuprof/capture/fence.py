@@ -15,7 +15,7 @@ def warn(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     except Exception as error:
-        if is_of_training(error):
+        if must_propagate(error):
             raise
         with contextlib.suppress(Exception):  # no error stream either
             print(text, file=sys.stderr)
@@ -30,7 +30,7 @@ _WORKER_DIED = "DataLoader worker (pid"
 """How torch begins what its handler of SIGCHLD raises, wherever the main thread happens to be (torch 2.4 to 2.13)."""
 
 
-def is_of_training(error: BaseException) -> bool:
+def must_propagate(error: BaseException) -> bool:
     """Whether an error only happened to strike inside our code and has to end the run as it would without us."""
     if not isinstance(error, Exception):
         return True
@@ -49,7 +49,7 @@ class _Quietly:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         try:
-            return error is not None and not is_of_training(error)
+            return error is not None and not must_propagate(error)
         except Exception:
             return True
 
@@ -135,7 +135,7 @@ class Around:
     ) -> bool:
         if error is None:
             return False
-        if is_of_training(error):
+        if must_propagate(error):
             return self._fence._hold(error)
         if debugging():
             return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from lightning_gpuprof.capture.actions import ANNOTATED, classify
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.phases import Phase, Region
 
@@ -53,7 +53,7 @@ class _ContextTable(dict[str, Context]):
         try:
             context = self[action] = self._make(action)
         except Exception as error:  # an action of a shape that nobody foresaw must not stop training
-            if is_of_training(error):
+            if must_propagate(error):
                 raise
             context = self[action] = self._instead(action, error)
         return context

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import (
     CallSites,
@@ -166,7 +166,7 @@ class Recorder:
             try:
                 worker.thread.start()
             except RuntimeError as error:  # the system gives no more threads
-                if is_of_training(error):
+                if must_propagate(error):
                     raise
                 self._notify(worker, f"could not be started: {_text(error)}")
 
@@ -211,7 +211,7 @@ class Recorder:
         try:
             self._sink(Notice(part=worker.sampler.name, message=message))
         except Exception as error:
-            if is_of_training(error):
+            if must_propagate(error):
                 raise
             # else the sink is broken; the caller is a training run
         finally:

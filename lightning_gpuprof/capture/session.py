@@ -17,7 +17,7 @@ from lightning_gpuprof.capture.attachments import Attachments
 from lightning_gpuprof.capture.compilation import dynamo
 from lightning_gpuprof.capture.device_events import backend_for
 from lightning_gpuprof.capture.device_spans import EventBackend
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.run_delay import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
@@ -197,7 +197,7 @@ class Session:
             self.stage,
             self.clock,
             self.tap,
-            on_run=self._windows.hear_signals,
+            on_run=self._windows.install_signal_handler,
             on_start=partial(self._evaluation_starts, module),
             on_validation=self._windows.validation_begins,
             on_epoch_end=self._epoch_ended,
@@ -244,7 +244,7 @@ class Session:
         return max(0, stepped - 1) if self.stage == "fit" else stepped
 
     @property
-    def hears_of_the_end(self) -> bool:
+    def notified_on_end(self) -> bool:
         """Whether Lightning will tell the tap that the stage is over; not if somebody put another in its place."""
         return self._open and self._attachments.tap_in_place
 
@@ -282,11 +282,11 @@ class Session:
 
     def _steps_ended_lately(self, steps: Sequence[ClosedStep]) -> None:
         """In the journal's thread."""
-        self._steps.ended_lately(steps)
+        self._steps.on_steps_closed(steps)
 
     def _steps_failed(self, error: Exception) -> None:
         """An edge failed, perhaps in the middle of an action: none is tried again."""
-        if is_of_training(error):
+        if must_propagate(error):
             raise error
         if self._steps_off:
             return

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gpuprof.capture import output_folder
-from lightning_gpuprof.capture.fence import Fence, is_of_training
+from lightning_gpuprof.capture.fence import Fence, must_propagate
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.errors import GpuProfError
@@ -113,7 +113,7 @@ class StageJournal:
 
     def switched_off(self, part: str, error: Exception) -> None:
         """Tell that a part does nothing any more because of an error; one that has to end the run is raised again."""
-        if is_of_training(error):
+        if must_propagate(error):
             raise error
         # What we raise ourselves says all of it.
         after = "" if isinstance(error, GpuProfError) else f" after {type(error).__name__}"

@@ -9,7 +9,7 @@ from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import dynamo
 from lightning_gpuprof.capture.compilation.compile_sampler import CompileSampler
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.gc_sampler import GcSampler
 from lightning_gpuprof.capture.host.sampler import HostSampler
 from lightning_gpuprof.capture.nvml.sampler import NvmlSampler
@@ -63,7 +63,7 @@ def _cuda_uuids(trainer: Any) -> list[str] | None:
     try:
         return conditions.cuda_uuids(trainer)
     except (AttributeError, RuntimeError, AssertionError) as error:
-        if is_of_training(error):
+        if must_propagate(error):
             raise
         return None
 

@@ -152,7 +152,7 @@ class StageSteps:
         self._windows.end("finished")
         self.boundary.log_last(self._trainer.global_step)
 
-    def ended_lately(self, steps: Sequence[ClosedStep]) -> None:
+    def on_steps_closed(self, steps: Sequence[ClosedStep]) -> None:
         """Some steps are in the journal; called in its thread."""
         if self._live is not None:
             self._live.watch(steps)
@@ -194,7 +194,7 @@ class StageSteps:
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
                 samples_per_step = batch_size * int(self._trainer.world_size)
-            self._journal.post(Conditions(values=found | self._options.aims()))
+            self._journal.post(Conditions(values=found | self._options.targets()))
             self.conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
         return samples_per_step
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 
 TRIGGER_FILE = "trigger"
 """In the run's folder. Ranks compare when it was last touched, and nobody deletes it, so that all of them see it."""
@@ -99,7 +99,7 @@ class RequestSignal:
                 self._on_signal()
         except Exception as error:  # it would come up in whatever the user's code is doing at this moment
             self._on_signal = None
-            if is_of_training(error):
+            if must_propagate(error):
                 raise
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -91,7 +91,7 @@ class WindowRecording:
         self._why_none = ""
         """Why there are no windows, for somebody who asks for one."""
 
-    def hear_signals(self) -> None:
+    def install_signal_handler(self) -> None:
         """Answer requests by signal from now on; before workers are forked, so that they inherit the handler."""
         if self._signal is None or self._hearing:
             return
@@ -110,7 +110,7 @@ class WindowRecording:
         Returns:
             The ``global_step`` from which on :meth:`at_boundary` wants to be called.
         """
-        self.hear_signals()
+        self.install_signal_handler()
         with self._fence.around(PART):
             self._check_ranks()
             controller = self._plan()
@@ -332,7 +332,7 @@ class WindowRecording:
             self._fence.tell(PART, self._why_none)
             self._drop_if_failed()
         else:
-            controller.take_written(wait=True)
+            controller.collect_finished_trace(wait=True)
             self._controller = None
             self._wake = NEVER
 

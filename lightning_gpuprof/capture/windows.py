@@ -77,7 +77,8 @@ class WindowController:
         tracer: Records.
         on_window: Takes the record of each finished window, and of each that was wanted and not opened.
         on_profiled: Told when steps begin and end to be traced.
-        on_written: Told, on any thread, when a trace that was being written is there: :meth:`take_written` is due.
+        on_written: Told, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is
+            due.
         now: Monotonic clock in ns.
     """
 
@@ -180,7 +181,7 @@ class WindowController:
             The ``global_step`` from which on to be called again.
         """
         self._last_step = global_step
-        self.take_written(wait=False)
+        self.collect_finished_trace(wait=False)
         if self._wait_until_steady:
             self._look_for_steady(global_step, now_ns)
         if self._state == "open":
@@ -193,7 +194,9 @@ class WindowController:
         if self._requests:
             self._take_requests(global_step)
         if self._state == "idle" and self._pending and global_step >= self._pending[0].start - self._warmup:
-            self.take_written(wait=True)  # a process has room for one trace; after a large one there may be no budget
+            self.collect_finished_trace(
+                wait=True
+            )  # a process has room for one trace; after a large one there may be no budget
         if self._pending:
             window = self._pending[0]
             if self._state == "idle" and global_step >= window.start - self._warmup:
@@ -245,7 +248,7 @@ class WindowController:
             self._state = "idle"
             self._on_profiled(False)
             self._tracer.stop(False)
-        self.take_written(wait=True)
+        self.collect_finished_trace(wait=True)
         for window in self._pending:
             self._tell(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
         for window in self._denied:
@@ -262,9 +265,9 @@ class WindowController:
         try:
             self._tracer.stop(False)
         finally:
-            self.take_written(wait=True)
+            self.collect_finished_trace(wait=True)
 
-    def take_written(self, *, wait: bool) -> None:
+    def collect_finished_trace(self, *, wait: bool) -> None:
         """Pass on the trace that was being written, if it is there.
 
         Args:
@@ -323,7 +326,7 @@ class WindowController:
         if written is None:
             self._on_window(record, None)
         self._keep_to_budget()
-        self.take_written(wait=False)
+        self.collect_finished_trace(wait=False)
 
     def _too_much(self, batch: int, now_ns: int) -> str:
         """Why the open window is closed before its stop; empty if it is not."""

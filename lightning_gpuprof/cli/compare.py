@@ -24,7 +24,7 @@ EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed":
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class OutputOptions:
     """What is to be judged, and where the comparison goes."""
 
     allow: tuple[FixedGroup, ...] = ()
@@ -67,7 +67,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    wanted = Wanted(
+    wanted = OutputOptions(
         allow=_groups(options.allow),
         threshold_ratio=parse_share("--threshold", options.threshold),
         metrics=tuple(_names(options.metric)),
@@ -110,7 +110,7 @@ def parse_share(argument: str, text: str) -> float:
     return value
 
 
-def run(before: Path, after: Path, wanted: Wanted | None = None) -> int:
+def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
     """Compare two runs.
 
     Args:
@@ -126,7 +126,7 @@ def run(before: Path, after: Path, wanted: Wanted | None = None) -> int:
     """
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
-    wanted = wanted or Wanted()
+    wanted = wanted or OutputOptions()
     comparison = pipeline.compare_runs(
         source.load_run(before),
         source.load_run(after),

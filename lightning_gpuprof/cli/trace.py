@@ -21,7 +21,7 @@ RANKS = "ranks"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class OutputOptions:
     """What is to be made of the traces; with nothing set, the summary and the tables that tell most are printed."""
 
     json: bool = False
@@ -68,7 +68,7 @@ def _run(options: Namespace) -> int:
     def path(value: str | None) -> Path | None:
         return None if value is None else Path(value).expanduser()
 
-    wanted = Wanted(
+    wanted = OutputOptions(
         json=options.json,
         analysis_json=options.analysis,
         tables=_names(options.table),
@@ -88,7 +88,7 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name for part in (text or "").split(",") if (name := part.strip()))
 
 
-def run(files: Sequence[Path], wanted: Wanted) -> int:
+def run(files: Sequence[Path], wanted: OutputOptions) -> int:
     """Read traces and make what is wanted of them.
 
     Args:
@@ -172,7 +172,7 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def _check(files: Sequence[Path], wanted: Wanted) -> None:
+def _check(files: Sequence[Path], wanted: OutputOptions) -> None:
     from lightning_gpuprof.sinks.trace_tables import NAMES
 
     unknown = [name for name in wanted.tables if name not in (*NAMES, "all")]

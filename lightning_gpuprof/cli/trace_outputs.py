@@ -46,7 +46,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 if TYPE_CHECKING:
-    from lightning_gpuprof.cli.trace import Wanted
+    from lightning_gpuprof.cli.trace import OutputOptions
 
 _BLOCK_BYTES = 1 << 20
 _PAGE_OF = "get one trace, or several ranks of one job"
@@ -177,7 +177,7 @@ class Ranks:
         _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables, make_console(None).width))
 
 
-def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: Wanted) -> Iterator[tuple[str, Path]]:
+def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: OutputOptions) -> Iterator[tuple[str, Path]]:
     """Write the files that are wanted.
 
     Yields:

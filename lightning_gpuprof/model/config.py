@@ -237,7 +237,7 @@ class Options:
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Rule id -> threshold -> value, in place of the rules' own."""
 
-    def aims(self) -> dict[str, str | int | float | bool | None]:
+    def targets(self) -> dict[str, str | int | float | bool | None]:
         """What the journal must hold of them, as conditions, so that a report made later says the same."""
         found: dict[str, str | int | float | bool | None] = {
             "gpuprof.target": self.target,

@@ -8,15 +8,16 @@ from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import CpuFacts
 
 QUOTA_RATIO = 0.10
-"""Periods of the control group in which the quota was used up, from which that is a reason to wait. Ours."""
+"""Periods of the control group in which the quota was used up, from which that is a reason to wait. Heuristic."""
 
 MORE_RATIO = 1.05
-"""What is wanted over the usable CPUs, from which it is more than these. Ours: one torch thread and one worker that
-always compute want 2.02 of 2 CPUs with the profiler's own threads, and clocks of the kernel tick 100 times a second."""
+"""What is wanted over the usable CPUs, from which it is more than these. Heuristic: one torch thread and one worker
+that always compute want 2.02 of 2 CPUs with the profiler's own threads, and clocks of the kernel tick 100 times a
+second."""
 
 ALL_RATIO = 0.95
 """Use of the usable CPUs by the run from which it has them to itself: threads of a library wait for each other then,
-which is not read. Ours: what others have left to use cannot hold up a thread by more than a twentieth."""
+which is not read. Heuristic: what others have left to use cannot hold up a thread by more than a twentieth."""
 
 
 def used_up_ratio(host: HostUse) -> float | None:

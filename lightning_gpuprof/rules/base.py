@@ -21,7 +21,7 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.wording import percent
 
 MIN_STEPS = 10
-"""Steady steps that a warning needs. Ours, after TraceML (2 to warn)."""
+"""Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
 
 CRITICAL_STEPS = 20
 """Steady steps that a critical finding needs. TraceML."""
@@ -33,7 +33,7 @@ CRITICAL_RATIO = 0.20
 """Lower bound of the share from which a finding is critical. TraceML."""
 
 MIN_COST_MS = 0.2
-"""Recoverable time per step below which no rule speaks. Ours."""
+"""Recoverable time per step below which no rule speaks. Heuristic."""
 
 MIN_GAIN_RATIO = 0.03
 """Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
@@ -42,21 +42,21 @@ OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
 
 MIN_OUTSIDE_S = 1.0
-"""Seconds outside the steps from which a run of few steps is judged by them. Ours."""
+"""Seconds outside the steps from which a run of few steps is judged by them. Heuristic."""
 
 MOSTLY_OUTSIDE_RATIO = 0.5
-"""Their share of the run, likewise. Ours."""
+"""Their share of the run, likewise. Heuristic."""
 
 _ROUNDING = 1e-6
 
 _PERIODIC_FACTOR = 1.5
-"""Total over median from which something happens only every few steps. Ours."""
+"""Total over median from which something happens only every few steps. Heuristic."""
 
 _MOST_DELAYED_RATIO = 0.95
-"""Waiting for a CPU beyond which nothing can be told. Ours."""
+"""Waiting for a CPU beyond which nothing can be told. Heuristic."""
 
 MAX_UNMATCHED_RATIO = 0.1
-"""Share of device work launched outside a window from which its busy time per step is not trusted. Ours."""
+"""Share of device work launched outside a window from which its busy time per step is not trusted. Heuristic."""
 
 Number = TypeVar("Number", int, float)
 

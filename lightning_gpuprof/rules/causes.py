@@ -24,11 +24,11 @@ from lightning_gpuprof.rules.device_split import DeviceSplit, clock_loss, device
 from lightning_gpuprof.rules.loop.callback_slow import class_name
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.steps.step_outliers import (
+    attributed_excess_ms,
     coherent,
-    holding_phases,
+    dominant_phases,
     in_slow_parts,
     spread_alike,
-    told_excess_ms,
 )
 from lightning_gpuprof.rules.steps.waiting import waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
@@ -37,7 +37,7 @@ OUTSIDE_RATIO = 0.25
 """Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""
 
 OUTLIERS_RATIO = 0.25
-"""Excess of outlying steps, of the time of the checked steps. Ours."""
+"""Excess of outlying steps, of the time of the checked steps. Heuristic."""
 
 INPUT_RATIO = 0.20
 """Wait for batches, of the step. The method's decision tree."""
@@ -49,13 +49,13 @@ COMMUNICATION_RATIO = 0.20
 """Communication that no computation covers, of the step. The method's decision tree."""
 
 WAITING_RATIO = 0.20
-"""Share of the collectives' time above the fastest of their size from which it is told. Ours."""
+"""Share of the collectives' time above the fastest of their size from which it is told. Heuristic."""
 
 CLOCK_RATIO = 0.85
 """Clock of the busy device over its maximum, below which the hardware limits. The method's decision tree."""
 
 ALLOCATOR_RATIO = 0.30
-"""Share of the device's idle time from which allocating memory is named as its reason. Ours."""
+"""Share of the device's idle time from which allocating memory is named as its reason. Heuristic."""
 
 HOST_RATIO = 0.15
 """Training thread blocked in the model's phases, or device idle for want of launches. The method's decision tree."""
@@ -67,14 +67,14 @@ LOOP_RATIO = 0.10
 """Callbacks, logging and Lightning's loop, of the step. The method's decision tree."""
 
 LOOP_FIXED_MS = 1.0
-"""What logging, progress bar and loop cost in any run, taken off before the threshold. Ours: 0.3 to 0.9 ms with one
-logged value on a slow machine."""
+"""What logging, progress bar and loop cost in any run, taken off before the threshold. Heuristic: 0.3 to 0.9 ms with
+one logged value on a slow machine."""
 
 COMPUTE_RATIO = 0.50
-"""The model's own phases, of the step. Ours."""
+"""The model's own phases, of the step. Heuristic."""
 
 LEAST_NAMED_RATIO = 0.01
-"""Of the run: what is less is not named. Ours."""
+"""Of the run: what is less is not named. Heuristic."""
 
 _NOT_LATE: tuple[IdleCause, ...] = ("host_sync", "communication", "queued", "back_to_back", "unexplained")
 """Causes of idle time that are no late launch."""
@@ -270,9 +270,9 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
         return None
     if spread_alike(metrics, outliers):  # work of larger batches
         return None
-    told_ms = told_excess_ms(metrics, outliers)
+    told_ms = attributed_excess_ms(metrics, outliers)
     ratio = min(1.0, sum(told_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
-    phase, part = holding_phases(told_ms, named_ratio=0.0)[0]
+    phase, part = dominant_phases(told_ms, named_ratio=0.0)[0]
     return Cause(
         kind=_KIND_OF_PHASE.get(phase, "host-bound"),
         ratio=ratio * in_steps,

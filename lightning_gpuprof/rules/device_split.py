@@ -28,10 +28,10 @@ MIN_SAMPLES = 20
 """Distinct samples of NVML that a statement needs. The rule catalogue: the driver averages over 1/6 to 1 s."""
 
 MAX_OUTSIDE_RATIO = 0.10
-"""Time outside the steps up to which NVML's samples of the whole training stand for the steps. Ours."""
+"""Time outside the steps up to which NVML's samples of the whole training stand for the steps. Heuristic."""
 
 MAX_UNSTEADY_RATIO = 0.20
-"""Share of the steps that may be no steady ones, likewise. Ours."""
+"""Share of the steps that may be no steady ones, likewise. Heuristic."""
 
 MEMORY_RATIO = 0.60
 """DRAM activity of the busy device from which memory is its limit. ncu's and nvvp's 60 %; DCGM: about 80 % is the
@@ -42,19 +42,19 @@ SM_ACTIVE_RATIO = 0.50
 
 AT_ROOF_RATIO = 0.50
 """Share of the roofline that an operator must reach to be counted as limited by it; and share of the kernels' time that
-must lie in such operators. Ours."""
+must lie in such operators. Heuristic."""
 
 REASON_RATIO = 0.20
 """Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
 
 KNOWN_RATIO = 0.90
-"""Share of the kernels' time whose launch geometry must be known. Ours."""
+"""Share of the kernels' time whose launch geometry must be known. Heuristic."""
 
 MIN_COLLECTIVES = 3
-"""Collectives of one size from which their fastest stands for what the links can do. Ours."""
+"""Collectives of one size from which their fastest stands for what the links can do. Heuristic."""
 
 LEAST_SEEN_RATIO = 0.5
-"""Of the fetches of a window: what must lie between work of the device to tell what a fetch costs. Ours."""
+"""Of the fetches of a window: what must lie between work of the device to tell what a fetch costs. Heuristic."""
 
 _OF_PHASES: Mapping[Phase, IdleCause] = {"data_wait": "data", "callbacks": "callbacks", "checkpoint": "checkpoint"}
 """Phases that the causes of idle time tell by themselves."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.rules.misspelt import no_such_rule
+from lightning_gpuprof.rules.suggestions import no_such_rule
 
 
 def explain(rule_id: str) -> str:

@@ -96,7 +96,7 @@ def check_table(report: Report) -> Table:
 
 
 _NAMED_BESIDE = 0.01
-"""Share of what is saved that lies beside the ordinary step, from which the words tell the two apart. Ours."""
+"""Share of what is saved that lies beside the ordinary step, from which the words tell the two apart. Heuristic."""
 
 
 def lines(report: Report) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
-from lightning_gpuprof.trace.freed_memory import give_back
+from lightning_gpuprof.trace.freed_memory import trim_heap
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -114,7 +114,7 @@ def analyse(
             operator_calls.forget(linked)
             counted_work.forget(linked)
         if name == _MOST_FREED:
-            give_back()
+            trim_heap()
         if timings is not None:
             timings[name] = time.perf_counter() - begin
     properties = trace.about.device_properties

@@ -31,8 +31,8 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     S,
     Spans,
-    are_ids,
     dtype_of,
+    is_id_column,
     narrowed,
 )
 from lightning_gpuprof.trace.times import (
@@ -174,7 +174,7 @@ class ColumnBuilder:
         for field in fields(type_):
             if field.name not in ("start_ns", "end_ns"):
                 column = _joined([part.columns.pop(field.name) for part in parts], dtype_of(field))
-                columns[field.name] = narrowed(column) if are_ids(field) else column
+                columns[field.name] = narrowed(column) if is_id_column(field) else column
         start_ns = joined_ns([part.start for part in parts])
         duration_ns = joined_ns([part.duration for part in parts])
         self.backwards += int(np.count_nonzero(duration_ns < 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Let the C library return what is free inside its heap, which it otherwise keeps for later.
 
     While a file is read, millions of small objects come and go between the columns that stay; of their room, half as

@@ -12,7 +12,7 @@ from lightning_gpuprof.trace.host_phases import HostPhases
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import Steps, is_step, steps_of
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Int32, Int64, Rows, Spans
+from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Int32, Int64, Mask, Rows, Spans
 
 COMMUNICATION = ("nccl", "rccl")
 """Parts of the names, in lower case, of kernels that communicate."""
@@ -38,12 +38,12 @@ class LinkedTrace:
         return self.trace.device_work
 
     @cached_property
-    def is_kernel(self) -> Chosen:
+    def is_kernel(self) -> Mask:
         """Whether each device work is a kernel."""
         return np.arange(len(self.work)) < len(self.trace.kernel)
 
     @cached_property
-    def is_communication(self) -> Chosen:
+    def is_communication(self) -> Mask:
         """Whether each device work is a kernel of NCCL or RCCL."""
         return self.is_kernel & self.named(self.work, is_communication)
 
@@ -64,9 +64,9 @@ class LinkedTrace:
         return launch
 
     @cached_property
-    def launched(self) -> Chosen:
+    def launched(self) -> Mask:
         """Whether the launch of each device work is in the trace."""
-        known: Chosen = self.launch >= 0
+        known: Mask = self.launch >= 0
         return known
 
     @cached_property
@@ -139,7 +139,7 @@ class LinkedTrace:
         frames = self.trace.python_function
         return Nesting(frames.start_ns, frames.end_ns, frames.thread)
 
-    def named(self, spans: Spans, wanted: Callable[[str], bool]) -> Chosen:
+    def named(self, spans: Spans, wanted: Callable[[str], bool]) -> Mask:
         """Which spans have a wanted name; each distinct name is looked at once."""
         return named(self.trace.names, spans, wanted)
 
@@ -183,7 +183,7 @@ class LinkedTrace:
         return None
 
 
-def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> Chosen:
+def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> Mask:
     """Which spans have a wanted name; each distinct name of theirs is looked at once.
 
     Args:
@@ -196,7 +196,7 @@ def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> 
         of_name[number] = wanted(names[number])
     if not of_name.any():
         return np.zeros(len(spans), np.bool_)
-    chosen: Chosen = of_name[spans.name]
+    chosen: Mask = of_name[spans.name]
     return chosen
 
 

@@ -19,9 +19,9 @@ from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
-from lightning_gpuprof.trace.freed_memory import give_back
-from lightning_gpuprof.trace.halves import TWO_FROM_BYTES, Half, add, add_all, read_in_two, size_of_json
+from lightning_gpuprof.trace.freed_memory import trim_heap
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
+from lightning_gpuprof.trace.partial_read import TWO_FROM_BYTES, PartialRead, add, add_all, read_in_two, size_of_json
 from lightning_gpuprof.trace.repair import encoding_of, repaired
 from lightning_gpuprof.trace.tables import (
     Collective,
@@ -161,7 +161,7 @@ class Trace:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
         trace = read(_File(source), frames=frames, processes=processes, block_bytes=block_bytes)
-        give_back()
+        trim_heap()
         return trace
 
 
@@ -253,7 +253,7 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
 
 
 def _read_pieces(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
-    half: Half | None = None
+    half: PartialRead | None = None
     if not file.is_open:
         size = size_of_json(file.path)
         if (processes or min(usable_cpus(), 2) * (size >= TWO_FROM_BYTES)) > 1:
@@ -262,7 +262,7 @@ def _read_pieces(file: _File, frames: bool, block_bytes: int, processes: int | N
         with file.open() as stream:
             pieces = Pieces(stream, block_bytes=block_bytes)
             builder, document = add_all(pieces, frames=frames)
-        half = Half(builder, document, pieces.bytes_read)
+        half = PartialRead(builder, document, pieces.bytes_read)
     return _trace(half.builder, half.document or Document(events=[]), half.bytes_json, "stream", frames)
 
 

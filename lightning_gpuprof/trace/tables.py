@@ -17,7 +17,7 @@ Int32 = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Numbers that the file gives: four bytes each where they fit, as most of a trace is ids."""
 Rows = npt.NDArray[np.intp]
-Chosen = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 ABSENT = events.ABSENT
 """Stands in columns of ids, bytes and labels for "the event has none"."""
@@ -50,7 +50,7 @@ class Spans:
         """What :attr:`name` has, each once, ascending."""
         return np.flatnonzero(np.bincount(self.name)).astype(np.int32)
 
-    def where(self: S, chosen: Chosen | Rows) -> S:
+    def where(self: S, chosen: Mask | Rows) -> S:
         """The rows for which ``chosen`` is true, or that it counts."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
@@ -116,7 +116,7 @@ def dtype_of(column: Field[Any]) -> type[np.int32] | type[np.int64]:
     return np.int32 if "Int32" in str(column.type) else np.int64
 
 
-def are_ids(column: Field[Any]) -> bool:
+def is_id_column(column: Field[Any]) -> bool:
     """Whether a column holds numbers that the file gives."""
     return "Ids" in str(column.type)
 

@@ -55,7 +55,7 @@ def alarms(count: int, memory: float) -> list[frozenset[str]]:
 
 @pytest.mark.parametrize("count", REPEATS)
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_equal_runs_are_seldom_called_changed_however_long_they_wander(count: int, memory: float) -> None:
+def test_equal_runs_are_limited_called_changed_however_long_they_wander(count: int, memory: float) -> None:
     for measure in ("throughput", "wall", "period", "p95", "phase.forward"):
         hits = sum(measure in one for one in alarms(count, memory))
         assert hits <= 1 + 0.07 * REPEATS[count], measure

@@ -83,7 +83,7 @@ def test_it_is_written_twice_a_second_at_most_and_goes_with_the_last_step() -> N
     live.close()
 
 
-def test_above_a_bar_it_comes_seldom_and_nothing_is_written_over() -> None:
+def test_above_a_bar_it_comes_limited_and_nothing_is_written_over() -> None:
     line, above = Line(), list[str]()
     live = LiveLine(line, above.append, SLOTS, None, now=lambda: 0)
     live.watch([step(1, forward=1)])

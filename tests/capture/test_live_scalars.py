@@ -99,7 +99,7 @@ def test_all_are_logged_on_request() -> None:
     assert (found["gpuprof/process/rss_bytes"], found["gpuprof/host/load"]) == (1e9, 3.0)
 
 
-def test_a_value_that_is_read_seldom_stays_until_it_is_read_again() -> None:
+def test_a_value_that_is_read_limited_stays_until_it_is_read_again() -> None:
     often = sample("nvml", "gpu0", utilization_ratio=0.9, power_w=None)
     found = logged(sample("nvml", "gpu0", utilization_ratio=0.1, sm_clock_mhz=1000.0), often, verbose=False)
     assert found["gpuprof/gpu0/sm_clock_mhz"] == 1000.0

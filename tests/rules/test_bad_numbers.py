@@ -16,9 +16,9 @@ from traced_builder import gpu, window
 from lightning_gpuprof.model.device import DeviceEnergy
 from lightning_gpuprof.model.method import Method
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.aims import cost, outlook
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose
 from lightning_gpuprof.rules.method import method
+from lightning_gpuprof.rules.targets import cost, outlook
 
 BROKEN = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e12)
 
@@ -108,9 +108,9 @@ def everything_is_wrong_on_a_gpu() -> Metrics:
         device, energy=DeviceEnergy(total_j=4e4, per_step_j=32.0, mean_w=640.0, covered_ratio=0.98)
     )
     wrong = everything_is_wrong()
-    aims = {"gpuprof.target": "1.5x", "gpuprof.price_per_gpu_hour": 2.5, "device.type": "cuda"}
+    targets = {"gpuprof.target": "1.5x", "gpuprof.price_per_gpu_hour": 2.5, "device.type": "cuda"}
     return dataclasses.replace(
-        wrong, run={**wrong.run, **aims}, windows=(facts, facts), devices=(device,), blocked=None
+        wrong, run={**wrong.run, **targets}, windows=(facts, facts), devices=(device,), blocked=None
     )
 
 

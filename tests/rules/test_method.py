@@ -13,9 +13,9 @@ from lightning_gpuprof.model.method import LEVELS, Check, Level, Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.model.window import OperatorRow
-from lightning_gpuprof.rules.aims import outlook
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.method import method
+from lightning_gpuprof.rules.targets import outlook
 
 
 def firm(metrics: Metrics, half_ratio: float = 0.01) -> Metrics:

@@ -16,7 +16,7 @@ from lightning_gpuprof.model.phases import PARTS, PHASES
 from lightning_gpuprof.model.report import PhaseRow, Report
 
 MEMORY_FLOOR_BYTES = 64 * 2**20
-"""Peaks of two runs of one program differ by less than this for no reason (ours)."""
+"""Peaks of two runs of one program differ by less than this for no reason (heuristic)."""
 
 TAIL_FACTOR = 2
 """The 95th percentile rests on a twentieth of the steps and on whatever disturbed them: it must differ by twice the

@@ -10,7 +10,7 @@ from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
 
 SURELY_ABOVE_RATIO = 1.1
-"""Where no interval is known, so much of a bound must be passed before it is called passed (ours)."""
+"""Where no interval is known, so much of a bound must be passed before it is called passed (heuristic)."""
 
 
 def finding_changes(

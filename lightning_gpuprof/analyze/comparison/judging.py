@@ -27,16 +27,16 @@ WALL_NOISE_FLOOR_S = 0.2
 """Start and end of a ``fit`` vary by about so much (ours, to be calibrated); it matters in runs of a few seconds."""
 
 OTHERS_CPUS = 0.25
-"""Other programs that take no more of a CPU than this are not what the training thread waited for (ours)."""
+"""Other programs that take no more of a CPU than this are not what the training thread waited for (heuristic)."""
 
 MAX_HALF_WIDTH = math.log(2)
-"""A speed-up that is known only to within a factor of two in each direction says nothing (ours)."""
+"""A speed-up that is known only to within a factor of two in each direction says nothing (heuristic)."""
 
 INTERVAL = (0.025, 0.975)
 MAX_WAIT_RATIO = 0.95
 WAIT_NOISE_RATIO = 0.1
-"""Of the share of time that was waited: others' programs also empty caches and come at other moments. Ours, chosen on
-36 pairs of fits of one script under a steady load, of which none was then judged changed (10 without it). It did not
+"""Of the share of time that was waited: others' programs also empty caches and come at other moments. Heuristic, chosen
+on 36 pairs of fits of one script under a steady load, of which none was then judged changed (10 without it). It did not
 hold on 28 fresh pairs under a load that came and went: 16 were. It is no protection on a machine that others use."""
 LEAST_DRAW = 1e-3
 """Of the median draw: an interval drawn as a normal sample has a tail below 0, of which there is no logarithm."""

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.model.journal import Value
 
 MAX_TEXT = 400
@@ -68,7 +68,7 @@ def read(facts: Mapping[str, Reader], subject: Subject) -> dict[str, Value]:
             if value is not None:
                 found[name] = value
         except Exception as error:
-            if is_of_training(error):
+            if must_propagate(error):
                 raise
     return found
 

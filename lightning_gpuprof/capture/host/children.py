@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lightning_gpuprof.capture.host import proc_file
+from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
 from lightning_gpuprof.capture.host.growth import Growth
 from lightning_gpuprof.capture.host.process_files import ProcessReading, proportional_bytes, read_process
-from lightning_gpuprof.capture.host.seldom import Seldom
 from lightning_gpuprof.capture.trace_jobs import JOB_MODULE
 
 Kind = Literal["workers", "children", "ours"]
@@ -101,8 +101,8 @@ class Children:
         self._daemons = daemons
         self._io_wait = io_wait
         self._boot_s = boot_s
-        self._search = Seldom(_SEARCH_COST_RATIO, thread_cpu_s)
-        self._proportional = Seldom(_PROPORTIONAL_COST_RATIO, wall_s, _PROPORTIONAL_AT_LEAST_S)
+        self._search = CostLimiter(_SEARCH_COST_RATIO, thread_cpu_s)
+        self._proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, wall_s, _PROPORTIONAL_AT_LEAST_S)
         self._children: dict[int, _Child] = {}
         self._known = False
         self._samples = 0

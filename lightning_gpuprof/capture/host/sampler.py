@@ -12,11 +12,11 @@ import torch.multiprocessing
 from lightning_gpuprof.capture.host import machine, pressure, proc_file
 from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
 from lightning_gpuprof.capture.host.children import Children
+from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
 from lightning_gpuprof.capture.host.cpus import affinity
 from lightning_gpuprof.capture.host.growth import Growth
 from lightning_gpuprof.capture.host.process_files import proportional_bytes, read_process, resident_bytes
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
-from lightning_gpuprof.capture.host.seldom import Seldom
 from lightning_gpuprof.capture.host.sources import Roots, examine
 from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads
 from lightning_gpuprof.capture.host.thread_settings import thread_settings
@@ -125,10 +125,10 @@ class HostSampler:
         self._process, self._machine = Growth(), Growth()
         self._cpu_times, self._group_events, self._group_pressure = Growth(), Growth(), Growth()
         self._own_cpu_s = 0.0
-        self._seldom_cpu = Seldom(_CPU_COST_RATIO, thread_cpu_s)
-        self._seldom_group = Seldom(_GROUP_COST_RATIO, thread_cpu_s)
-        self._seldom_threads = Seldom(_THREADS_COST_RATIO, thread_cpu_s, _THREADS_AT_LEAST_S)
-        self._seldom_proportional = Seldom(_PROPORTIONAL_COST_RATIO, time.monotonic, _PROPORTIONAL_AT_LEAST_S)
+        self._limited_cpu = CostLimiter(_CPU_COST_RATIO, thread_cpu_s)
+        self._limited_group = CostLimiter(_GROUP_COST_RATIO, thread_cpu_s)
+        self._limited_threads = CostLimiter(_THREADS_COST_RATIO, thread_cpu_s, _THREADS_AT_LEAST_S)
+        self._limited_proportional = CostLimiter(_PROPORTIONAL_COST_RATIO, time.monotonic, _PROPORTIONAL_AT_LEAST_S)
         self._facts: dict[str, Value] = {}
         self._with_shm = False
         self._notices: list[Notice] = []
@@ -188,9 +188,9 @@ class HostSampler:
         if self._with_shm:
             self._part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
         self._part("cgroup", lambda: self._read_group(t_ns, found["cgroup"]))
-        if self._seldom_threads.due(t_ns):
+        if self._limited_threads.due(t_ns):
             self._part("threads", lambda: found.update(self._threads.sample(t_ns)))
-            self._seldom_threads.done()
+            self._limited_threads.done()
         facts: list[Reading] = []
         if self._facts:
             facts, self._facts = [Conditions(values=self._facts)], {}
@@ -229,21 +229,21 @@ class HostSampler:
             values["cpu_cpus"] = values["cpu_user_cpus"] + values["cpu_system_cpus"]
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
-        if grown and self._seldom_proportional.due(t_ns):  # 7 ms that a run without a second sample does not pay
+        if grown and self._limited_proportional.due(t_ns):  # 7 ms that a run without a second sample does not pay
             try:
                 values |= proportional_bytes(self._own, reading.levels["rss_bytes"], own=True)
             except OSError:
                 pass
             finally:
-                self._seldom_proportional.done()
+                self._limited_proportional.done()
 
     def _read_cpus(self, t_ns: int, values: dict[str, float]) -> None:
-        if not self._seldom_cpu.due(t_ns):
+        if not self._limited_cpu.due(t_ns):
             return
         try:
             times = machine.cpu_times(self._read("stat"), self._cpus())
         finally:
-            self._seldom_cpu.done()
+            self._limited_cpu.done()
         ours_s = self._own_cpu_s + self._children.used_s
         counters = {"busy": times.busy_s, "idle": times.idle_s, "io_wait": times.io_wait_s, "steal": times.steal_s}
         counters["ours"] = ours_s
@@ -267,7 +267,7 @@ class HostSampler:
         values |= self._machine.per_s(counters, t_ns)
 
     def _read_group(self, t_ns: int, values: dict[str, float]) -> None:
-        if not self._seldom_group.due(t_ns):
+        if not self._limited_group.due(t_ns):
             return
         try:
             levels, counters = self._group.memory()
@@ -278,7 +278,7 @@ class HostSampler:
                 stalled = pressure.stalled(pressure.of_group(str(folder)))
                 values |= self._group_pressure.per_s(stalled, t_ns)
         finally:
-            self._seldom_group.done()
+            self._limited_group.done()
 
     def _part(self, what: str, read: Callable[[], object]) -> None:
         """Read one part; what fails is absent from the sample and told once."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from lightning_gpuprof.capture.fence import is_of_training
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_of
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
@@ -176,7 +176,7 @@ class Probe:
     def fail(self, error: Exception) -> None:
         """Measure nothing any more; what has to end the run is raised again."""
         if self.off:
-            if is_of_training(error):
+            if must_propagate(error):
                 raise error  # on its way up
             return
         self.off = True

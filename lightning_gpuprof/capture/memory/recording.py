@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from lightning_gpuprof.capture.call_sites import UserCode
-from lightning_gpuprof.capture.fence import Fence, is_of_training
+from lightning_gpuprof.capture.fence import Fence, must_propagate
 from lightning_gpuprof.capture.memory import held
 from lightning_gpuprof.capture.memory.backend import AllocatorBackend, is_out_of_memory
 from lightning_gpuprof.capture.memory.counters import sample_values
@@ -220,7 +220,7 @@ class MemoryRecording:
         return batch, global_step
 
     def _edges_failed(self, error: Exception) -> None:
-        if is_of_training(error):
+        if must_propagate(error):
             raise error
         self._fence.tell(PART, f"switched off after {type(error).__name__}: {error}")
 
@@ -279,7 +279,7 @@ class MemoryRecording:
             start = self._started_at if self._recording else now
             return self._facts(backend, snapshot, "out of memory", (start, now), marks, file), ""
         except Exception as error:
-            if is_of_training(error):
+            if must_propagate(error):
                 raise
             absent = f"the snapshot failed: {type(error).__name__}: {error}"
             self._fence.tell(SNAPSHOT_PART, absent)

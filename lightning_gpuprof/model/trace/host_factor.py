@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from lightning_gpuprof.model.trace.differences import Change, Status
 
 MIN_OPERATORS = 5
-"""Fewer than this are no "all" (ours)."""
+"""Fewer than this are no "all" (heuristic)."""
 MIN_SHARE_RATIO = 0.005
-"""Of the host time of all; shorter operators scatter (ours)."""
+"""Of the host time of all; shorter operators scatter (heuristic)."""
 THROUGHOUT_RATIO = 0.05
-"""Ratios nearer to 1 than this are of single operators (ours)."""
+"""Ratios nearer to 1 than this are of single operators (heuristic)."""
 PROPORTION_RATIO = 0.1
-"""Inflation is not the same for each operator: so far beyond it one is still no exception (ours)."""
+"""Inflation is not the same for each operator: so far beyond it one is still no exception (heuristic)."""
 
 
 def host_factor(operators: Sequence[Change]) -> float | None:

@@ -54,11 +54,11 @@ class GpuShared:
     id: ClassVar[str] = "gpu-shared"
 
     least_bytes: int = threshold(2**30, source="the rule catalogue: 1 GiB")
-    least_readings: int = threshold(2, source="ours: one reading may meet a process that is about to end")
+    least_readings: int = threshold(2, source="heuristic: one reading may meet a process that is about to end")
     least_unknown_bytes: int = threshold(
-        4 * 2**30, source="ours: contexts, NCCL and libraries of one process hold less"
+        4 * 2**30, source="heuristic: contexts, NCCL and libraries of one process hold less"
     )
-    least_unknown_ratio: float = threshold(0.10, source="ours: of the GPU's memory")
+    least_unknown_ratio: float = threshold(0.10, source="heuristic: of the GPU's memory")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the processes of each GPU."""
@@ -88,7 +88,7 @@ class GpuShared:
             advice=f"End or move {'it' if processes == 1 else 'them'}, and measure again; to see who it is: {_LOOK}. "
             "If both must stay, partition the GPU (MIG).",
             evidence=(
-                Evidence(name="processes of others", value=processes, limit=1, source="ours"),
+                Evidence(name="processes of others", value=processes, limit=1, source="heuristic"),
                 Evidence(
                     name="memory of others",
                     value=others,

@@ -63,7 +63,7 @@ class GpuUtilLow:
     id: ClassVar[str] = "gpu-util-low"
 
     low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
-    named_ratio: float = threshold(0.10, source="ours: shares of the time that are named")
+    named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the utilization of each GPU."""

@@ -25,7 +25,7 @@ MIN_SAMPLES = 20
 """Samples that a rule about a GPU needs. The method: the driver's utilization is a mean of 1/6 to 1 s."""
 
 LOWERED_RATIO = 0.98
-"""Power limit over its default below which somebody has lowered it. Ours."""
+"""Power limit over its default below which somebody has lowered it. Heuristic."""
 
 _Z_LOWER = 1.645
 """Of the normal distribution: 5 % lie beyond it on one side."""

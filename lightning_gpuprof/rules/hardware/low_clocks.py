@@ -65,12 +65,14 @@ class LowClocks:
 
     id: ClassVar[str] = "low-clocks"
 
-    low_ratio: float = threshold(0.80, source="ours: SM clock over the highest one")
-    unnamed_low_ratio: float = threshold(0.70, source="ours: healthy boards of workstations stay at 0.8 of their boost")
-    named_ratio: float = threshold(0.50, source="ours: half of the busy samples")
-    unnamed_ratio: float = threshold(0.90, source="ours: share of busy samples without a limit")
-    full_utilization_ratio: float = threshold(0.90, source="ours: below it a GPU may lower its clock by itself")
-    others_ratio: float = threshold(0.20, source="ours: another rule's matter from here on")
+    low_ratio: float = threshold(0.80, source="heuristic: SM clock over the highest one")
+    unnamed_low_ratio: float = threshold(
+        0.70, source="heuristic: healthy boards of workstations stay at 0.8 of their boost"
+    )
+    named_ratio: float = threshold(0.50, source="heuristic: half of the busy samples")
+    unnamed_ratio: float = threshold(0.90, source="heuristic: share of busy samples without a limit")
+    full_utilization_ratio: float = threshold(0.90, source="heuristic: below it a GPU may lower its clock by itself")
+    others_ratio: float = threshold(0.20, source="heuristic: another rule's matter from here on")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the clocks of each GPU."""

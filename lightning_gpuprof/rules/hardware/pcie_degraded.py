@@ -54,7 +54,9 @@ class PcieDegraded:
     id: ClassVar[str] = "pcie-degraded"
 
     least_readings: int = threshold(3, source="the rule catalogue: three readings")
-    busy_ratio: float = threshold(0.5, source="ours: share of samples with a busy GPU, so that the link was in use")
+    busy_ratio: float = threshold(
+        0.5, source="heuristic: share of samples with a busy GPU, so that the link was in use"
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the link of each GPU."""

@@ -48,8 +48,8 @@ class PowerBrake:
     id: ClassVar[str] = "power-brake"
     specialises: ClassVar[tuple[str, ...]] = ("low-clocks", "power-throttle", "thermal-throttle")
 
-    least_samples: int = threshold(2, source="ours: one look may be an accident")
-    least_slowdown_ratio: float = threshold(0.05, source="ours: 5 % of the busy samples")
+    least_samples: int = threshold(2, source="heuristic: one look may be an accident")
+    least_slowdown_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the clocks of each GPU."""

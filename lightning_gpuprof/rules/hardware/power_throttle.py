@@ -58,8 +58,10 @@ class PowerThrottle:
 
     least_ratio: float = threshold(0.20, source="the rule catalogue: 20 % of the busy samples")
     low_clock_ratio: float = threshold(0.85, source="the method: below it clocks limit the run")
-    dense_ratio: float = threshold(0.30, source="ours: tensor cores active from here on, a cap is to be expected")
-    lowered_ratio: float = threshold(gpus.LOWERED_RATIO, source="ours: limit over default below which it was lowered")
+    dense_ratio: float = threshold(0.30, source="heuristic: tensor cores active from here on, a cap is to be expected")
+    lowered_ratio: float = threshold(
+        gpus.LOWERED_RATIO, source="heuristic: limit over default below which it was lowered"
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the power limit of each GPU."""

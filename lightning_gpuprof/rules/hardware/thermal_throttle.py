@@ -62,7 +62,7 @@ class ThermalThrottle:
     id: ClassVar[str] = "thermal-throttle"
     specialises: ClassVar[tuple[str, ...]] = ("low-clocks", "power-throttle")
 
-    least_ratio: float = threshold(0.05, source="ours: 5 % of the busy samples")
+    least_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the clocks of each GPU."""

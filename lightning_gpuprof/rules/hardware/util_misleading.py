@@ -14,7 +14,7 @@ from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
 _KNOWN_RATIO = 0.95
-"""Share of kernel time whose geometry a window must know. Ours."""
+"""Share of kernel time whose geometry a window must know. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)

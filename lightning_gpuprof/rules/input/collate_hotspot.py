@@ -15,7 +15,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 _DEFAULT_COLLATE = "default_collate"
 
 _COPY_BYTES_PER_MS = 1e6
-"""Collation that is faster than this does little but copy. Ours: 1 GB/s, a tenth of what one core copies."""
+"""Collation that is faster than this does little but copy. Heuristic: 1 GB/s, a tenth of what one core copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class CollateHotspot:
     id: ClassVar[str] = "collate-hotspot"
     specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
 
-    least_part_ratio: float = threshold(0.25, source="catalogue, ours: stacking tensors is a few percent")
+    least_part_ratio: float = threshold(0.25, source="catalogue, heuristic: stacking tensors is a few percent")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -61,8 +61,8 @@ class HostCpuQuota:
 
     id: ClassVar[str] = "host-cpu-quota"
 
-    least_ratio: float = threshold(0.10, source="catalogue, ours: a tenth of the periods")
-    least_periods: float = threshold(50, source="catalogue, ours: five seconds")
+    least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the periods")
+    least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the quota's counters."""

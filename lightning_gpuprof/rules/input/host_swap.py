@@ -54,8 +54,8 @@ class HostSwap:
     id: ClassVar[str] = "host-swap"
 
     least_samples: int = threshold(3, source="catalogue: three samples")
-    least_samples_ratio: float = threshold(0.10, source="ours: now and then is no matter")
-    least_faults_per_s: float = threshold(10.0, source="ours: a fault costs 0.1 ms (SSD) to 10 ms")
+    least_samples_ratio: float = threshold(0.10, source="heuristic: now and then is no matter")
+    least_faults_per_s: float = threshold(10.0, source="heuristic: a fault costs 0.1 ms (SSD) to 10 ms")
     least_full_ratio: float = threshold(0.05, source="catalogue: memory pressure, full, above 5 %")
     most_shm_ratio: float = threshold(0.90, source="catalogue")
 

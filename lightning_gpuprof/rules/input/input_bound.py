@@ -40,7 +40,7 @@ from lightning_gpuprof.rules.input.starving import in_bursts
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _NAMED_QUEUE_RATIO = 0.1
-"""Waiting for a CPU, of the making of a batch, from which it is worth a word. Ours."""
+"""Waiting for a CPU, of the making of a batch, from which it is worth a word. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +95,8 @@ class InputBound:
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     least_uncertain_ratio: float = threshold(0.10, source="TraceML; for a wait that may be the price of any fetch")
-    least_idle_ratio: float = threshold(0.05, source="ours: a wait while the device works is free")
-    least_delay_ratio: float = threshold(0.10, source="ours: without a CPU, a batch that is ready is not taken")
+    least_idle_ratio: float = threshold(0.05, source="heuristic: a wait while the device works is free")
+    least_delay_ratio: float = threshold(0.10, source="heuristic: without a CPU, a batch that is ready is not taken")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the wait for batches in steady steps."""

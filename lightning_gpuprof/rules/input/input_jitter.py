@@ -30,10 +30,10 @@ _DEFAULT_PREFETCH = 2
 _MAX_PREFETCH = 64
 
 _CROWDED_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which a sample may be slow because of them. Ours."""
+"""Share of the usable CPUs that others use, from which a sample may be slow because of them. Heuristic."""
 
 _QUEUED_RATIO = 0.30
-"""Share of making batches in which workers have no CPU, from which that may be why samples are slow. Ours."""
+"""Share of making batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class InputJitter:
 
     least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
     least_factor: float = threshold(5.0, source="catalogue: five times the usual")
-    least_crowded_ms: float = threshold(100.0, source="ours: others held samples up for 45 ms")
+    least_crowded_ms: float = threshold(100.0, source="heuristic: others held samples up for 45 ms")
     least_steps: int = threshold(50, source="catalogue: fewer are an accident")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -14,7 +14,7 @@ from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _CROWDED_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which they count as a reason. Ours."""
+"""Share of the usable CPUs that others use, from which they count as a reason. Heuristic."""
 
 _NAMED_PART_RATIO = 0.10
 

@@ -14,7 +14,7 @@ from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _LITTLE_READING_BYTES_PER_S = 100e3
-"""Reading by system calls that no dataset of files does with. Ours: workers that only slept read 3 kB/s."""
+"""Reading by system calls that no dataset of files does with. Heuristic: workers that only slept read 3 kB/s."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,15 +27,15 @@ from lightning_gpuprof.rules.wording import cpus, millis
 RECEIVE_MS = 0.5
 """What it costs the training thread at least to take a finished batch from a worker process.
 
-Ours: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 kB batches) on 2 CPUs; the bound of the gain
-uses half of the least, so that it stays a bound."""
+Heuristic: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 kB batches) on 2 CPUs; the bound of the
+gain uses half of the least, so that it stays a bound."""
 
 RECEIVE_GUARD_MS = 3.0
-"""What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue. Ours,
-same measurement."""
+"""What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue.
+Heuristic, same measurement."""
 
 SINGLE_GUARD_MS = 1.0
-"""Wait of a loader without workers that workers would not shorten for certain. Ours, same measurement."""
+"""Wait of a loader without workers that workers would not shorten for certain. Heuristic, same measurement."""
 
 EMPTY_QUEUE_RATIO = 0.30
 """Share of steps that find no batch ready from which the workers are behind. MindInsight: queue empty above 30 %."""
@@ -44,27 +44,27 @@ LEAST_WAIT_RATIO = 0.05
 """Share of the step from which waiting for a batch is worth a word. torch-tb-profiler: DataLoader above 5 %."""
 
 LEAST_IDLE_RATIO = 0.05
-"""Share of the step in which the device has no work, below which waiting for data is free. Ours."""
+"""Share of the step in which the device has no work, below which waiting for data is free. Heuristic."""
 
 CPU_BOUND_RATIO = 0.5
-"""CPU time over wall time of the loading from which it competes for CPUs. Ours: below it, workers mostly wait."""
+"""CPU time over wall time of the loading from which it competes for CPUs. Heuristic: below it, workers mostly wait."""
 
 IN_TIME_RATIO = 0.8
 """Time between two batches of the workers over the step without its wait, up to which more workers bring nothing.
 As in the verdict of the input pipeline."""
 
 SPIN_MS = 5.0
-"""How long an idle OpenMP thread keeps a CPU busy before it sleeps. Ours: about 6 ms per step were seen with two
+"""How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
 threads."""
 
 MAX_WORKERS = 16
-"""Most workers that are proposed where they mostly wait and CPUs are no limit. Ours: each is a process with its own
-memory."""
+"""Most workers that are proposed where they mostly wait and CPUs are no limit. Heuristic: each is a process with its
+own memory."""
 
 _LEAST_COMPUTE_MS = 0.05
 
 _NAMED_CPUS = 0.25
-"""Use of the CPUs by others from which it is worth a word. Ours."""
+"""Use of the CPUs by others from which it is worth a word. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,11 +53,11 @@ class PageCacheMiss:
     id: ClassVar[str] = "page-cache-miss"
     specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-io-bound", "step-outliers")
 
-    least_miss_ratio: float = threshold(0.50, source="catalogue, ours: half of what is read")
+    least_miss_ratio: float = threshold(0.50, source="catalogue, heuristic: half of what is read")
     least_disk_ratio: float = threshold(0.20, source="catalogue: as loader-io-bound")
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
-    least_bytes_per_s: float = threshold(5e6, source="ours: less is no dataset")
-    least_s: float = threshold(5.0, source="ours: five samples")
+    least_bytes_per_s: float = threshold(5e6, source="heuristic: less is no dataset")
+    least_s: float = threshold(5.0, source="heuristic: five samples")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers over more than one epoch."""

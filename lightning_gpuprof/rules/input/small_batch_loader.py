@@ -22,7 +22,7 @@ from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO, RECEIVE_GUAR
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _PROPOSED = 8
-"""Batch size that leaves an eighth of what each fetch costs. Ours."""
+"""Batch size that leaves an eighth of what each fetch costs. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class SmallBatchLoader:
     specialises: ClassVar[tuple[str, ...]] = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
-    most_bytes: float = threshold(1e6, source="ours: copying more takes longer than the message")
+    most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders of single samples."""

@@ -32,10 +32,10 @@ from lightning_gpuprof.rules.input.loading import (
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 STEADY_WAIT_MS = 0.5
-"""Median wait below which the steps do not all wait. Ours: as the verdict of the input pipeline has it."""
+"""Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""
 
 UNEVEN_WAIT = 1.5
-"""Mean over median wait from which few steps hold much of it. Ours: steps that wait alike have about 1."""
+"""Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

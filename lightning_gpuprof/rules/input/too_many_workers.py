@@ -21,7 +21,7 @@ from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OTHERS_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which taking turns may be their doing. Ours."""
+"""Share of the usable CPUs that others use, from which taking turns may be their doing. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,11 @@ class TooManyWorkers:
     id: ClassVar[str] = "too-many-workers"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
-    least_queued_ratio: float = threshold(0.30, source="ours: a third of the time without a CPU")
+    least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")
     least_used_ratio: float = threshold(0.80, source="MindInsight: CPU active above 80 %; here this run's own")
-    least_idle_ratio: float = threshold(0.80, source="ours: workers that could make five times as many batches")
-    least_freed_gb: float = threshold(1.0, source="ours: what is worth a word")
-    scarce_ratio: float = threshold(0.10, source="ours: so much of the machine's memory is a warning")
+    least_idle_ratio: float = threshold(0.80, source="heuristic: workers that could make five times as many batches")
+    least_freed_gb: float = threshold(1.0, source="heuristic: what is worth a word")
+    scarce_ratio: float = threshold(0.10, source="heuristic: so much of the machine's memory is a warning")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with more workers than work, or than CPUs."""

@@ -58,7 +58,7 @@ class TransformHotspot:
     id: ClassVar[str] = "transform-hotspot"
     specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
 
-    least_part_ratio: float = threshold(0.50, source="ours: more than all other parts together")
+    least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     def check(self, metrics: Metrics) -> Finding | None:

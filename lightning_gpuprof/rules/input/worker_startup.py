@@ -68,10 +68,10 @@ class WorkerStartup:
 
     id: ClassVar[str] = "worker-startup"
 
-    least_epoch_ratio: float = threshold(0.05, source="ours: 5 % of the epoch")
+    least_epoch_ratio: float = threshold(0.05, source="heuristic: 5 % of the epoch")
     least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")
-    many_waits: float = threshold(10.0, source="ours: ten ordinary waits")
-    least_epochs: int = threshold(2, source="ours: one epoch start can be an accident")
+    many_waits: float = threshold(10.0, source="heuristic: ten ordinary waits")
+    least_epochs: int = threshold(2, source="heuristic: one epoch start can be an accident")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the starts of all epochs but the first."""

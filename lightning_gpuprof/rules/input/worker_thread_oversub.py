@@ -16,8 +16,8 @@ from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OWN_THREADS = 2
-"""Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Ours: workers that only
-index tensors have three with their main thread."""
+"""Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Heuristic: workers that
+only index tensors have three with their main thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +65,9 @@ class WorkerThreadOversub:
         "cpu-oversubscription",
     )
 
-    most_threads_ratio: float = threshold(1.5, source="catalogue, ours: threads of all workers over usable CPUs")
-    least_sum_ratio: float = threshold(1.2, source="ours: one thread computes and queues for 1.0 together")
-    least_queued_ratio: float = threshold(0.10, source="ours: below it CPUs are not short")
+    most_threads_ratio: float = threshold(1.5, source="catalogue, heuristic: threads of all workers over usable CPUs")
+    least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")
+    least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
     least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the training thread")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, possible
 
 LEAST_SAMPLES = 5
-"""Samples of a worker, one a second, that a statement about its time needs. Ours."""
+"""Samples of a worker, one a second, that a statement about its time needs. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)

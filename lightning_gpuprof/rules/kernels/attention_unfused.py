@@ -102,7 +102,7 @@ class AttentionUnfused:
     specialises: ClassVar[tuple[str, ...]] = ("memory-bound-kernels",)
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
-    least_length: int = threshold(128, source="ours: shorter sequences gain little from fusing")
+    least_length: int = threshold(128, source="heuristic: shorter sequences gain little from fusing")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the operators of all windows."""

@@ -69,7 +69,7 @@ class Fp32MatmulTf32Off:
     id: ClassVar[str] = "fp32-matmul-tf32-off"
     specialises: ClassVar[tuple[str, ...]] = ("tc-unused",)
 
-    least_ratio: float = threshold(LEAST_RATIO, source="ours")
+    least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
     least_capability: float = threshold(8.0, source="NVIDIA: TF32 from Ampere on")
 
     def check(self, metrics: Metrics) -> Finding | None:

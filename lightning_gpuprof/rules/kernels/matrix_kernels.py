@@ -9,11 +9,11 @@ from lightning_gpuprof.model.trace.kernels import KernelRow, SavingRow
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
 
 LEAST_RATIO = 0.05
-"""Share of the step in fp32 products off tensor cores from which rules speak. Ours."""
+"""Share of the step in fp32 products off tensor cores from which rules speak. Heuristic."""
 
 REACHED_RATIO = 0.5
-"""Part of the peak ratio that is surely reached, for the lower bound of gains. Ours: large products reach half of the
-tensor cores' peak and more, while CUDA cores are near theirs."""
+"""Part of the peak ratio that is surely reached, for the lower bound of gains. Heuristic: large products reach half of
+the tensor cores' peak and more, while CUDA cores are near theirs."""
 
 UNKNOWN_RATIO = 2.0
 """How much faster tensor cores are where the device is in no table: the least of all devices that have them (NVIDIA

@@ -63,7 +63,7 @@ class MemoryBoundKernels:
 
     least_ratio: float = threshold(0.40, source="the method")
     least_bandwidth_ratio: float = threshold(0.60, source="NVIDIA Visual Profiler, Nsight Compute: bound from 60 % on")
-    fused_ratio: float = threshold(0.50, source="ours: joined with one neighbour, an operator moves half")
+    fused_ratio: float = threshold(0.50, source="heuristic: joined with one neighbour, an operator moves half")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the kernels of all windows."""

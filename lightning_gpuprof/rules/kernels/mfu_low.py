@@ -50,9 +50,9 @@ class MfuLow:
 
     id: ClassVar[str] = "mfu-low"
 
-    most_mfu_ratio: float = threshold(0.30, source="ours: large language models are reported with 40 to 60 %")
-    least_matrix_ratio: float = threshold(0.50, source="ours: below it, MFU says little of the model")
-    least_known_ratio: float = threshold(0.80, source="ours")
+    most_mfu_ratio: float = threshold(0.30, source="heuristic: large language models are reported with 40 to 60 %")
+    least_matrix_ratio: float = threshold(0.50, source="heuristic: below it, MFU says little of the model")
+    least_known_ratio: float = threshold(0.80, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the window with the highest MFU."""

@@ -80,7 +80,7 @@ class TcMisaligned:
     id: ClassVar[str] = "tc-misaligned"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
-    slower_ratio: float = threshold(0.80, source="ours")
+    slower_ratio: float = threshold(0.80, source="heuristic")
     best_multiple: int = threshold(64, source="NVIDIA: 128 bytes on A100, 64 elements of half precision")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -68,7 +68,7 @@ class TcUnused:
 
     id: ClassVar[str] = "tc-unused"
 
-    least_ratio: float = threshold(LEAST_RATIO, source="ours")
+    least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the products of all windows."""

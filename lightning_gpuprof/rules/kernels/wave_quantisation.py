@@ -60,7 +60,7 @@ class WaveQuantisation:
     least_ratio: float = threshold(0.05, source="the method: kernels of at least 5 % of the step")
     least_tail_ratio: float = threshold(0.25, source="NVIDIA, Matrix Multiplication Background: wave quantization")
     most_waves: float = threshold(8.0, source="the method")
-    certain_ratio: float = threshold(0.5, source="ours")
+    certain_ratio: float = threshold(0.5, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the longest products of all windows."""

@@ -37,10 +37,10 @@ MAX_INFLATION_RATIO = 1.25
 """Traced over untraced period from which a window's shares are said to be inflated. The method."""
 
 CONFIDENCE = 0.9
-"""Of causes that are taken from a window for steps that were not traced. Ours."""
+"""Of causes that are taken from a window for steps that were not traced. Heuristic."""
 
 INFLATED_CONFIDENCE = 0.7
-"""The same if tracing inflated the window. Ours."""
+"""The same if tracing inflated the window. Heuristic."""
 
 _ONE_SIDED_5_PERCENT = 1.645
 _MEDIAN_OVER_MEAN_ERROR = math.sqrt(math.pi / 2)

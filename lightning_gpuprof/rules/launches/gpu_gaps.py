@@ -70,8 +70,8 @@ class GpuGaps:
 
     least_gap_ms: float = threshold(1.0, source="the catalogue: 1 ms, and 2 % of the period")
     least_gap_ratio: float = threshold(0.02, source="the catalogue: of the period")
-    least_steps_ratio: float = threshold(0.5, source="ours: of the traced steps")
-    least_ratio: float = threshold(0.05, source="ours, as for sync-points")
+    least_steps_ratio: float = threshold(0.5, source="heuristic: of the traced steps")
+    least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the longest gaps of the window."""

@@ -21,10 +21,10 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 
 LEAST_ASKED = 20
-"""How often the interpreter has to be asked for in these phases, where no window tells. Ours."""
+"""How often the interpreter has to be asked for in these phases, where no window tells. Heuristic."""
 
 _BUSY_CPUS = 0.05
-"""CPUs of another Python thread from which it may be the one that has the interpreter. Ours."""
+"""CPUs of another Python thread from which it may be the one that has the interpreter. Heuristic."""
 
 _SHORT_CPUS_RATIO = 0.05
 """Share of the step in which the training thread waits for a CPU, and may have the interpreter meanwhile. Catalogue:

@@ -70,8 +70,8 @@ class PythonOverhead:
     specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
-    least_cpu_ms: float = threshold(1.0, source="ours: below it, hooks and calls of modules may be most of it")
-    least_python_ratio: float = threshold(0.6, source="ours: eager models of a library have 0.15 to 0.55")
+    least_cpu_ms: float = threshold(1.0, source="heuristic: below it, hooks and calls of modules may be most of it")
+    least_python_ratio: float = threshold(0.6, source="heuristic: eager models of a library have 0.15 to 0.55")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the host's time between operators."""

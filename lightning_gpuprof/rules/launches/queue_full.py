@@ -44,7 +44,7 @@ class QueueFull:
     id: ClassVar[str] = "queue-full"
 
     least_queue: float = threshold(1000.0, source="HTA: a queue of 1,024")
-    most_idle_ratio: float = threshold(0.10, source="ours: of the untraced step")
+    most_idle_ratio: float = threshold(0.10, source="heuristic: of the untraced step")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look whether launches waited for a place in the queue."""

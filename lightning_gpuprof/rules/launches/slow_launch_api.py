@@ -49,9 +49,9 @@ class SlowLaunchApi:
     id: ClassVar[str] = "slow-launch-api"
     specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
 
-    least_median_us: float = threshold(20.0, source="ours: recorded traces of six GPU models have 4 to 12")
-    usual_us: float = threshold(10.0, source="ours: what a call may take")
-    least_calls: float = threshold(100.0, source="ours: calls in the window")
+    least_median_us: float = threshold(20.0, source="heuristic: recorded traces of six GPU models have 4 to 12")
+    usual_us: float = threshold(10.0, source="heuristic: what a call may take")
+    least_calls: float = threshold(100.0, source="heuristic: calls in the window")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -50,8 +50,8 @@ class SmallKernels:
     id: ClassVar[str] = "small-kernels"
     specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
 
-    least_kernels: float = threshold(1000.0, source="ours: per step")
-    least_small_ratio: float = threshold(0.5, source="ours: a median below 10 us")
+    least_kernels: float = threshold(1000.0, source="heuristic: per step")
+    least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 us")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
     most_busy_ratio: float = threshold(0.85, source="the catalogue: only if the device is busy for less")
 

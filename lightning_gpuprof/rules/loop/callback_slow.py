@@ -79,8 +79,8 @@ class CallbackSlow:
     id: ClassVar[str] = "callback-slow"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
-    fixed_ms: float = threshold(0.5, source="ours: what a progress bar costs; it does not raise the severity")
-    wanted_ratio: float = threshold(0.01, source="ours: what a callback may cost")
+    fixed_ms: float = threshold(0.5, source="heuristic: what a progress bar costs; it does not raise the severity")
+    wanted_ratio: float = threshold(0.01, source="heuristic: what a callback may cost")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the most expensive callback."""

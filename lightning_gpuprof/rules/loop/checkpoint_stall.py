@@ -62,10 +62,10 @@ class CheckpointStall:
 
     id: ClassVar[str] = "checkpoint-stall"
 
-    least_ratio: float = threshold(0.05, source="ours: 5 % of the wall time")
-    least_count: int = threshold(2, source="ours: the first save pays for caches and folders")
-    wanted_ratio: float = threshold(0.01, source="ours: what checkpoints may cost")
-    most_times_rarer: int = threshold(100, source="ours")
+    least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")
+    least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")
+    wanted_ratio: float = threshold(0.01, source="heuristic: what checkpoints may cost")
+    most_times_rarer: int = threshold(100, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the checkpoints of the whole fit."""

@@ -63,8 +63,8 @@ class LoggingOverhead:
     id: ClassVar[str] = "logging-overhead"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
-    fixed_ms: float = threshold(1.0, source="ours: one or two logged values cost 0.2 to 0.6 ms on a slow machine")
-    wanted_ratio: float = threshold(0.01, source="ours: what logging may cost")
+    fixed_ms: float = threshold(1.0, source="heuristic: one or two logged values cost 0.2 to 0.6 ms on a slow machine")
+    wanted_ratio: float = threshold(0.01, source="heuristic: what logging may cost")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge all logging of a step."""

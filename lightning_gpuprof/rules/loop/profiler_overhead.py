@@ -45,9 +45,9 @@ class ProfilerOverhead:
     id: ClassVar[str] = "profiler-overhead"
 
     least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
-    least_background_ratio: float = threshold(0.02, source="ours: of one CPU")
-    least_window_ratio: float = threshold(0.05, source="ours: of the run")
-    least_run_s: float = threshold(20.0, source="ours: dense sampling and one window are much of a short run")
+    least_background_ratio: float = threshold(0.02, source="heuristic: of one CPU")
+    least_window_ratio: float = threshold(0.05, source="heuristic: of the run")
+    least_run_s: float = threshold(20.0, source="heuristic: dense sampling and one window are much of a short run")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the profiler's own cost."""

@@ -52,7 +52,7 @@ class SanityCheckCost:
     id: ClassVar[str] = "sanity-check-cost"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
-    least_s: float = threshold(1.0, source="ours: a shorter one is no matter")
+    least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")
     always_s: float = threshold(30.0, source="catalogue")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -64,7 +64,7 @@ class ValInputBound:
     specialises: ClassVar[tuple[str, ...]] = ("validation-stall",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %, here of the run")
-    least_part_ratio: float = threshold(0.50, source="ours: most of validation")
+    least_part_ratio: float = threshold(0.50, source="heuristic: most of validation")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the fetches of all validation runs."""

@@ -62,9 +62,9 @@ class ValidationStall:
     id: ClassVar[str] = "validation-stall"
 
     least_ratio: float = threshold(0.20, source="catalogue: a fifth of the wall time")
-    critical_ratio: float = threshold(0.40, source="ours: less than that may be wanted")
-    wanted_ratio: float = threshold(0.05, source="ours: what validation may cost")
-    most_times_rarer: int = threshold(10, source="ours: fewer runs than that hide overfitting")
+    critical_ratio: float = threshold(0.40, source="heuristic: less than that may be wanted")
+    wanted_ratio: float = threshold(0.05, source="heuristic: what validation may cost")
+    most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the validation runs of the whole fit."""

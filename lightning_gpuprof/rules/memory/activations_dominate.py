@@ -48,7 +48,7 @@ class ActivationsDominate:
     id: ClassVar[str] = "activations-dominate"
 
     least_ratio: float = threshold(0.50, source="the rule catalogue: half of the peak")
-    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="ours: of the GPU's memory, so that it matters")
+    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge what forward keeps."""

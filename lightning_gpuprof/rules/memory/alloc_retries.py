@@ -50,7 +50,7 @@ class AllocRetries:
     specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
     least_count: int = threshold(1, source="the rule catalogue: any in steady steps")
-    warning_per_step: float = threshold(0.01, source="ours: one in a hundred steps")
+    warning_per_step: float = threshold(0.01, source="heuristic: one in a hundred steps")
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -49,7 +49,7 @@ class EmptyCacheInLoop:
     specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "gpu-gaps")
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
-    warning_per_step: float = threshold(1.0, source="ours: each step waits for the device")
+    warning_per_step: float = threshold(1.0, source="heuristic: each step waits for the device")
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
     def check(self, metrics: Metrics) -> Finding | None:

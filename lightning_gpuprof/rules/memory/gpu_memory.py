@@ -13,7 +13,7 @@ from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.launches.device_idle import device_step
 
 SHORT_RATIO = 0.80
-"""Share of the GPU's memory from which it is short. Ours."""
+"""Share of the GPU's memory from which it is short. Heuristic."""
 
 EXPANDABLE = "expandable_segments:True"
 

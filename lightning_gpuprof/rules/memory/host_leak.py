@@ -59,14 +59,14 @@ class HostLeak:
     id: ClassVar[str] = "host-leak"
 
     least_ratio: float = threshold(0.05, source="SageMaker Debugger: memory increase of 5 %")
-    least_mib: float = threshold(64.0, source="ours: above what allocators take in a run without a leak")
-    most_chance: float = threshold(0.001, source="ours, stricter than the catalogue's 0.01")
-    least_late_ratio: float = threshold(0.5, source="ours: growth that comes to its end is none")
-    least_rise_ratio: float = threshold(0.5, source="ours: what grows in a few jumps is no leak of every step")
+    least_mib: float = threshold(64.0, source="heuristic: above what allocators take in a run without a leak")
+    most_chance: float = threshold(0.001, source="heuristic, stricter than the catalogue's 0.01")
+    least_late_ratio: float = threshold(0.5, source="heuristic: growth that comes to its end is none")
+    least_rise_ratio: float = threshold(0.5, source="heuristic: what grows in a few jumps is no leak of every step")
     least_samples: int = threshold(20, source="the trend's least number of samples")
-    critical_h: float = threshold(1.0, source="ours")
-    most_times_seen: float = threshold(60.0, source="ours: how many times the run's own length may be foretold")
-    warning_h: float = threshold(24.0, source="ours")
+    critical_h: float = threshold(1.0, source="heuristic")
+    most_times_seen: float = threshold(60.0, source="heuristic: how many times the run's own length may be foretold")
+    warning_h: float = threshold(24.0, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the growth of the process and of the workers."""

@@ -60,7 +60,7 @@ class MemoryLeak:
     warning_ratio: float = threshold(0.05, source="SageMaker Debugger: 5 % growth")
     warning_bytes: int = threshold(100 * 2**20, source="TraceML: 100 MB growth")
     least_steps: int = threshold(50, source="the rule catalogue: 50 steps")
-    least_samples: int = threshold(20, source="ours: as many as for the use of a GPU")
+    least_samples: int = threshold(20, source="heuristic: as many as for the use of a GPU")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the growth of what is allocated."""

@@ -43,8 +43,8 @@ class OptimizerStateDominates:
 
     id: ClassVar[str] = "optimizer-state-dominates"
 
-    least_ratio: float = threshold(0.40, source="ours: of the peak")
-    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="ours: of the GPU's memory, so that it matters")
+    least_ratio: float = threshold(0.40, source="heuristic: of the peak")
+    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge what the optimizers hold."""

@@ -46,8 +46,8 @@ class UnevenPeakPhase:
 
     id: ClassVar[str] = "uneven-peak-phase"
 
-    least_ratio: float = threshold(0.10, source="ours: temporary memory over the peak")
-    short_ratio: float = threshold(0.70, source="ours: of the GPU's memory, so that it matters")
+    least_ratio: float = threshold(0.10, source="heuristic: temporary memory over the peak")
+    short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory, so that it matters")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge in which phase the peak lies."""

@@ -51,7 +51,7 @@ class BucketViewOff:
 
     id: ClassVar[str] = "bucket-view-off"
 
-    least_ratio: float = threshold(0.05, source="ours: memory that a larger batch could use")
+    least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the setting beside the sizes."""

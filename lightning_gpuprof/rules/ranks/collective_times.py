@@ -13,16 +13,16 @@ from lightning_gpuprof.rules.kernels.device_kernels import Measured, ordinary
 MIB = 2**20
 
 _LEAST_ALIKE = 3
-"""Collectives of one size from which the fastest stands for the transfer. Ours."""
+"""Collectives of one size from which the fastest stands for the transfer. Heuristic."""
 
 _SLOWEST_BYTES_PER_S = 1e9
-"""No network that ranks train over is slower: 10 Gbit Ethernet carries 1.25 GB/s. Ours."""
+"""No network that ranks train over is slower: 10 Gbit Ethernet carries 1.25 GB/s. Heuristic."""
 
 _SLOWEST_IN_NODE_BYTES_PER_S = 4e9
-"""Within a node: half of what PCIe 3.0 x8 carries (7.9 GB/s). Ours."""
+"""Within a node: half of what PCIe 3.0 x8 carries (7.9 GB/s). Heuristic."""
 
 _LONGEST_LATENCY_US = 100.0
-"""What a collective needs beside its bytes. Ours: NCCL starts in 10 to 50 us."""
+"""What a collective needs beside its bytes. Heuristic: NCCL starts in 10 to 50 us."""
 
 
 @dataclass(frozen=True, kw_only=True)

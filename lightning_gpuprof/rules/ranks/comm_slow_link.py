@@ -75,7 +75,7 @@ class CommSlowLink:
     id: ClassVar[str] = "comm-slow-link"
     specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
 
-    least_mib: float = threshold(16.0, source="ours: NVLink is above 100 GB/s from there on")
+    least_mib: float = threshold(16.0, source="heuristic: NVLink is above 100 GB/s from there on")
     least_gb_per_s: float = threshold(32.0, source="PCIe 4.0 x16, one direction")
     reachable_ratio: float = threshold(0.5, source="the method: below half of the table's rate")
 

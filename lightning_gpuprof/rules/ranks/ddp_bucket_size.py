@@ -60,11 +60,11 @@ class DdpBucketSize:
     id: ClassVar[str] = "ddp-bucket-size"
     specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
 
-    least_ratio: float = threshold(0.05, source="ours")
+    least_ratio: float = threshold(0.05, source="heuristic")
     most_times: float = threshold(4.0, source="the method: 4 times the buckets of 25 MB")
-    most_in_one_ratio: float = threshold(0.5, source="ours")
-    least_model_mb: float = threshold(100.0, source="ours: 4 buckets of the default size")
-    least_reduced_kib: float = threshold(64.0, source="ours: smaller ones are metrics, not gradients")
+    most_in_one_ratio: float = threshold(0.5, source="heuristic")
+    least_model_mb: float = threshold(100.0, source="heuristic: 4 buckets of the default size")
+    least_reduced_kib: float = threshold(64.0, source="heuristic: smaller ones are metrics, not gradients")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the all-reduces of all windows."""

@@ -29,7 +29,7 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")
 _MANY_IN_A_STEP = 100
-"""All-reduces of one size, or of unknown sizes. Ours: DDP makes one for each 25 MB."""
+"""All-reduces of one size, or of unknown sizes. Heuristic: DDP makes one for each 25 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class FrameworkDdpSync:
     id: ClassVar[str] = "framework-ddp-sync"
 
     least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
-    least_per_step: float = threshold(0.5, source="ours, as for progress-bar-sync")
+    least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the check of all ranks."""

@@ -66,7 +66,7 @@ class BlockedInStep:
 
     id: ClassVar[str] = "blocked-in-step"
 
-    least_ratio: float = threshold(0.10, source="ours: a tenth of the step")
+    least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phases in which the training thread works."""

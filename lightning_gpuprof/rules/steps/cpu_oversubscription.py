@@ -72,7 +72,7 @@ class CpuOversubscription:
 
     most_per_cpu: float = threshold(1.5, source="catalogue")
     least_delay_ratio: float = threshold(0.05, source="as cpu-contention")
-    least_use_ratio: float = threshold(0.9, source="ours: CPUs with room left are not too few")
+    least_use_ratio: float = threshold(0.9, source="heuristic: CPUs with room left are not too few")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the number of threads and workers."""

@@ -31,7 +31,7 @@ from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _CERTAIN_RATIO = 0.8
-"""Of the estimate. Ours: the model's own frames make a stack deeper than the one measured."""
+"""Of the estimate. Heuristic: the model's own frames make a stack deeper than the one measured."""
 
 _NODE = "autograd::engine::evaluate_function"
 """How torch names the work of one node of the graph in backward."""

@@ -71,7 +71,7 @@ class GcPauses:
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain (catalogue: 2 %)")
     least_steps: int = threshold(50, source="catalogue")
-    wanted_ratio: float = threshold(0.01, source="ours: what collecting may cost")
+    wanted_ratio: float = threshold(0.01, source="heuristic: what collecting may cost")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge all pauses during the steps."""

@@ -62,7 +62,7 @@ class GradClipCost:
     id: ClassVar[str] = "grad-clip-cost"
 
     least_ratio: float = threshold(0.05, source="catalogue")
-    fixed_ms: float = threshold(0.5, source="ours: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")
+    fixed_ms: float = threshold(0.5, source="heuristic: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phase in which gradients are clipped."""

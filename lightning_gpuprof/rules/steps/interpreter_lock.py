@@ -70,9 +70,9 @@ class InterpreterLockHeld:
     specialises: ClassVar[tuple[str, ...]] = ("blocked-in-step",)
 
     least_ratio: float = threshold(0.10, source="as blocked-in-step")
-    least_cpus: float = threshold(0.10, source="ours: a thread that works a tenth of the time")
-    least_late_ratio: float = threshold(0.30, source="ours: from a program without such a thread it is below 0.1")
-    least_asked: int = threshold(10, source="ours: fewer say nothing")
+    least_cpus: float = threshold(0.10, source="heuristic: a thread that works a tenth of the time")
+    least_late_ratio: float = threshold(0.30, source="heuristic: from a program without such a thread it is below 0.1")
+    least_asked: int = threshold(10, source="heuristic: fewer say nothing")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the busiest other thread."""

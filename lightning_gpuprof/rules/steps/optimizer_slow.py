@@ -35,10 +35,11 @@ _PASSES = 7
 """AdamW reads and writes parameter, gradient and two states: the most that a fused update moves, in parameter bytes."""
 
 _BYTES_PER_MS = 5e6
-"""5 GB/s. Ours, low: what a slow CPU core moves."""
+"""5 GB/s. Heuristic, low: what a slow CPU core moves."""
 
 _TENSOR_MS = 0.010
-"""What a fused update takes for one more tensor. Ours: 8 to 10 us on a slow CPU core; a loop takes 50 for AdamW."""
+"""What a fused update takes for one more tensor. Heuristic: 8 to 10 us on a slow CPU core; a loop takes 50 for
+AdamW."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +80,8 @@ class OptimizerSlow:
 
     id: ClassVar[str] = "optimizer-slow"
 
-    least_ratio: float = threshold(0.15, source="ours: the update moves less data than the backward pass")
-    many_tensors: int = threshold(100, source="ours: fewer tensors are information only")
+    least_ratio: float = threshold(0.15, source="heuristic: the update moves less data than the backward pass")
+    many_tensors: int = threshold(100, source="heuristic: fewer tensors are information only")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the optimizer's update."""

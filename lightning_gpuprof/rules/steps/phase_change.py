@@ -42,7 +42,7 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 _MOST_SHOWN = 4
 _EPOCH_STEPS = 5
 _RESTS_RATIO = 0.1
-"""Idle time above which a device does not set the pace. Ours."""
+"""Idle time above which a device does not set the pace. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,8 @@ class PhaseChange:
     id: ClassVar[str] = "phase-change"
     specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
 
-    least_cost_s: float = threshold(LIMIT_S, source="ours: shorter ones are accidents of the machine")
-    most_regimes: int = threshold(4, source="ours: more are an unsteady machine")
+    least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
+    most_regimes: int = threshold(4, source="heuristic: more are an unsteady machine")
     most_queued: int = threshold(1280, source="HTA: a queue of 1,024; a quarter more, as launches are a mean")
 
     def check(self, metrics: Metrics) -> Finding | None:

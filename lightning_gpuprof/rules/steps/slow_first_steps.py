@@ -55,7 +55,7 @@ class SlowFirstSteps:
     id: ClassVar[str] = "slow-first-steps"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
-    least_s: float = threshold(5.0, source="ours: below it no run is short enough to care")
+    least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")
     always_s: float = threshold(60.0, source="catalogue")
 
     def check(self, metrics: Metrics) -> Finding | None:

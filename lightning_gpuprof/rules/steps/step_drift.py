@@ -80,13 +80,13 @@ class StepDrift:
     id: ClassVar[str] = "step-drift"
 
     least_growth_ratio: float = threshold(
-        _LEAST_GROWTH_RATIO, source="ours: above what a machine does by itself (catalogue: 5 % per 1,000 steps)"
+        _LEAST_GROWTH_RATIO, source="heuristic: above what a machine does by itself (catalogue: 5 % per 1,000 steps)"
     )
-    most_chance: float = threshold(_MOST_CHANCE, source="ours, stricter than the catalogue's 0.01")
+    most_chance: float = threshold(_MOST_CHANCE, source="heuristic, stricter than the catalogue's 0.01")
     least_gradual_ratio: float = threshold(
-        _LEAST_GRADUAL_RATIO, source="ours: if more comes in jumps, these are what is to be told"
+        _LEAST_GRADUAL_RATIO, source="heuristic: if more comes in jumps, these are what is to be told"
     )
-    least_cost_s: float = threshold(LIMIT_S, source="ours: shorter ones are accidents of the machine")
+    least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the first and the last fifth of the steady steps."""

@@ -36,34 +36,34 @@ _DEFAULT_PREFETCH = 2
 """torch's, where there are workers."""
 
 _RARER = 10
-"""How many times less often one of Lightning's own callbacks that stalls the training is to work. Ours."""
+"""How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""
 
 _MAX_PREFETCH = 64
 
 _CROWDED_RATIO = 0.8
-"""Use of the machine's CPUs from which long steps may be those that waited for one. Ours: on a machine with two CPUs
-that others used, healthy runs had outliers in the model's phases from here on."""
+"""Use of the machine's CPUs from which long steps may be those that waited for one. Heuristic: on a machine with two
+CPUs that others used, healthy runs had outliers in the model's phases from here on."""
 
 _OTHERS_RATIO = 0.25
-"""Share of the usable CPUs that other processes use, from which the same holds. Ours: with 27 % a healthy run had
+"""Share of the usable CPUs that other processes use, from which the same holds. Heuristic: with 27 % a healthy run had
 outliers in ``forward`` for 12 % of its time."""
 
 _SLOW_SAMPLE_RATIO = 0.5
-"""Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Ours."""
+"""Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Heuristic."""
 
 _DOUBT = " The CPUs of the machine were fully used: these steps may have waited for a CPU that others had."
 
 _ALIKE = " It is spread over the phases as the ordinary step is: larger batches, or something that stops all of it."
 
 _OF_PARTS_RATIO = 0.8
-"""Share of the excess that slow parts of the run must hold to be all there is to say. Ours."""
+"""Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
 
 _SPREAD_RATIO = 0.8
-"""No single phase holds so much of an excess that is spread over several. Ours, as for naming them."""
+"""No single phase holds so much of an excess that is spread over several. Heuristic, as for naming them."""
 
 _GRID_STALLS = 4
 _LEAST_GRID = 5
-"""So many of the longest stalls, at least, must lie on a grid of at least so many steps. Ours: rare by chance."""
+"""So many of the longest stalls, at least, must lie on a grid of at least so many steps. Heuristic: rare by chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +116,9 @@ class StepOutliers:
 
     id: ClassVar[str] = "step-outliers"
 
-    least_ratio: float = threshold(0.05, source="ours: 5 % of the time of the checked steps")
-    least_count: int = threshold(3, source="ours: fewer can be an accident (SageMaker Debugger asks for 10)")
-    named_ratio: float = threshold(0.80, source="ours: phases are named until they hold so much of the excess")
+    least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
+    least_count: int = threshold(3, source="heuristic: fewer can be an accident (SageMaker Debugger asks for 10)")
+    named_ratio: float = threshold(0.80, source="heuristic: phases are named until they hold so much of the excess")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the steps that are far above the others."""
@@ -132,7 +132,7 @@ class StepOutliers:
             return None
         if in_slow_parts(metrics, outliers):
             return None
-        told_ms = told_excess_ms(metrics, outliers)
+        told_ms = attributed_excess_ms(metrics, outliers)
         doubtful = sum(told_ms.values()) < self.least_ratio * outliers.total_ms
         shown_ms = outliers.excess_by_phase_ms if doubtful else told_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
@@ -141,7 +141,7 @@ class StepOutliers:
         recoverable_ms = excess_ms / outliers.checked
         if not worthwhile(recoverable_ms, mean_ms):
             return None
-        holders = holding_phases(shown_ms, self.named_ratio)
+        holders = dominant_phases(shown_ms, self.named_ratio)
         alike = spread_alike(metrics, outliers)
         certain_ratio = stalled_ratio(metrics, ratio, median_ms)
         hidden = certain_ratio < self.least_ratio
@@ -229,13 +229,13 @@ def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:
     ordinary = {phase: share.median_ms for phase, share in metrics.shares.items() if usable(share)}
     excess_ms = outliers.excess_by_phase_ms
     return (
-        len(holding_phases(excess_ms, _SPREAD_RATIO)) > 1
+        len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
         and concentration(excess_ms, ordinary) < ALIKE_RATIO
         and _distance(outliers) is None
     )
 
 
-def told_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase, float]:
+def attributed_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase, float]:
     """The excess per phase that is told from waiting for a CPU.
 
     Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
@@ -272,7 +272,7 @@ def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
     return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= stalled_ms
 
 
-def holding_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
+def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
     """The phases that together hold most of the excess, largest first, each with its share of it.
 
     Args:

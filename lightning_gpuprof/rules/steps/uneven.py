@@ -13,10 +13,10 @@ from lightning_gpuprof.rules.loop.callback_slow import class_name
 from lightning_gpuprof.rules.wording import millis, seconds
 
 BUSY_RATIO = 0.8
-"""Use of the CPUs from which others that take more of them make this run slower. Ours, as for outlying steps."""
+"""Use of the CPUs from which others that take more of them make this run slower. Heuristic, as for outlying steps."""
 
 TAKEN_CPUS = 0.2
-"""More CPUs taken by others than this, and they may be the cause. Ours: a fifth of one CPU."""
+"""More CPUs taken by others than this, and they may be the cause. Heuristic: a fifth of one CPU."""
 
 DELAY_RATIO = 0.05
 """More waiting for a CPU than this, as a share of the period, and others may be the cause. Catalogue: "
@@ -24,17 +24,17 @@ DELAY_RATIO = 0.05
 
 ALIKE_RATIO = 0.30
 """If the change is spread over the phases as the step is, but for less than this part of it, all changed alike. "
-"Ours."""
+"Heuristic."""
 
 LIMIT_S = 0.5
-"""Least time that an uneven run must cost. Ours: shorter ones are accidents of the machine."""
+"""Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""
 
 LEAST_PART = 0.1
-"""Of the steady steps that the fast part has at least, against which others are held. Ours."""
+"""Of the steady steps that the fast part has at least, against which others are held. Heuristic."""
 
 _OTHERS_RATIO = 0.3
 """Growth of the rest of the step over that of the phase that grew most, both relative, below which one phase grew.
-Ours: what waits or computes longer by itself leaves the rest as it was, a clock does not."""
+Heuristic: what waits or computes longer by itself leaves the rest as it was, a clock does not."""
 _MORE_CPU_RATIO = 0.2
 _COMPUTING_RATIO = 0.7
 

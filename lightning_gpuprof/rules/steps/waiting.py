@@ -25,7 +25,7 @@ LEAST_SAMPLES = 20
 """Steps with CPU times that a statement about blocked time needs. Catalogue: n of at least 20."""
 
 BUSY_CPUS_RATIO = 0.9
-"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not tell. Ours."""
+"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not tell. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)

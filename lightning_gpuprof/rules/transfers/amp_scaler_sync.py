@@ -46,8 +46,8 @@ class AmpScalerSync:
 
     id: ClassVar[str] = "amp-scaler-sync"
 
-    least_per_step: float = threshold(0.5, source="ours: of every second step")
-    least_ratio: float = threshold(0.05, source="ours, as for sync-points")
+    least_per_step: float = threshold(0.5, source="heuristic: of every second step")
+    least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the waits of the gradient scaler."""

@@ -60,7 +60,7 @@ class CopyHeavy:
 
     least_ratio: float = threshold(0.10, source="the catalogue: 40 % is too late, warn from 10 %")
 
-    most_outside_ratio: float = threshold(0.10, source="ours: more of the rows' time, and no shape is named")
+    most_outside_ratio: float = threshold(0.10, source="heuristic: more of the rows' time, and no shape is named")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies within the device."""

@@ -16,10 +16,11 @@ LEAST_BYTES = 1 << 20
 """Bytes per step from which copies are about a batch rather than about single values. The catalogue."""
 
 PINNED_BYTES_PER_S = 12e9
-"""What copies of pinned memory reach at least: of the 15.75 GB/s of PCI Express 3.0 with 16 lanes, 12 arrive. Ours."""
+"""What copies of pinned memory reach at least: of the 15.75 GB/s of PCI Express 3.0 with 16 lanes, 12 arrive.
+Heuristic."""
 
 _REACHED_RATIO = 0.75
-"""Of a link's rate that copies of pinned memory reach. Ours."""
+"""Of a link's rate that copies of pinned memory reach. Heuristic."""
 
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Of one lane, by generation. PCI-SIG."""

@@ -22,7 +22,7 @@ memory to the device, outside of or within the model's phases; Lightning's check
 anything else, which is the code of the model or of a callback."""
 
 LEAST_PER_STEP = 0.5
-"""Waits per step from which a place belongs to the ordinary step rather than to logging now and then. Ours."""
+"""Waits per step from which a place belongs to the ordinary step rather than to logging now and then. Heuristic."""
 
 _PROGRESS_BAR = re.compile(r"\[Callback\]\w*ProgressBar\w*\.")
 _OPTIMIZER_STEP = re.compile(r"\]\w+\.optimizer_step$")

@@ -58,9 +58,9 @@ class H2dSlowLink:
 
     id: ClassVar[str] = "h2d-slow-link"
 
-    reached_ratio: float = threshold(0.50, source="ours: four fifths are usual")
+    reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
     least_bytes: int = threshold(8 * 2**20, source="the rule catalogue: 8 MiB, so that start-up does not count")
-    least_copies: int = threshold(3, source="ours")
+    least_copies: int = threshold(3, source="heuristic")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the large copies of the windows."""

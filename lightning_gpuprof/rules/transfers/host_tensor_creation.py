@@ -48,7 +48,7 @@ class HostTensorCreation:
     id: ClassVar[str] = "host-tensor-creation"
 
     least_per_step: float = threshold(2.0, source="the catalogue: at least two per step")
-    least_ratio: float = threshold(0.05, source="ours, as for sync-points")
+    least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies from the host within the model's phases."""

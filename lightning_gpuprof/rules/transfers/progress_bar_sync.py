@@ -47,9 +47,9 @@ class ProgressBarSync:
     id: ClassVar[str] = "progress-bar-sync"
     specialises: ClassVar[tuple[str, ...]] = ("callback-slow",)
 
-    least_per_step: float = threshold(0.5, source="ours: of every second step")
-    least_ratio: float = threshold(0.05, source="ours, as for sync-points")
-    target_ratio: float = threshold(0.01, source="ours: what is left of it")
+    least_per_step: float = threshold(0.5, source="heuristic: of every second step")
+    least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
+    target_ratio: float = threshold(0.01, source="heuristic: what is left of it")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the waits in a progress bar's hooks."""

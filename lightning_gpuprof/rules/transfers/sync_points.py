@@ -74,7 +74,7 @@ class SyncPoints:
     id: ClassVar[str] = "sync-points"
 
     least_per_step: float = threshold(1.0, source="the catalogue: at least one per step")
-    least_ratio: float = threshold(0.05, source="ours, after Nsight Systems' rule for synchronising calls")
+    least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the waits that code makes."""

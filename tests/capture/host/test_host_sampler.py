@@ -171,7 +171,7 @@ def test_a_process_table_that_hides_us_is_a_source_that_is_not_there(tmp_path: P
         sampler_of(machine)
 
 
-def test_a_costly_file_is_read_seldom_and_its_rate_is_of_the_whole_time(tmp_path: Path) -> None:
+def test_a_costly_file_is_read_limited_and_its_rate_is_of_the_whole_time(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     clock_s = 0.0
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fake_machine import OWN, FakeMachine
 
+from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
-from lightning_gpuprof.capture.host.seldom import Seldom
 from lightning_gpuprof.capture.host.sources import examine
 from lightning_gpuprof.capture.host.thread_settings import thread_settings
 
@@ -122,22 +122,22 @@ def test_a_table_that_changes_while_it_is_read_ends(tmp_path: Path) -> None:
 
 def test_what_is_costly_is_done_as_often_as_its_share_allows() -> None:
     clock_s = 0.0
-    seldom = Seldom(0.01, lambda: clock_s)
+    limiter = CostLimiter(0.01, lambda: clock_s)
     times = []
     for second in range(100):
-        if seldom.due(second * 10**9):
+        if limiter.due(second * 10**9):
             clock_s += 0.1
-            seldom.done()
+            limiter.done()
             times.append(second)
     assert times == list(range(0, 100, 10))
 
 
 def test_what_costs_nothing_keeps_its_least_interval() -> None:
-    seldom = Seldom(0.01, lambda: 0.0, at_least_s=5)
+    limiter = CostLimiter(0.01, lambda: 0.0, at_least_s=5)
     times = []
     for second in range(20):
-        if seldom.due(second * 10**9):
-            seldom.done()
+        if limiter.due(second * 10**9):
+            limiter.done()
             times.append(second)
     assert times == [0, 5, 10, 15]
 

@@ -16,10 +16,10 @@ from lightning_gpuprof.model.trace.attribution import (
     Unattributed,
 )
 from lightning_gpuprof.trace.analyses.code.waits import launches_into_full_queue, waits_of
-from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 
 def attribution(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Attribution:
@@ -62,17 +62,17 @@ class _DeviceTime:
         self.duration_ns = linked.work.duration_ns
         self.total_ns = int(self.duration_ns.sum())
         self.launched = linked.launched
-        self.line = of(places.line, linked.launch)
-        self.module = of(places.module, linked.launch)
-        self.phase = of(places.phase, linked.launch)
+        self.line = take_or_absent(places.line, linked.launch)
+        self.module = take_or_absent(places.module, linked.launch)
+        self.phase = take_or_absent(places.phase, linked.launch)
         self.operator = linked.operator
-        self.backward = of(places.in_backward.astype(np.intp), linked.launch) > 0
-        self.forward = of(places.forward, linked.launch)
+        self.backward = take_or_absent(places.in_backward.astype(np.intp), linked.launch) > 0
+        self.forward = take_or_absent(places.forward, linked.launch)
 
     def ratio(self, ns: int) -> float | None:
         return ns / self.total_ns if self.total_ns else None
 
-    def by(self, place: Rows, count: int, chosen: Chosen | None = None) -> tuple[Int64, Int64]:
+    def by(self, place: Rows, count: int, chosen: Mask | None = None) -> tuple[Int64, Int64]:
         """Time and number of the works at each place."""
         known = place > ABSENT if chosen is None else chosen & (place > ABSENT)
         # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
@@ -91,7 +91,7 @@ def _levels(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> list[
     for level, (place, recorded) in of_level.items():
         left = place == ABSENT
         attributed_ns = int(time.duration_ns[~left].sum())
-        reasons: dict[Reason, Chosen] = {
+        reasons: dict[Reason, Mask] = {
             "launch_unknown": ~time.launched,
             "not_recorded": np.full(len(left), not recorded),
             "forward_unknown": time.backward & (time.forward == ABSENT) & np.bool_(level in ("line", "module")),
@@ -144,13 +144,15 @@ def _host_ns(linked: LinkedTrace, places: CallPlaces) -> Int64:
         frames = linked.trace.python_function
         user = places.source.user_frame
         rows = np.flatnonzero((user == np.arange(len(user))) & (frames.thread == linked.main_thread))
-        around = of(user, linked.frames.parent[rows])
+        around = take_or_absent(user, linked.frames.parent[rows])
         line, spans = places.source.line_of_frame, frames.spans
     else:
         ops = linked.trace.cpu_op
         line, spans = places.source.line_of_operator, ops.spans
         rows = np.flatnonzero((line > ABSENT) & (ops.thread == linked.main_thread))
-        around = np.where(of(line, linked.operators.parent[rows]) > ABSENT, linked.operators.parent[rows], ABSENT)
+        around = np.where(
+            take_or_absent(line, linked.operators.parent[rows]) > ABSENT, linked.operators.parent[rows], ABSENT
+        )
     own_ns = np.zeros(len(spans), np.int64)
     own_ns[rows] = spans.duration_ns[rows]
     nested = around > ABSENT
@@ -165,7 +167,7 @@ def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:
     """Operators outside of backward passes that each line called."""
     line = places.source.line_of_operator
     called = (line > ABSENT) & ~places.backward.is_backward
-    called &= line != of(line, linked.operators.parent)
+    called &= line != take_or_absent(line, linked.operators.parent)
     return np.bincount(line[called], minlength=len(places.lines))
 
 

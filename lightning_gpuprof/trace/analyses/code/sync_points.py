@@ -7,7 +7,7 @@ import numpy as np
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.trace.analyses.code.waits import Waits, operation_of_call, waits_of
-from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.distinct import distinct
@@ -16,7 +16,7 @@ from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 
 def sync_points(linked: LinkedTrace, *, places: CallPlaces | None = None) -> SyncPoints:
@@ -122,7 +122,7 @@ def _sites(
     trace, call = linked.trace, waits.first_call
     line, module, phase = places.line[call], places.module[call], places.phase[call]
     no_line = line == ABSENT
-    name = np.where(waits.operator > ABSENT, of(trace.cpu_op.name.astype(np.intp), waits.operator), ABSENT)
+    name = np.where(waits.operator > ABSENT, take_or_absent(trace.cpu_op.name.astype(np.intp), waits.operator), ABSENT)
     name = np.where(name > ABSENT, name, trace.runtime.name[call])
     copy = _copies(linked, waits)
     annotation = _annotations(linked, waits, hidden=~no_line)
@@ -179,10 +179,10 @@ def _copies(linked: LinkedTrace, waits: Waits) -> Rows:
     of_operator = np.full(len(trace.cpu_op), ABSENT, np.intp)
     operator = operation_of_call(linked)[calls]
     of_operator[operator[operator > ABSENT]] = linked.work.name[copies[operator > ABSENT]]
-    return np.where(waits.operator > ABSENT, of(of_operator, waits.operator), of_call[waits.first_call])
+    return np.where(waits.operator > ABSENT, take_or_absent(of_operator, waits.operator), of_call[waits.first_call])
 
 
-def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Chosen) -> Rows:
+def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Mask) -> Rows:
     """The name of the innermost range around each wait that is no step, :data:`ABSENT` for none.
 
     Of hidden waits only Lightning's actions are told.
@@ -192,8 +192,8 @@ def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Chosen) -> Rows:
     thread = linked.trace.runtime.thread[waits.first_call]
     row = Nesting(ranges.start_ns, ranges.end_ns, ranges.thread).innermost(waits.start_ns, thread)
     is_action = linked.named(ranges, lambda name: name.startswith(LIGHTNING))
-    told = ~hidden | (of(is_action.astype(np.intp), row) == 1)
-    return np.where(told, of(ranges.name.astype(np.intp), row), ABSENT)
+    told = ~hidden | (take_or_absent(is_action.astype(np.intp), row) == 1)
+    return np.where(told, take_or_absent(ranges.name.astype(np.intp), row), ABSENT)
 
 
 def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:
@@ -208,4 +208,4 @@ def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:
         climbing, above = climbing[above > ABSENT], above[above > ABSENT]
         climbing, above = climbing[~is_step[above]], above[~is_step[above]]
         top[climbing] = above
-    return np.where((top == own) & (waits.operator > ABSENT), ABSENT, of(ops.name.astype(np.intp), top))
+    return np.where((top == own) & (waits.operator > ABSENT), ABSENT, take_or_absent(ops.name.astype(np.intp), top))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins import host_calls
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 _FULL_QUEUE = 1000
 """Launches that are waiting on the device. CUDA takes 1,024 and then holds the host in its next launch until one has
@@ -90,8 +90,8 @@ def operation_of_call(linked: LinkedTrace) -> Rows:
     """
     operators = linked.operators
     is_aten = linked.named(linked.trace.cpu_op, lambda name: name.startswith("aten::"))
-    outermost = is_aten & (of(nearest(operators.parent, is_aten), operators.parent) == ABSENT)
-    return of(nearest(operators.parent, outermost), linked.operator_of_call)
+    outermost = is_aten & (take_or_absent(nearest(operators.parent, is_aten), operators.parent) == ABSENT)
+    return take_or_absent(nearest(operators.parent, outermost), linked.operator_of_call)
 
 
 def waits_of(linked: LinkedTrace) -> Waits:
@@ -141,7 +141,7 @@ def waits_of(linked: LinkedTrace) -> Waits:
     )
 
 
-def _at_the_edge(linked: LinkedTrace, rows: Rows) -> Chosen:
+def _at_the_edge(linked: LinkedTrace, rows: Rows) -> Mask:
     """Which calls wait for the whole device, outside of operators, with no launch before or none after them."""
     calls = linked.trace.runtime
     whole = linked.named(calls, lambda name: name.startswith(_WHOLE_DEVICE))[rows]
@@ -149,5 +149,5 @@ def _at_the_edge(linked: LinkedTrace, rows: Rows) -> Chosen:
     launched_ns = linked.launch_start_ns[linked.launched]
     if not len(launched_ns):
         return whole
-    at_edge: Chosen = whole & ((calls.end_ns[rows] <= launched_ns.min()) | (calls.start_ns[rows] >= launched_ns.max()))
+    at_edge: Mask = whole & ((calls.end_ns[rows] <= launched_ns.min()) | (calls.start_ns[rows] >= launched_ns.max()))
     return at_edge

@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.communication.collectives import (
 )
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import Int64, Mask, Rows
 
 
 def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
@@ -57,7 +57,7 @@ def _by_device(linked: LinkedTrace) -> list[tuple[int, Rows]]:
     return sorted(linked.device_rows.items(), key=lambda item: linked.trace.devices[item[0]])
 
 
-def _covered(linked: LinkedTrace, rows: Rows, wanted: Chosen) -> Coverage:
+def _covered(linked: LinkedTrace, rows: Rows, wanted: Mask) -> Coverage:
     """What the wanted kernels among some work cover."""
     chosen = rows[linked.is_kernel[rows] & wanted[rows]]
     return Coverage(linked.work.start_ns[chosen], linked.work.end_ns[chosen])
@@ -150,7 +150,7 @@ class _Grouped:
             found.append(self._times(described, np.isin(self._what, alike)))
         return tuple(sorted(found, key=lambda row: (-row.total_us, row.kind)))
 
-    def _times(self, described: Described, chosen: Chosen) -> CollectiveTimes:
+    def _times(self, described: Described, chosen: Mask) -> CollectiveTimes:
         duration_ns = self._duration_ns[chosen]
         total_ns = int(duration_ns.sum())
         sized = chosen & (self._bytes >= 0)

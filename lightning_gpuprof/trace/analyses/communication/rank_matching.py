@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trace.ranks import UnmatchedCollectives
 from lightning_gpuprof.trace.analyses.communication.collectives import CollectiveCalls, Described, collective_calls
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 SAME_SIZE: frozenset[CollectiveKind] = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 """Kinds whose size is the same on all ranks, so that it helps to tell them apart."""
@@ -44,7 +44,7 @@ class Matched:
     """Index into :attr:`keys`, for each collective."""
     number: Rows
     """Which of its key, from 0."""
-    present: Chosen
+    present: Mask
     """Whether a rank took part; both dimensions, likewise below."""
     start_ns: Int64
     """Unix time by the rank's own clock; 0 where it took no part, likewise below."""
@@ -78,9 +78,9 @@ class Matched:
         return np.where(self.all_wait & (self.waiting_ns.sum(axis=1) > 0), shortest, ABSENT)
 
     @cached_property
-    def all_wait(self) -> Chosen:
+    def all_wait(self) -> Mask:
         """Whether every rank waits for every other, for each collective."""
-        waits: Chosen = np.array([key.kind in ALL_WAIT for key in self.keys], np.bool_)[self.key]
+        waits: Mask = np.array([key.kind in ALL_WAIT for key in self.keys], np.bool_)[self.key]
         return waits
 
 

@@ -16,7 +16,7 @@ from lightning_gpuprof.trace.analyses.joins.phase_times import phase_counts, pha
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Chosen, Int64, Rows, Spans
+from lightning_gpuprof.trace.tables import Int64, Mask, Rows, Spans
 
 
 @dataclass(kw_only=True)
@@ -75,7 +75,7 @@ class PerStep:
         return steps.end_ns - steps.start_ns if self.unit == "step" else self.inside.end_ns - self.inside.start_ns
 
     @cached_property
-    def work(self) -> Chosen:
+    def work(self) -> Mask:
         """Which device work counts: what was launched inside.
 
         Work whose launch is not known counts where there are no launches at all, by its own start; otherwise it was
@@ -153,7 +153,7 @@ class PerStep:
     def _covered(self, rows: Rows) -> Coverage:
         return Coverage(self.linked.work.start_ns[rows], self.linked.work.end_ns[rows])
 
-    def _by_name(self, spans: Spans, values_ns: Int64, counts: Chosen) -> dict[str, Total]:
+    def _by_name(self, spans: Spans, values_ns: Int64, counts: Mask) -> dict[str, Total]:
         names = self.linked.trace.names
         totals = np.zeros(len(names), np.int64)
         np.add.at(totals, spans.name[counts], values_ns[counts])

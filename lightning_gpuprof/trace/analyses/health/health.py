@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.analyses.health.signals import signals_of
 from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, DeviceSpans, Ids, Int64, LaunchSpans, Rows, Spans
+from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Ids, Int64, LaunchSpans, Mask, Rows, Spans
 
 _STARTS_WORK = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 _NO_START = re.compile(r"launchhostfunc|launchcallback|attribute|getlaunch|configurecall|memcpynode|memsetnode", re.I)
@@ -95,7 +95,7 @@ def _shared_ids(correlation: Ids) -> int:
     return int(count[count > 1].sum())
 
 
-def _captured(linked: LinkedTrace) -> Chosen:
+def _captured(linked: LinkedTrace) -> Mask:
     """Calls between the begin and the end of a graph's capture on their thread: they run nothing."""
     runtime = linked.trace.runtime
     begins = linked.named(runtime, lambda name: bool(_BEGINS_CAPTURE.search(name)))
@@ -109,7 +109,7 @@ def _captured(linked: LinkedTrace) -> Chosen:
     return captured
 
 
-def _at_end(runtime: LaunchSpans, launches: Chosen, has_work: Chosen) -> int:
+def _at_end(runtime: LaunchSpans, launches: Mask, has_work: Mask) -> int:
     """Launches without work after the last launch with work: cut off by the end of the window, not lost in it."""
     without = launches & ~has_work
     if not without.any():
@@ -118,7 +118,7 @@ def _at_end(runtime: LaunchSpans, launches: Chosen, has_work: Chosen) -> int:
     return int((without & (runtime.start_ns > last)).sum())
 
 
-def _launched_before(linked: LinkedTrace, orphans: Rows) -> Chosen:
+def _launched_before(linked: LinkedTrace, orphans: Rows) -> Mask:
     """Which work without a launch was launched before the window began; of the other work the launch was lost.
 
     CUPTI's and roctracer's correlation ids grow with time, and a stream runs work in the order of launches.
@@ -137,7 +137,7 @@ def _launched_before(linked: LinkedTrace, orphans: Rows) -> Chosen:
             ahead |= on_stream[orphans] & (work.start_ns[orphans] < matched.min())
     # an id that is younger than a call of the trace is proof of the contrary
     ahead &= (work.correlation[orphans] <= 0) | (not len(known))
-    result: Chosen = before | ahead
+    result: Mask = before | ahead
     return result
 
 
@@ -185,7 +185,7 @@ def _resolution_ns(parts: list[Spans]) -> int | None:
     return next((unit for unit in (1000, 100, 10) if not any((column % unit).any() for column in columns)), 1)
 
 
-def _calls(linked: LinkedTrace, starts_work: Chosen, has_work: Chosen) -> tuple[LaunchCalls, ...]:
+def _calls(linked: LinkedTrace, starts_work: Mask, has_work: Mask) -> tuple[LaunchCalls, ...]:
     runtime, names = linked.trace.runtime, linked.trace.names
     all_ = np.bincount(runtime.name[starts_work | has_work], minlength=len(names))
     good = np.bincount(runtime.name[has_work], minlength=len(names))

@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.intervals import Coverage, covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, OperatorSpans, Rows, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, Mask, OperatorSpans, Rows, Spans, joined
 
 _STEP = STEP.removesuffix("#")
 _TOP_KERNELS = 5
@@ -99,7 +99,7 @@ def _device(linked: LinkedTrace, rows: Rows) -> DeviceFacts:
     work = linked.work.where(rows)
     is_kernel, is_comm = linked.is_kernel[rows], linked.is_communication[rows]
 
-    def of(chosen: Chosen) -> Coverage:
+    def of(chosen: Mask) -> Coverage:
         return Coverage(work.start_ns[chosen], work.end_ns[chosen])
 
     busy = Coverage(work.start_ns, work.end_ns)

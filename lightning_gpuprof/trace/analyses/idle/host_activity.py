@@ -57,7 +57,7 @@ class HostActivity:
         overhead = self._linked.trace.overhead
         return _joined((coverage, Coverage(overhead.start_ns, overhead.end_ns)))
 
-    def who_matters(self, thread: int) -> frozenset[int]:
+    def relevant_threads(self, thread: int) -> frozenset[int]:
         """Whose spans say why a launch came late: the thread that made it, and the main thread.
 
         The main thread starts the backward pass, and the autograd engine's thread launches it.

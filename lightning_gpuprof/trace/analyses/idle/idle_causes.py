@@ -127,7 +127,7 @@ def causes_of(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Caused
 
 def _claims(linked: LinkedTrace, gaps: Gaps, activity: HostActivity, thread: int) -> Iterator[Coverage]:
     """When the threads that matter were at each of :data:`CLAIMS`, then in calls, then in operators."""
-    threads = activity.who_matters(thread)
+    threads = activity.relevant_threads(thread)
     for cause in CLAIMS:
         coverage = activity.of(cause, threads)
         yield with_lost_lead(coverage, linked, gaps, thread, threads) if cause == "host_sync" else coverage

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US
-from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
+from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
 
 HELD_FROM_NS = int(HOST_WORK_FROM_US * 1000)
 """A launch call that is longer holds the host: the first launch of a kernel loads it. A usual one takes some µs."""
@@ -32,7 +32,7 @@ class Gaps:
     after: Rows
     """Row in :attr:`LinkedTrace.work` of the work that ends each gap; of works that begin together the one that was
     launched first."""
-    launch_known: Chosen
+    launch_known: Mask
     """Whether the trace tells when it was launched, or at least that it was before the gap began."""
     host_end_ns: Int64
     """End of the host part: the begin of the launch call, its end if it held the host, or the begin of the gap if the
@@ -121,5 +121,5 @@ def _gaps_by_device(linked: LinkedTrace) -> dict[int, Gaps]:
     return {device: gaps_of(linked, device) for device in linked.device_rows}
 
 
-gaps_by_device = MadeOnce(_gaps_by_device)
+gaps_by_device = CachedJoin(_gaps_by_device)
 """The gaps of all devices, by the keys of :attr:`LinkedTrace.device_rows`."""

@@ -9,7 +9,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause, IdleGap
 from lightning_gpuprof.trace.analyses.idle.idle_causes import CausedParts
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
-from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
@@ -106,10 +106,10 @@ def _lines(
     if not len(linked.trace.python_function) and not linked.trace.stacks:
         return line
     for thread in threads:
-        frame = of(source.line_of_frame, source.frame_at(time_ns, thread))
-        ran = of(source.line_of_operator, linked.operators.innermost(time_ns, thread))
+        frame = take_or_absent(source.line_of_frame, source.frame_at(time_ns, thread))
+        ran = take_or_absent(source.line_of_operator, linked.operators.innermost(time_ns, thread))
         line = np.where(line > ABSENT, line, np.where(frame > ABSENT, frame, ran))
-    return np.where(line > ABSENT, line, of(source.line_of_operator, operator))
+    return np.where(line > ABSENT, line, take_or_absent(source.line_of_operator, operator))
 
 
 class _HostSpans:

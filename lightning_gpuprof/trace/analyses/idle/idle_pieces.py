@@ -60,7 +60,7 @@ def _of_host(
 ) -> tuple[Rows, Int64, Int64, Rows]:
     """Pieces of the host parts of the gaps that a thread ended: gap, start, end and cause."""
     steps = linked.steps
-    threads = activity.who_matters(thread)
+    threads = activity.relevant_threads(thread)
     claims = [activity.of(cause, threads) for cause in CLAIMS]
     waits = _NUMBER["host_sync"]
     claims[waits] = with_lost_lead(claims[waits], linked, gaps, thread, threads)

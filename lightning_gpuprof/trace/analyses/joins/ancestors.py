@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
 
 
-def nearest(parent: Rows, wanted: Chosen) -> Rows:
+def nearest(parent: Rows, wanted: Mask) -> Rows:
     """The nearest wanted span: the span itself, else the innermost of those around it.
 
     Each round doubles the distance climbed, so that a stack of a hundred frames takes seven rounds.
@@ -28,7 +28,7 @@ def nearest(parent: Rows, wanted: Chosen) -> Rows:
     return at
 
 
-def of(column: Rows, row: Rows) -> Rows:
+def take_or_absent(column: Rows, row: Rows) -> Rows:
     """What a column of rows says for each row; :data:`ABSENT` for a row that is absent itself."""
     if not len(column):
         return np.full(len(row), ABSENT, np.intp)

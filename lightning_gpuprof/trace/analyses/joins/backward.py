@@ -6,10 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
 
 _MOST = 1 << 62
 
@@ -45,7 +45,7 @@ class Backward:
         return nearest(self._linked.operators.parent, is_node)
 
     @cached_property
-    def is_backward(self) -> Chosen:
+    def is_backward(self) -> Mask:
         """Whether each operator runs in a backward pass."""
         named = self._linked.named(self._ops, is_backward)
         return nearest(self._linked.operators.parent, named) > ABSENT
@@ -72,9 +72,9 @@ class Backward:
             if thread is not None:
                 candidates = np.flatnonzero(is_forward & (self._ops.thread == thread))
                 forward[of_number] = self._last_before(of_number, candidates)
-        return of(forward, self.node_of_operator)
+        return take_or_absent(forward, self.node_of_operator)
 
-    def _thread_of_forward(self, nodes: Rows, is_forward: Chosen) -> int | None:
+    def _thread_of_forward(self, nodes: Rows, is_forward: Mask) -> int | None:
         """The thread whose operators have most of the numbers of these nodes."""
         wanted = distinct(self._ops.sequence[nodes])
         best: tuple[int, bool, int] | None = None

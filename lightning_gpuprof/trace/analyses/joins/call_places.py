@@ -8,13 +8,13 @@ import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.source_line import SourceLine
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
 
 
 class CallPlaces:
@@ -37,25 +37,25 @@ class CallPlaces:
         return self.source.lines
 
     @cached_property
-    def in_backward(self) -> Chosen:
+    def in_backward(self) -> Mask:
         """Whether each call was made in a backward pass: in one of its operators, or on a thread that runs only such.
 
         The latter are calls of hooks, such as those by which gradients are reduced.
         """
-        inside = of(self.backward.is_backward.astype(np.intp), self._linked.operator_of_call) > 0
-        result: Chosen = inside | np.isin(self._calls.thread, self.backward.threads)
+        inside = take_or_absent(self.backward.is_backward.astype(np.intp), self._linked.operator_of_call) > 0
+        result: Mask = inside | np.isin(self._calls.thread, self.backward.threads)
         return result
 
     @cached_property
     def forward(self) -> Rows:
         """The forward operator (row in :attr:`Trace.cpu_op`) whose backward made each call, else :data:`ABSENT`."""
-        return of(self.backward.forward_of_operator, self._linked.operator_of_call)
+        return take_or_absent(self.backward.forward_of_operator, self._linked.operator_of_call)
 
     @cached_property
     def _own_frame(self) -> Rows:
         """The innermost call of a Python function around each call, not counting those around a backward operator."""
         frame = self.source.frame_at(self._calls.start_ns, self._calls.thread)
-        node = of(self.backward.node_of_operator, self._linked.operator_of_call)
+        node = take_or_absent(self.backward.node_of_operator, self._linked.operator_of_call)
         asked = np.flatnonzero((frame > ABSENT) & (node > ABSENT))
         began_ns = self._linked.trace.python_function.start_ns[frame[asked]]
         outside = began_ns < self._linked.trace.cpu_op.start_ns[node[asked]]
@@ -70,15 +70,17 @@ class CallPlaces:
         forward operator, else, where there is none (gradients are accumulated and reduced), the line that waits for the
         backward pass.
         """
-        line = of(self.source.line_of_frame, self._own_frame)
-        of_operator = of(self.source.line_of_operator, np.where(self.forward > ABSENT, self.forward, self._operator))
+        line = take_or_absent(self.source.line_of_frame, self._own_frame)
+        of_operator = take_or_absent(
+            self.source.line_of_operator, np.where(self.forward > ABSENT, self.forward, self._operator)
+        )
         line = np.where(line > ABSENT, line, of_operator)
         missing = np.flatnonzero((line == ABSENT) & self.in_backward)
         if len(missing) and self._linked.main_thread is not None:
             main = np.full(len(missing), self._linked.main_thread, np.int32)
             frame = self.source.frame_at(self._calls.start_ns[missing], main)
-            waits = of(self._runs_backward, frame) > 0
-            line[missing[waits]] = of(self.source.line_of_frame, frame)[waits]
+            waits = take_or_absent(self._runs_backward, frame) > 0
+            line[missing[waits]] = take_or_absent(self.source.line_of_frame, frame)[waits]
         return line
 
     @cached_property
@@ -96,7 +98,7 @@ class CallPlaces:
     def module(self) -> Rows:
         """Row in :attr:`ModulePaths.paths` of the innermost module that made each call, else :data:`ABSENT`."""
         own = self.modules.of_frames(self._own_frame)
-        return np.where(own > ABSENT, own, of(self._module_of_operator, self.forward))
+        return np.where(own > ABSENT, own, take_or_absent(self._module_of_operator, self.forward))
 
     @cached_property
     def _module_of_operator(self) -> Rows:
@@ -117,7 +119,9 @@ class CallPlaces:
         forwards = np.zeros(len(self._linked.trace.cpu_op), np.bool_)
         known = self.backward.forward_of_operator
         forwards[known[known > ABSENT]] = True
-        in_forward = of(nearest(self._linked.operators.parent, forwards), self._linked.operator_of_call) > ABSENT
+        in_forward = (
+            take_or_absent(nearest(self._linked.operators.parent, forwards), self._linked.operator_of_call) > ABSENT
+        )
         phase[nothing & ~self.in_backward & (in_forward | (self.module > ABSENT))] = PHASES.index("forward")
         to_device = self._linked.named(self._linked.work, lambda name: name.startswith("Memcpy HtoD"))
         copies = np.zeros(len(self._calls), np.bool_)
@@ -131,4 +135,4 @@ class CallPlaces:
         names, first, of_range = numbered(phases.ranges.name)
         told: list[Phase | None] = [phases.of_range(int(one)) for one in first]
         number = np.array([ABSENT if phase is None else PHASES.index(phase) for phase in told], np.intp)
-        return of(number[of_range] if len(names) else number, row)
+        return take_or_absent(number[of_range] if len(names) else number, row)

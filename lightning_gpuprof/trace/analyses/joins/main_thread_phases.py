@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
+from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import BACKWARD, FORWARD
 from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
@@ -87,7 +87,7 @@ def _pieces(linked: LinkedTrace) -> PhasePieces:
     return PhasePieces(start_ns=starts, end_ns=moments[1:], phase=found)
 
 
-main_thread_pieces = MadeOnce(_pieces)
+main_thread_pieces = CachedJoin(_pieces)
 """The phases of a trace's steps with their place in time, cut at least where the phase or the step changes; empty
 without a training thread."""
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Rows
@@ -51,7 +51,7 @@ class ModulePaths:
 
     def of_frames(self, frame: Rows) -> Rows:
         """The path of the innermost module at or around each call of a Python function, else :data:`ABSENT`."""
-        return of(self._path_of_frame, frame)
+        return take_or_absent(self._path_of_frame, frame)
 
     @cached_property
     def _path_of_frame(self) -> Rows:
@@ -61,11 +61,11 @@ class ModulePaths:
             return path
         innermost = nearest(self._linked.frames.parent, is_module)
         rows = np.flatnonzero(is_module)
-        around = of(innermost, self._linked.frames.parent[rows])
+        around = take_or_absent(innermost, self._linked.frames.parent[rows])
         on_main = self._frames.thread[rows] == self._linked.main_thread
         for chosen in (on_main, ~on_main):
             self._number_paths(rows[chosen], around[chosen], path)
-        return of(path, innermost)
+        return take_or_absent(path, innermost)
 
     def _number_paths(self, rows: Rows, around: Rows, path: Rows) -> None:
         """Give the modules of some threads their paths, level by level from the outermost."""
@@ -74,7 +74,7 @@ class ModulePaths:
         todo = np.ones(len(rows), np.bool_)
         level = todo & (around == ABSENT)
         while level.any():
-            parent = of(path, around[level])
+            parent = take_or_absent(path, around[level])
             name = self._frames.name[rows[level]]
             pairs = groups_of(parent, name)
             numbers = [
@@ -83,7 +83,7 @@ class ModulePaths:
             ]
             path[rows[level]] = np.array(numbers, np.intp)[pairs.of_row]
             todo &= ~level
-            level = todo & (of(path, around) > ABSENT)
+            level = todo & (take_or_absent(path, around) > ABSENT)
 
     def _path(self, parent: int, name: int, known: dict[int, int]) -> int:
         if parent == ABSENT and name in known:

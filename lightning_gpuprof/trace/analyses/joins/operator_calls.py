@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
-from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
+from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, OperatorSpans, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, OperatorSpans, Rows
 
 _RANGE = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|\[pl\]|## ")
 """Begins of names that torch, Lightning, this package and, by custom, people give to ranges."""
@@ -26,7 +26,7 @@ class OperatorCalls:
     Device time is the sum of the durations of kernels, copies and memsets, whatever runs beside them.
     """
 
-    is_operator: Chosen
+    is_operator: Mask
     """False for steps and other named ranges, which some versions of torch write among the operators. Their values in
     the other columns mean nothing."""
     phase: Codes
@@ -44,12 +44,12 @@ class OperatorCalls:
     device_total_ns: Int64
     """Device time launched inside, also by operators inside."""
     work_total: Int64
-    uploads: Chosen
+    uploads: Mask
     """Whether each one is, or is inside, an operator that launched nothing but copies from host to device."""
 
-    def is_outermost(self, label: Int64) -> Chosen:
+    def is_outermost(self, label: Int64) -> Mask:
         """Whether no call around each one has the same label."""
-        outermost: Chosen = np.ones(len(self.parent), np.bool_)
+        outermost: Mask = np.ones(len(self.parent), np.bool_)
         row = np.flatnonzero(self.parent >= 0)
         around = self.parent[row]
         while len(row):
@@ -65,8 +65,8 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     ops = linked.trace.cpu_op
     is_operator = ~linked.named(ops, lambda name: _RANGE.match(name) is not None)
     operator_at = nearest(linked.operators.parent, is_operator)
-    parent = of(operator_at, linked.operators.parent)
-    of_work = of(operator_at, linked.operator)
+    parent = take_or_absent(operator_at, linked.operators.parent)
+    of_work = take_or_absent(operator_at, linked.operator)
     known = of_work >= 0
     device_self_ns = _summed(of_work[known], linked.work.duration_ns[known], len(ops))
     work_self = np.bincount(of_work[known], minlength=len(ops)).astype(np.int64)
@@ -86,15 +86,15 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     )
 
 
-def _uploads(linked: LinkedTrace, of_work: Rows, known: Chosen, work_total: Int64, parent: Rows) -> Chosen:
+def _uploads(linked: LinkedTrace, of_work: Rows, known: Mask, work_total: Int64, parent: Rows) -> Mask:
     work = linked.work
     is_upload = ~linked.is_kernel[known] & linked.named(work, lambda name: _UPLOAD.search(name) is not None)[known]
     copies = _with_inner(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
-    uploads: Chosen = nearest(parent, (copies > 0) & (copies == work_total)) > ABSENT
+    uploads: Mask = nearest(parent, (copies > 0) & (copies == work_total)) > ABSENT
     return uploads
 
 
-def _host_self_ns(ops: OperatorSpans, is_operator: Chosen, parent: Rows) -> Int64:
+def _host_self_ns(ops: OperatorSpans, is_operator: Mask, parent: Rows) -> Int64:
     inner = np.flatnonzero(is_operator & (parent > ABSENT))
     around = parent[inner]
     common = np.maximum(np.minimum(ops.end_ns[inner], ops.end_ns[around]) - ops.start_ns[inner], 0)
@@ -120,5 +120,5 @@ def _summed(row: Rows, values: Int64, count: int) -> Int64:
     return np.bincount(row, weights=values, minlength=count).astype(np.int64)
 
 
-operator_calls = MadeOnce(_operator_calls)
+operator_calls = CachedJoin(_operator_calls)
 """The columns of a trace's operators."""

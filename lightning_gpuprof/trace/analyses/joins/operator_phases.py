@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask
 
 Codes = npt.NDArray[np.int8]
 """Index into :data:`OPERATOR_PHASES` of each operator."""
@@ -32,7 +32,7 @@ _AFTER_FORWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 _OF_AUTOGRAD = re.compile(r"^autograd::engine::|^torch::autograd::|Backward\d*$")
 
 
-def operator_phases(linked: LinkedTrace, uploads: Chosen) -> Codes:
+def operator_phases(linked: LinkedTrace, uploads: Mask) -> Codes:
     """What each row of :attr:`Trace.cpu_op` was run for.
 
     Args:
@@ -71,30 +71,28 @@ def operator_phases(linked: LinkedTrace, uploads: Chosen) -> Codes:
     return codes
 
 
-def _is_backward(linked: LinkedTrace) -> Chosen:
+def _is_backward(linked: LinkedTrace) -> Mask:
     ops = linked.trace.cpu_op
     own = linked.named(ops, lambda name: _OF_AUTOGRAD.search(name) is not None) | (ops.forward_thread > 0)
     threads = distinct(ops.thread[own])
-    backward: Chosen = np.isin(ops.thread, threads[threads != linked.main_thread])
+    backward: Mask = np.isin(ops.thread, threads[threads != linked.main_thread])
     if linked.main_thread in threads:  # without a GPU autograd runs in the thread that called it
         backward |= nearest(linked.operators.parent, own) > ABSENT
     return backward
 
 
-def _has_gradient(linked: LinkedTrace) -> Chosen:
+def _has_gradient(linked: LinkedTrace) -> Mask:
     """Whether a backward operator belongs to each operator, or to one around it."""
     ops = linked.trace.cpu_op
     of_backward = distinct(ops.sequence[(ops.forward_thread > 0) & (ops.sequence >= 0)])
     if not len(of_backward):
         return np.zeros(len(ops), np.bool_)
     numbered = nearest(linked.operators.parent, ops.sequence > ABSENT)
-    found: Chosen = (numbered > ABSENT) & np.isin(ops.sequence[numbered], of_backward)
+    found: Mask = (numbered > ABSENT) & np.isin(ops.sequence[numbered], of_backward)
     return found
 
 
-def _before_backward(
-    linked: LinkedTrace, backward: Chosen, phase_of: dict[int, Phase | None], time_ns: Int64
-) -> Chosen:
+def _before_backward(linked: LinkedTrace, backward: Mask, phase_of: dict[int, Phase | None], time_ns: Int64) -> Mask:
     """Whether the last of what begins and what ends a forward pass, before each moment, begins one.
 
     Steps, fetches and clearings of gradients begin one; backward operators and the optimizer end one. Before all of
@@ -109,7 +107,7 @@ def _before_backward(
     begins = np.sort(np.concatenate((linked.steps.start_ns, starts(_BEFORE_FORWARD))))
     ends = np.sort(np.concatenate((ops.start_ns[backward], starts(_AFTER_FORWARD))))
     last_end = _last(ends, time_ns)
-    before: Chosen = (last_end == _NEVER) | (last_end < _last(begins, time_ns))
+    before: Mask = (last_end == _NEVER) | (last_end < _last(begins, time_ns))
     return before
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.attribution import Stacks
 from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
@@ -81,7 +81,7 @@ class SourceLines:
     @cached_property
     def line_of_frame(self) -> Rows:
         """The line that each call of a Python function runs for."""
-        return of(of(self._line_of_name, self._frames.name.astype(np.intp)), self.user_frame)
+        return take_or_absent(take_or_absent(self._line_of_name, self._frames.name.astype(np.intp)), self.user_frame)
 
     def frame_at(self, time_ns: Int64, thread: Int32) -> Rows:
         """The innermost call of a Python function at each moment."""
@@ -93,11 +93,11 @@ class SourceLines:
     def line_of_operator(self) -> Rows:
         """The line that ran each operator, by the calls of functions around it, else by its own stack."""
         ops = self._trace.cpu_op
-        line = of(self.line_of_frame, self.frame_at(ops.start_ns, ops.thread))
+        line = take_or_absent(self.line_of_frame, self.frame_at(ops.start_ns, ops.thread))
         if len(self._trace.stacks):
-            stacked = of(self._line_of_stack, ops.stack.astype(np.intp))
+            stacked = take_or_absent(self._line_of_stack, ops.stack.astype(np.intp))
             # the profiler opens the range of a step in the line before it: what is in the step was not called there
             stacked[self._linked.named(ops, lambda name: name.startswith(STEP))] = ABSENT
             around = nearest(self._linked.operators.parent, stacked > ABSENT)
-            line = np.where(line > ABSENT, line, of(stacked, around))
+            line = np.where(line > ABSENT, line, take_or_absent(stacked, around))
         return line

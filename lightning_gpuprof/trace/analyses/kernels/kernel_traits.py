@@ -23,7 +23,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask
 
 _OPTIMIZER_STEP = "Optimizer.step#"
 _UNSUITED = re.compile(r"gemv|gemmk1|dot_kernel|depthwise|_dw_", re.IGNORECASE)
@@ -59,9 +59,9 @@ class KernelTraits:
         numbers: dict[object, int] = {}
         return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)[self.groups.of_row]
 
-    def are(self, values: Sequence[bool]) -> Chosen:
+    def are(self, values: Sequence[bool]) -> Mask:
         """For each kernel what is true of its group."""
-        chosen: Chosen = np.array(values, np.bool_)[self.groups.of_row]
+        chosen: Mask = np.array(values, np.bool_)[self.groups.of_row]
         return chosen
 
 

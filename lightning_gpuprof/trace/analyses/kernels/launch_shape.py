@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Geometry, Int64
+from lightning_gpuprof.trace.tables import ABSENT, Geometry, Int64, Mask
 
 _GRID_IN_WORK_ITEMS = ("hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel")
 """Functions of HIP that are given the size of the whole grid in work-items (threads), which Kineto passes on as it is;
@@ -55,12 +55,12 @@ def launch_shapes(linked: LinkedTrace) -> LaunchShapes:
     )
 
 
-def _in_work_items(linked: LinkedTrace) -> Chosen:
+def _in_work_items(linked: LinkedTrace) -> Mask:
     count = len(linked.trace.kernel)
     by_call = linked.named(linked.trace.runtime, lambda name: name in _GRID_IN_WORK_ITEMS)
     if not by_call.any():
         return np.zeros(count, np.bool_)
-    chosen: Chosen = linked.launched[:count] & by_call[linked.launch[:count]]
+    chosen: Mask = linked.launched[:count] & by_call[linked.launch[:count]]
     return chosen
 
 

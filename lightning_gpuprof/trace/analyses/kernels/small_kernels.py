@@ -7,7 +7,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.kernels import DurationBucket, SmallKernels
 from lightning_gpuprof.trace.distinct import distinct, median
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Chosen, Int64
+from lightning_gpuprof.trace.tables import Int64, Mask
 
 SMALL_NS = 10_000
 """Kernels shorter than this are small: a launch costs the host 5 to 10 us."""
@@ -103,7 +103,7 @@ def _host_start_ns(linked: LinkedTrace) -> Int64:
     ops = linked.trace.cpu_op
     rows = np.flatnonzero(linked.operator >= 0)
     # ranges such as ProfilerStep# are operators in old traces, and begin long before
-    of_library: Chosen = linked.named(ops, lambda name: "::" in name)
+    of_library: Mask = linked.named(ops, lambda name: "::" in name)
     rows = rows[of_library[linked.operator[rows]]]
     started_ns[rows] = np.minimum(started_ns[rows], ops.start_ns[linked.operator[rows]])
     return started_ns

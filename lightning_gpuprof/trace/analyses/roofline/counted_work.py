@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, of
-from lightning_gpuprof.trace.analyses.joins.made_once import MadeOnce
+from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
+from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Inputs, Int32, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Inputs, Int32, Mask, Rows
 
 _FORWARD = frozenset(
     f"aten::{name}"
@@ -86,13 +86,13 @@ def _complete_convolutions(linked: LinkedTrace, work: Rows, works: Sequence[Work
     work[forward] = np.array(of_distinct, np.intp)[which]
 
     passes = np.flatnonzero(linked.named(ops, lambda name: name.endswith(_PASSES)))
-    around = of(parent, passes)
+    around = take_or_absent(parent, passes)
     held = is_backward[around] & (around > ABSENT)
     work[passes[held]] = work[around[held]]
     around = around[held]
     while len(around):  # the oldest traces have each operator twice, one inside the other
         work[around] = ABSENT
-        around = of(parent, around)
+        around = take_or_absent(parent, around)
         around = around[(around > ABSENT) & is_backward[around]]
 
 
@@ -112,13 +112,13 @@ def _key(shapes: Sequence[object]) -> str:
     return repr(list(shapes))
 
 
-def _outermost(known: Chosen, parent: Rows) -> Rows:
+def _outermost(known: Mask, parent: Rows) -> Rows:
     """Of the rows around each one, itself included, the outermost that is known."""
     if not known.any():
         return np.full(len(known), ABSENT, np.intp)
-    is_top = known & (of(nearest(parent, known), parent) == ABSENT)
+    is_top = known & (take_or_absent(nearest(parent, known), parent) == ABSENT)
     return nearest(parent, is_top)
 
 
-counted_work = MadeOnce(_counted_work)
+counted_work = CachedJoin(_counted_work)
 """The work of a trace's operators."""

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import of
+from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES, KernelClass
@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_t
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 Float64 = npt.NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class WorkGroups:
     """The part of it in groups of these kinds."""
 
     @property
-    def is_matrix(self) -> Chosen:
+    def is_matrix(self) -> Mask:
         """Whether each group is of matrix products, convolutions or attention."""
         return np.array([kind in MATRIX_CLASSES for kind in self.kinds], np.bool_)
 
@@ -96,7 +96,7 @@ def work_groups(linked: LinkedTrace) -> WorkGroups | None:
     count, first = int(on_device.sum()), counted[groups.first[on_device]]
     group_of_row: Rows = np.full(len(ops), ABSENT, np.intp)
     group_of_row[row] = group
-    work_group = of(group_of_row, call_of_work)
+    work_group = take_or_absent(group_of_row, call_of_work)
 
     works = [found.works[index] for index in found.work[first].tolist()]
     flops = np.array([work.flops for work in found.works], np.float64)[found.work[row]]
@@ -128,7 +128,7 @@ def _device_work(linked: LinkedTrace, counted: Rows) -> tuple[Rows, Int64, Int64
     """The call that counts for each device work; for each operator the time and the number of what it counts for."""
     work = linked.work
     is_transfer = ~linked.is_kernel & linked.named(work, partial(_has, _TRANSFER))
-    call = of(counted, operator_calls(linked).operator_of_work)
+    call = take_or_absent(counted, operator_calls(linked).operator_of_work)
     call = np.where(is_transfer, ABSENT, call)
     known = call >= 0
     time_ns = np.bincount(call[known], weights=work.duration_ns[known], minlength=len(counted)).astype(np.int64)

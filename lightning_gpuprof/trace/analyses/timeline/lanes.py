@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, TimelineLane
 from lightning_gpuprof.trace.distinct import numbered
-from lightning_gpuprof.trace.tables import Chosen, Int64, Rows
+from lightning_gpuprof.trace.tables import Int64, Mask, Rows
 
 PIXELS = 1500
 """What is shorter than the step over this cannot be seen on its own."""
@@ -102,16 +102,16 @@ def lane(head: TimelineLane, events: Events, begin_ns: int, end_ns: int, limit: 
     )
 
 
-def _opens(events: Events, width_ns: float) -> Chosen:
+def _opens(events: Events, width_ns: float) -> Mask:
     """Which events begin a part: those shorter than the width are joined with others that begin in the same width."""
     long = events.end_ns - events.start_ns >= width_ns
     place = ((events.start_ns - events.start_ns[0]) / max(width_ns, 1.0)).astype(np.int64)
-    opens: Chosen = np.ones(len(long), np.bool_)
+    opens: Mask = np.ones(len(long), np.bool_)
     opens[1:] = long[1:] | long[:-1] | (np.diff(place) != 0)
     return opens
 
 
-def _joined(events: Events, opens: Chosen) -> _Parts:
+def _joined(events: Events, opens: Mask) -> _Parts:
     duration_ns = events.end_ns - events.start_ns
     first = np.flatnonzero(opens)
     part = np.cumsum(opens) - 1

@@ -10,8 +10,8 @@ from test_trace_reader import content
 from tiny_traces import Json, document, kineto_text, span, training_step, write
 
 from lightning_gpuprof.errors import TraceError
-from lightning_gpuprof.trace import halves
-from lightning_gpuprof.trace.halves import read_in_two, size_of_json
+from lightning_gpuprof.trace import partial_read
+from lightning_gpuprof.trace.partial_read import read_in_two, size_of_json
 from lightning_gpuprof.trace.reader import Trace
 
 
@@ -53,7 +53,7 @@ def test_the_work_is_shared_out(tmp_path: Path) -> None:
 
 def test_a_second_process_that_fails_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "t.json", kineto_text(many_steps()))
-    monkeypatch.setattr(halves, "_START", "raise SystemExit(3)")
+    monkeypatch.setattr(partial_read, "_START", "raise SystemExit(3)")
     trace = Trace.read(path, processes=2, block_bytes=3000)
     assert content(trace) == content(Trace.read(path, processes=1))
 
@@ -63,7 +63,7 @@ def test_a_second_process_that_cannot_be_started_costs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str | None
 ) -> None:
     path = write(tmp_path / "t.json", kineto_text(many_steps()))
-    monkeypatch.setattr(halves.sys, "executable", executable)
+    monkeypatch.setattr(partial_read.sys, "executable", executable)
     trace = Trace.read(path, processes=2, block_bytes=3000)
     assert content(trace) == content(Trace.read(path, processes=1))
 

@@ -39,7 +39,7 @@ _RATIO_MIN = 3
 """No JSON trace compresses less; where the size that gzip notes modulo 4 GiB says so, it has wrapped around."""
 
 
-class Half(NamedTuple):
+class PartialRead(NamedTuple):
     """What one process read."""
 
     builder: ColumnBuilder
@@ -48,7 +48,7 @@ class Half(NamedTuple):
     bytes_json: int
 
 
-def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, stop: int | None = None) -> Half:
+def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, stop: int | None = None) -> PartialRead:
     """Read the events of a file in pieces, all or those of one half.
 
     Raises:
@@ -59,7 +59,7 @@ def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, sto
     with open_json(path) as stream:
         pieces = Pieces(stream, block_bytes=block_bytes, begin=begin, stop=stop)
         builder, document = add_all(pieces, frames=frames)
-    return Half(builder, None if pieces.ended_early else document, pieces.bytes_read)
+    return PartialRead(builder, None if pieces.ended_early else document, pieces.bytes_read)
 
 
 def add_all(pieces: Pieces, *, frames: bool) -> tuple[ColumnBuilder, AnyDocument | None]:
@@ -111,7 +111,7 @@ def size_of_json(path: Path) -> int:
     return noted
 
 
-def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -> Half | None:
+def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -> PartialRead | None:
     """Read a file in two processes; None if the second one failed, which says nothing about the file.
 
     Args:
@@ -136,10 +136,10 @@ def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -
             second = pickle.load(process.stdout)
         except (EOFError, pickle.UnpicklingError):
             return None
-    if not isinstance(second, Half) or second.document is None:
+    if not isinstance(second, PartialRead) or second.document is None:
         return None
     first.builder.absorb(second.builder)
-    return Half(first.builder, second.document, second.bytes_json)
+    return PartialRead(first.builder, second.document, second.bytes_json)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.method import Outlook
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device, Validity
-from lightning_gpuprof.rules.aims import cost, outlook
 from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.targets import cost, outlook
 
 
 def slow_callback(target: Value, **conditions: Value) -> Metrics:

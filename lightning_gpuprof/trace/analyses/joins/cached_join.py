@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 T = TypeVar("T")
 
 
-class MadeOnce(Generic[T]):
+class CachedJoin(Generic[T]):
     """A join that is made when it is first asked for, once for each trace.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Seldom:
+class CostLimiter:
     """Lets something be done as often as its cost allows, and not more often than wanted.
 
     Args:
