@@ -9,7 +9,7 @@ from lightning_gpuprof.trace.tables import Inputs
 _TORCH_NAMES = {
     "double": "float64",
     "float": "float32",
-    "c10::PartialRead": "float16",
+    "c10::Half": "float16",
     "c10::BFloat16": "bfloat16",
     "long int": "int64",
     "long": "int64",

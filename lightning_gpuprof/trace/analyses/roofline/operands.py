@@ -15,7 +15,7 @@ ELEMENT_BYTES: Mapping[str, int] = {
     # as C++ names them, which is what the profiler records; the short integer names come from older versions
     "double": 8,
     "float": 4,
-    "c10::PartialRead": 2,
+    "c10::Half": 2,
     "c10::BFloat16": 2,
     "c10::Float8_e4m3fn": 1,
     "c10::Float8_e5m2": 1,
@@ -35,7 +35,7 @@ ELEMENT_BYTES: Mapping[str, int] = {
 DTYPES: Mapping[str, KernelDtype] = {
     "double": "fp64",
     "float": "fp32",
-    "c10::PartialRead": "fp16",
+    "c10::Half": "fp16",
     "c10::BFloat16": "bf16",
     "c10::Float8_e4m3fn": "fp8",
     "c10::Float8_e5m2": "fp8",
