@@ -56,6 +56,6 @@ def shaped() -> list[Json]:
         with_inputs(op("aten::mm", 0, 10), list(SQUARE), ["float", "float"], ["", ""]),
         *launch(2, 1, 4),
         with_inputs(op("aten::mm", 20, 30), list(SQUARE), ["float", "float"], ["", ""]),
-        with_inputs(op("aten::mm", 60, 10), [[8, 64], [64, 2]], ["c10::PartialRead", "c10::PartialRead"], ["", ""]),
+        with_inputs(op("aten::mm", 60, 10), [[8, 64], [64, 2]], ["c10::Half", "c10::Half"], ["", ""]),
         *launch(62, 2, 1),
     ]

@@ -50,7 +50,7 @@ SHAPES = (
     [[4], 7],
     5,
 )
-TYPES = (["float", "float"], [], ["c10::PartialRead", ""], ["float"] * 11, [3], "x", None)
+TYPES = (["float", "float"], [], ["c10::Half", ""], ["float"] * 11, [3], "x", None)
 VALUES = (["", "1"], [], None, ["[1, 1]"] * 11)
 CATEGORIES = ("cpu_op", "cpu_op", "cpu_op", "user_annotation", "cuda_runtime", "kernel", "gpu_memcpy")
 

@@ -16,7 +16,7 @@ aten = torch.ops.aten
 TYPE_NAMES = {
     torch.float32: "float",
     torch.float64: "double",
-    torch.float16: "c10::PartialRead",
+    torch.float16: "c10::Half",
     torch.bfloat16: "c10::BFloat16",
     torch.float8_e4m3fn: "c10::Float8_e4m3fn",
     torch.int64: "long int",
