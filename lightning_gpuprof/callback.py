@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
+import torch
 
 import lightning_gpuprof
 from lightning_gpuprof.capture.fence import debugging, must_propagate, part_of_logger, quietly, warn
@@ -55,6 +56,9 @@ _BATCH_HOOKS: dict[Stage, str] = {
     "predict": "on_predict_batch_start",
 }
 """Hook of each stage that is given the batches: ours for the first one, then gone."""
+_BACKWARD_HOOK = "on_before_backward"
+"""Ours for the first loss, where anomaly detection is on."""
+_HOOKS_FOR_ONE_CALL = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
@@ -332,7 +336,7 @@ class GpuProfiler(Callback):
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in _BATCH_HOOKS.values()}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_ONE_CALL}
         return {**kept, "_session": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
@@ -358,9 +362,17 @@ class GpuProfiler(Callback):
         self._remove_first_batch_hook()
         if (session := self._session_of(trainer)) is not None:
             session.first_batch(batch)
+            if session.stage == "fit" and torch.is_anomaly_enabled():
+                self.__dict__[_BACKWARD_HOOK] = self._first_backward
+
+    @_harmless
+    def _first_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
+        self._remove_first_batch_hook()
+        if (session := self._session_of(trainer)) is not None:
+            session.first_backward(loss)
 
     def _remove_first_batch_hook(self) -> None:
-        for hook in _BATCH_HOOKS.values():
+        for hook in _HOOKS_FOR_ONE_CALL:
             self.__dict__.pop(hook, None)
 
     def _hardware(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import torch
 from lightning_gpuprof.capture import annotated_regions, conditions, nvtx_ranges, output_folder, user_hooks
 from lightning_gpuprof.capture.attachments import Attachments
 from lightning_gpuprof.capture.compilation import dynamo
+from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
 from lightning_gpuprof.capture.device_events import backend_for
 from lightning_gpuprof.capture.device_spans import EventBackend
 from lightning_gpuprof.capture.fence import must_propagate
@@ -261,6 +262,12 @@ class Session:
         """Write down the shapes of the first batch; nothing of it is kept."""
         with self.fence.around("conditions"):
             if self._open and (found := conditions.describe(batch)):
+                self._journal.post(Conditions(values=found))
+
+    def first_backward(self, loss: torch.Tensor) -> None:
+        """Write down what anomaly detection costs; nothing of the loss is kept."""
+        with self.fence.around("conditions"):
+            if self._open and (found := anomaly_cost(loss)):
                 self._journal.post(Conditions(values=found))
 
     def steps_end(self) -> None:

@@ -284,7 +284,10 @@ FACTS: tuple[Fact, ...] = (
         "flags",
         "label",
         False,
-        {"flags.anomaly_stack_us": "time in which anomaly detection notes one stack, measured where it is on"},
+        {
+            "flags.anomaly_stack_us": "time in which anomaly detection records one stack, measured where it is on",
+            "flags.anomaly_nodes": "nodes of the first loss's graph, each of which records its stack",
+        },
     ),
     *_facts(
         "run",

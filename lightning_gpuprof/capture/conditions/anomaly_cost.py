@@ -1,30 +1,50 @@
-"""How long anomaly detection takes to note one stack, measured where it is on: what it costs is as many as nodes."""
+"""What anomaly detection costs, measured where it is on: the time of one stack, and how many of them a step records."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from itertools import islice
+from statistics import mean, median
+from typing import Any
 
 import torch
 
-_DEEPER = 18
-"""Frames by which ``training_step`` is deeper than the hook that this is measured in. Lightning 2.4 to 2.6."""
-_LOOKS = 3
+from lightning_gpuprof.model.journal import Value
+
+_LOOKS = 5
+_MOST_NODES = 100_000
+_SAMPLED_NODES = 20
 
 
-def stack_us() -> float | None:
-    """Time of one such stack in microseconds, the least of three; None where anomaly detection is off."""
-    if not torch.is_anomaly_enabled():
-        return None
-    from torch.fx import traceback  # what torch calls for each node of the graph; with anomaly detection it is loaded
+def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
+    """Nodes of the graph behind a loss, each of which has recorded its stack, and how long one stack takes.
 
-    def timed() -> float:
+    Stacks are timed here, where the call stack runs through the same files, and scaled to as many frames as the
+    recorded ones have. Nodes beyond the first 100,000 are not counted.
+
+    Returns:
+        Conditions by name; empty where anomaly detection is off.
+    """
+    if not torch.is_anomaly_enabled() or loss.grad_fn is None:
+        return {}
+    from torch.fx import traceback  # what torch calls for each node; with anomaly detection it is loaded
+
+    seen = {loss.grad_fn}
+    left = [loss.grad_fn]
+    while left and len(seen) < _MOST_NODES:
+        for node, _ in left.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                left.append(node)
+    # A property, which torch's annotations call a method.
+    metadata: list[Any] = [node.metadata for node in islice(seen, _SAMPLED_NODES)]
+    recorded = [len(found["traceback_"]) for found in metadata if "traceback_" in found]
+    if not recorded:
+        return {}
+    times_us, frames = [], 1
+    for _ in range(_LOOKS):
         begin_ns = time.perf_counter_ns()
-        traceback.format_stack()
-        return (time.perf_counter_ns() - begin_ns) / 1e3
-
-    return min(_deeper(_DEEPER, timed) for _ in range(_LOOKS))
-
-
-def _deeper(frames: int, call: Callable[[], float]) -> float:
-    return call() if frames <= 0 else _deeper(frames - 1, call)
+        frames = len(traceback.format_stack())
+        times_us.append((time.perf_counter_ns() - begin_ns) / 1e3)
+    stack_us = median(times_us) * mean(recorded) / max(1, frames)
+    return {"flags.anomaly_nodes": len(seen), "flags.anomaly_stack_us": stack_us}

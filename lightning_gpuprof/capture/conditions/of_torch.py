@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from lightning_gpuprof.capture.conditions import anomaly_cost
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
 # Parts of torch without annotations.
@@ -75,7 +74,6 @@ FACTS: dict[str, Reader] = {
     "version.cudnn": lambda s: _cudnn.version() if _cuda.is_initialized() else None,
     "version.nccl": _version_of_nccl,
     "flags.detect_anomaly": lambda s: torch.is_anomaly_enabled(),
-    "flags.anomaly_stack_us": lambda s: anomaly_cost.stack_us(),
     "flags.float32_matmul_precision": lambda s: torch.get_float32_matmul_precision(),
     "flags.matmul_tf32": lambda s: torch.backends.cuda.matmul.allow_tf32,
     "flags.cudnn_tf32": lambda s: torch.backends.cudnn.allow_tf32,

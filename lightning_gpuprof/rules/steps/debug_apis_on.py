@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from typing import ClassVar
 
 import msgspec
@@ -12,7 +11,6 @@ import msgspec
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.trace.operators import Operators
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_STEPS,
@@ -32,12 +30,6 @@ from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _CERTAIN_RATIO = 0.8
 """Of the estimate. Heuristic: the model's own frames make a stack deeper than the one measured."""
-
-_NODE = "autograd::engine::evaluate_function"
-"""How torch names the work of one node of the graph in backward."""
-
-_CHECKS = frozenset(("aten::isnan", "aten::any", "aten::_is_any_true"))
-"""With anomaly detection each is called for each edge of the graph, which are about as many as its nodes."""
 
 _OFF = frozenset({"", "0", "false", "off", "none"})
 
@@ -161,8 +153,8 @@ class DebugApisOn:
     ## How it is measured
 
     From the conditions of the run: arguments of the Trainer, flags of torch and named environment variables (see the
-    page on conditions). Anomaly detection notes Python's stack for each node of the autograd graph. How long that takes
-    for one is measured at the start of training, and how many nodes a step has is seen in a trace window: the product
+    page on conditions). Anomaly detection records Python's stack for each node of the autograd graph. How long that
+    takes for one is measured at the start of training, and the nodes of the first loss's graph are counted: the product
     is its cost, of which four fifths are taken for certain. On a GPU only the part counts in which the device idles
     during `forward`, which a trace window tells. What the others cost in this run, or that without a window, is not
     measured: it is information only, without a gain. Compare a run without it.
@@ -213,7 +205,7 @@ class DebugApisOn:
             anomaly_ms = min(anomaly_ms, period_ms)
             cost = (
                 f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "
-                "step."
+                "step, and its checks for NaN come on top."
             )
             held_ms = anomaly_ms if most_ratio is None else min(anomaly_ms, most_ratio * period_ms)
             certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * held_ms
@@ -251,19 +243,8 @@ class DebugApisOn:
 
 
 def _anomaly_ms(metrics: Metrics) -> float | None:
-    """What noting a stack for each node of the graph takes per step; None if either is not known."""
-    stack_us = condition(metrics, "flags.anomaly_stack_us")
-    if not isinstance(stack_us, (int, float)) or not possible(stack_us) or metrics.steps.steady_count < MIN_STEPS:
+    """What recording a stack for each node of the graph takes per step; None if either is not known."""
+    nodes, stack_us = (condition(metrics, name) for name in ("flags.anomaly_nodes", "flags.anomaly_stack_us"))
+    if not isinstance(stack_us, (int, float)) or not isinstance(nodes, int) or metrics.steps.steady_count < MIN_STEPS:
         return None
-    nodes = [
-        _nodes(operators) / len(window.steps_us)
-        for window in metrics.windows
-        if window.steps_us and window.analysis is not None and (operators := window.analysis.operators) is not None
-    ]
-    return median(nodes) * stack_us / 1e3 if nodes and median(nodes) > 0 else None
-
-
-def _nodes(operators: Operators) -> int:
-    """Nodes that backward went through, at least: a report keeps the most expensive rows only."""
-    told = sum(row.occurrences for row in operators.operators if row.operator.startswith(_NODE))
-    return max([told, *(row.occurrences for row in operators.operators if row.operator in _CHECKS)])
+    return nodes * stack_us / 1e3 if possible(stack_us) and nodes > 0 else None
