@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import ClassVar, Protocol, TypeVar
 
 from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
@@ -111,6 +112,62 @@ def source_of(rule: type, name: str) -> str:
     fields: Mapping[str, object] = getattr(rule, "__dataclass_fields__", {})
     metadata: Mapping[str, str] = getattr(fields.get(name), "metadata", {})
     return metadata.get("source", "")
+
+
+class BaseRule:
+    """What the rules of this package derive from: evidence and findings with what the class already says.
+
+    A frozen dataclass whose fields are thresholds (:func:`threshold`); without an ``id`` it is no rule but the base of
+    some.
+    """
+
+    id: ClassVar[str]
+
+    def evidence(
+        self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None
+    ) -> Evidence:
+        """What was measured, beside the threshold that it is held against and where that comes from.
+
+        Args:
+            threshold: Name of the field.
+            value: In ``unit``.
+            name: What was measured.
+            unit: Default: "ratio" for a threshold whose name ends so, else none.
+            limit: What the threshold comes to in this run, in ``unit``; default: the threshold itself.
+
+        Raises:
+            AttributeError: The rule has no such field.
+        """
+        at: float = getattr(self, threshold)
+        if unit is None:
+            unit = "ratio" if threshold.endswith("_ratio") else ""
+        source = source_of(type(self), threshold)
+        return Evidence(name=name, value=value, unit=unit, limit=at if limit is None else limit, source=source)
+
+    def finding(
+        self,
+        *,
+        severity: Severity,
+        subject: str,
+        summary: str,
+        advice: str,
+        evidence: tuple[Evidence, ...],
+        gain: Gain | None = None,
+        confidence: float = 1.0,
+        explains: Claim | None = None,
+    ) -> Finding:
+        """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`."""
+        return Finding(
+            rule=self.id,
+            severity=severity,
+            subject=subject,
+            summary=summary,
+            advice=advice,
+            evidence=evidence,
+            gain=gain,
+            confidence=confidence,
+            explains=explains,
+        )
 
 
 def steady_period_ms(metrics: Metrics) -> float:
@@ -341,9 +398,15 @@ def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     return sorted(ratios)[(len(ratios) - 1) // 2] if ratios else None
 
 
-def share_evidence(name: str, ratio: float, *, limit: float, source: str) -> Evidence:
-    """A share as evidence, beside the threshold that it passed."""
-    return Evidence(name=name, value=ratio, unit="ratio", limit=limit, source=source)
+def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> Evidence:
+    """R's share of T, beside the least gain that makes any rule speak."""
+    return Evidence(
+        name=name,
+        value=recoverable_ms / period_ms,
+        unit="ratio",
+        limit=MIN_GAIN_RATIO,
+        source="the least worthwhile gain",
+    )
 
 
 def at_least(share: Share) -> str:

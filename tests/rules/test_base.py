@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import ast
+import inspect
 import math
-from dataclasses import replace
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import msgspec
 import pytest
 from metrics_builder import build, distribution
 
+from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.report import Wall
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     device_idle_ratio,
     gain,
@@ -16,8 +22,10 @@ from lightning_gpuprof.rules.base import (
     run_s,
     severity,
     steady_period_ms,
+    threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.discovery import discover
 
 
 @pytest.mark.parametrize(
@@ -86,3 +94,39 @@ def test_device_idle_time_is_held_against_untraced_steps() -> None:
     assert device_idle_ratio(build(), 50.0) is None
     orphaned = msgspec.structs.replace(metrics.windows[0], launches_matched=100, launches_unmatched=400)
     assert device_idle_ratio(replace(metrics, windows=(orphaned,)), metrics.period_ms) is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(BaseRule):
+    """A rule of two thresholds."""
+
+    id = "example"
+    least_ratio: float = threshold(0.05, source="somebody")
+    least_count: int = threshold(3, source="heuristic")
+
+
+def test_evidence_has_limit_and_source_of_its_threshold() -> None:
+    rule = Example(least_count=4)
+    assert rule.evidence("least_ratio", 0.1, "share") == Evidence(
+        name="share", value=0.1, unit="ratio", limit=0.05, source="somebody"
+    )
+    assert rule.evidence("least_count", 9, "times") == Evidence(name="times", value=9, limit=4, source="heuristic")
+    assert rule.evidence("least_ratio", 7.0, "time", "ms", limit=5.0) == Evidence(
+        name="time", value=7.0, unit="ms", limit=5.0, source="somebody"
+    )
+    with pytest.raises(AttributeError, match="least_rato"):
+        rule.evidence("least_rato", 0.1, "share")
+
+
+def thresholds_named(rule: type) -> Iterator[str | None]:
+    """What each call of ``self.evidence`` in a class names first; None where that is no constant."""
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(rule)))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.evidence":
+            first = node.args[0]
+            for name in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
+                yield name.value if isinstance(name, ast.Constant) else None
+
+
+@pytest.mark.parametrize("rule", discover(entry_points=()).rules, ids=lambda rule: rule.id)
+def test_evidence_is_held_against_thresholds_that_the_rule_has(rule: BaseRule) -> None:
+    assert set(thresholds_named(type(rule))) <= {field.name for field in fields(rule)}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.device import ErrorCounter
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed
 
@@ -35,7 +35,7 @@ _ADVICE: dict[Severity, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class EccXid:
+class EccXid(BaseRule):
     """The GPU's memory had errors while this run used it.
 
     ## What it means
@@ -84,22 +84,13 @@ class EccXid:
         if not risen:
             return None
         worst = _WORDS[next(iter(risen))][1]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=worst,
             subject=gpus.title(device),
             summary=f"{gpus.title(device)} had {listed([_said(name, count) for name, count in risen.items()])} during "
             "this run.",
             advice=_ADVICE[worst].format(place=gpus.place(device)),
-            evidence=tuple(
-                Evidence(
-                    name=_WORDS[name][0],
-                    value=count,
-                    limit=self.least_errors,
-                    source=source_of(type(self), "least_errors"),
-                )
-                for name, count in risen.items()
-            ),
+            evidence=tuple(self.evidence("least_errors", count, _WORDS[name][0]) for name, count in risen.items()),
         )
 
     def _count(self, counter: ErrorCounter) -> int:

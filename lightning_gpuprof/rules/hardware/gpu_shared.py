@@ -9,14 +9,14 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.hardware import gpus
 
 _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuShared:
+class GpuShared(BaseRule):
     """Other processes hold memory of the GPU that this run trains on.
 
     ## What it means
@@ -79,8 +79,7 @@ class GpuShared:
 
     def _of_others(self, device: Device, processes: int, others: float) -> Finding:
         holds = "process that is not of this run holds" if processes == 1 else "processes that are not of this run hold"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning",
             subject=gpus.title(device),
             summary=f"{processes} {holds} {gpus.gib(others)} of {gpus.title(device)}: its times are not those of this "
@@ -89,13 +88,7 @@ class GpuShared:
             "If both must stay, partition the GPU (MIG).",
             evidence=(
                 Evidence(name="processes of others", value=processes, limit=1, source="heuristic"),
-                Evidence(
-                    name="memory of others",
-                    value=others,
-                    unit="bytes",
-                    limit=self.least_bytes,
-                    source=source_of(type(self), "least_bytes"),
-                ),
+                self.evidence("least_bytes", others, "memory of others", "bytes"),
             ),
             confidence=0.9,
         )
@@ -109,20 +102,19 @@ class GpuShared:
         rest = used - reserved
         if rest < max(self.least_unknown_bytes, self.least_unknown_ratio * total):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=gpus.title(device),
             summary=f"{gpus.gib(used)} of {gpus.title(device)} are in use, and torch has reserved {gpus.gib(reserved)} "
             f"of them: who holds {gpus.gib(rest)} cannot be told from inside this container.",
             advice=f"Ask on the machine itself: {_LOOK}. Only this run should be on {gpus.place(device)}.",
             evidence=(
-                Evidence(
-                    name="memory that torch has not reserved",
-                    value=rest,
-                    unit="bytes",
+                self.evidence(
+                    "least_unknown_bytes",
+                    rest,
+                    "memory that torch has not reserved",
+                    "bytes",
                     limit=max(self.least_unknown_bytes, self.least_unknown_ratio * total),
-                    source=source_of(type(self), "least_unknown_bytes"),
                 ),
             ),
             confidence=0.4,

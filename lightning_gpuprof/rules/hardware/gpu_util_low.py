@@ -11,7 +11,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import MissingSignal, run_s, source_of, steady_period_ms, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, run_s, steady_period_ms, threshold, usable
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -29,7 +29,7 @@ _BESIDE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuUtilLow:
+class GpuUtilLow(BaseRule):
     """The GPU is without work in a large part of the time. A symptom: the cause is named as far as it is known.
 
     ## What it means
@@ -83,8 +83,7 @@ class GpuUtilLow:
             else f"Nothing measured explains it: {millis((1 - found.mean) * period_ms)} of a step of "
             f"{millis(period_ms)}."
         )
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=gpus.title(device),
             summary=f"{gpus.title(device)} has work in {percent(found.mean)} of the time (at most {percent(upper)}). "
@@ -93,13 +92,7 @@ class GpuUtilLow:
             if causes
             else "Record what the host does before each launch: GpuProfiler(windows=[...]).",
             evidence=(
-                Evidence(
-                    name="utilization",
-                    value=upper,
-                    unit="ratio",
-                    limit=self.low_ratio,
-                    source=source_of(type(self), "low_ratio"),
-                ),
+                self.evidence("low_ratio", upper, "utilization"),
                 Evidence(name="distinct samples", value=distinct, limit=gpus.MIN_SAMPLES),
             ),
             confidence=0.9,

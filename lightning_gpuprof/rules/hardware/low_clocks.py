@@ -11,10 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     require_possible,
     severity,
-    source_of,
     steady_period_ms,
     threshold,
 )
@@ -31,7 +31,7 @@ _OTHERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowClocks:
+class LowClocks(BaseRule):
     """The GPU is busy, but its clock is set far below what it could be.
 
     ## What it means
@@ -102,8 +102,7 @@ class LowClocks:
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms
         level: Severity = severity(cost, metrics.steps.steady_count)
         highest = device.facts.sm_clock_max_mhz or 0.0
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if level == "critical" else level,
             subject=gpus.title(device),
             summary=f"The SM clock of {gpus.title(device)} is {gpus.mhz(clock_mhz)} of {gpus.mhz(highest)} "
@@ -111,13 +110,7 @@ class LowClocks:
             advice=f"Have the administrator give the clocks back: nvidia-smi -i {gpus.place(device)} -rac, then -rgc "
             "(needs root).",
             evidence=(
-                Evidence(
-                    name="SM clock over the highest",
-                    value=ratio,
-                    unit="ratio",
-                    limit=self.low_ratio,
-                    source=source_of(type(self), "low_ratio"),
-                ),
+                self.evidence("low_ratio", ratio, "SM clock over the highest"),
                 Evidence(name="median SM clock while busy", value=clock_mhz, unit="MHz"),
                 Evidence(name="busy samples", value=count, limit=gpus.MIN_SAMPLES),
             ),

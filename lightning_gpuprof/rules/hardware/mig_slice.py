@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
 from lightning_gpuprof.rules.hardware import gpus
 
 _NOT_TOLD = {
@@ -20,7 +20,7 @@ _NOT_TOLD = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigSlice:
+class MigSlice(BaseRule):
     """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
 
     ## What it means
@@ -60,22 +60,14 @@ class MigSlice:
             size = "" if total is None else f" of {gpus.gib(total)}"
             absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
             unknown = f" Not told for a slice: {', '.join(absent)}." if absent else ""
-            return Finding(
-                rule=self.id,
+            return self.finding(
                 severity="info",
                 subject=gpus.title(device),
                 summary=f"The run trains on {gpus.title(device)}, a slice{size}: the board's peak rates are not its "
                 f"own.{unknown}",
                 advice="Compare times with runs on the same kind of slice only; nvidia-smi -L names the slices that "
                 "there are.",
-                evidence=(
-                    Evidence(
-                        name="MIG device",
-                        value=device.uuid,
-                        limit=self.least_slices,
-                        source=source_of(type(self), "least_slices"),
-                    ),
-                ),
+                evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
             )
         if device.facts.mig is None and not device.uuid:
             raise MissingSignal("whether the GPU is partitioned was not measured")

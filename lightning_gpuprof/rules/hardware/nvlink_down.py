@@ -6,15 +6,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.device import ErrorCounter
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, is_distributed, possible, source_of, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    MissingSignal,
+    NotApplicable,
+    is_distributed,
+    possible,
+    threshold,
+)
 from lightning_gpuprof.rules.hardware import gpus
 
 
 @dataclass(frozen=True, kw_only=True)
-class NvlinkDown:
+class NvlinkDown(BaseRule):
     """NVLinks of the GPU failed and were brought up again, or transferred so many broken packets that it shows.
 
     ## What it means
@@ -66,8 +73,7 @@ class NvlinkDown:
             return None
         recovered = recoveries >= self.least_recoveries
         many = f"{recoveries:,.0f} NVLink {'recovery' if recoveries == 1 else 'recoveries'}"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if is_distributed(metrics) else "info",
             subject=gpus.title(device),
             summary=f"{many if recovered else f'{crc_per_s:,.0f} broken NVLink packets a second'} on "
@@ -75,19 +81,8 @@ class NvlinkDown:
             advice=f"Have the links of {gpus.place(device)} looked at (nvidia-smi nvlink -e -i {gpus.place(device)}), "
             "and train on another node meanwhile.",
             evidence=(
-                Evidence(
-                    name="NVLink recoveries",
-                    value=recoveries,
-                    limit=self.least_recoveries,
-                    source=source_of(type(self), "least_recoveries"),
-                ),
-                Evidence(
-                    name="broken NVLink packets",
-                    value=crc_per_s,
-                    unit="/s",
-                    limit=self.least_crc_per_s,
-                    source=source_of(type(self), "least_crc_per_s"),
-                ),
+                self.evidence("least_recoveries", recoveries, "NVLink recoveries"),
+                self.evidence("least_crc_per_s", crc_per_s, "broken NVLink packets", "/s"),
             ),
             confidence=0.9,
         )

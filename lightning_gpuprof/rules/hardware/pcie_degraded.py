@@ -10,7 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import base, claims
-from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -19,7 +19,7 @@ _GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PcieDegraded:
+class PcieDegraded(BaseRule):
     """The PCIe link of the GPU never reached the generation or the width that GPU and slot can do.
 
     ## What it means
@@ -80,8 +80,7 @@ class PcieDegraded:
         moving_ms, words = _moving_ms(metrics)
         gain = _gain(moving_ms * (1 - speed), period_ms)
         level: Severity = base.severity(moving_ms * (1 - speed) / period_ms, metrics.steps.steady_count)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if level == "critical" else level,
             subject=gpus.title(device),
             summary=f"The PCIe link of {gpus.title(device)} was at generation {_link(generation, width)} at best; GPU "
@@ -98,12 +97,7 @@ class PcieDegraded:
                     name="PCIe generation", value=generation, limit=best, source="the most that GPU and slot can do"
                 ),
                 Evidence(name="PCIe lanes", value=width, limit=widest, source="the most that GPU and slot can do"),
-                Evidence(
-                    name="readings",
-                    value=gpus.slow_readings(device),
-                    limit=self.least_readings,
-                    source=source_of(type(self), "least_readings"),
-                ),
+                self.evidence("least_readings", gpus.slow_readings(device), "readings"),
                 Evidence(name="copies to the device per step", value=moving_ms, unit="ms"),
             ),
             gain=gain,

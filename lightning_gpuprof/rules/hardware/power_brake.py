@@ -10,13 +10,13 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import severity, share_evidence, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerBrake:
+class PowerBrake(BaseRule):
     """The power supply asks the GPU for less, or a protection of the board halves its clocks.
 
     ## What it means
@@ -69,9 +69,7 @@ class PowerBrake:
         gain = None if lost is None else gpus.clock_gain(metrics, device, lost=ratio * lost, lower=lower * lost)
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms * lower / ratio
         who = "The power supply braked" if braked else "A protection of the board slowed down"
-        name = "least_samples" if braked else "least_slowdown_ratio"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="critical" if severity(cost, metrics.steps.steady_count) == "critical" else "warning",
             subject=gpus.title(device),
             summary=f"{who} {gpus.title(device)} in {percent(ratio)} of {count:,} busy samples"
@@ -79,12 +77,9 @@ class PowerBrake:
             advice=f"Tell whoever runs the server: {gpus.place(device)} gets too little power (power supplies, cables, "
             "the limit of the rack); until then train on another node.",
             evidence=(
-                share_evidence(
-                    "busy samples",
-                    ratio,
-                    limit=self.least_samples / count if braked else self.least_slowdown_ratio,
-                    source=source_of(type(self), name),
-                ),
+                self.evidence("least_samples", ratio, "busy samples", "ratio", limit=self.least_samples / count)
+                if braked
+                else self.evidence("least_slowdown_ratio", ratio, "busy samples"),
                 *gpus.clock_evidence(device, share),
             ),
             gain=gain,

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
@@ -17,7 +17,7 @@ _REASON = "sw_power_cap"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerThrottle:
+class PowerThrottle(BaseRule):
     """The GPU draws as much power as its limit allows, and its clocks are held down for it.
 
     ## What it means
@@ -86,20 +86,14 @@ class PowerThrottle:
         slow = gpus.clock_ratio(device, share.sm_clock_median_mhz)
         unexpected = lowered or (tensor is not None and tensor < self.dense_ratio)
         level: Severity = "warning" if unexpected and slow is not None and slow < self.low_clock_ratio else "info"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=gpus.title(device),
             summary=_summary(device, ratio, count, lowered=lowered)
             + f"{gpus.instead_of(device, share.sm_clock_median_mhz)}.",
             advice=_lowered_advice(device) if lowered else _limit_advice(device, tensor, expected=not unexpected),
             evidence=(
-                share_evidence(
-                    "busy samples at the power limit",
-                    lower,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", lower, "busy samples at the power limit"),
                 *gpus.clock_evidence(device, share),
                 *_power_evidence(device),
             ),

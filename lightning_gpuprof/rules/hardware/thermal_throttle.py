@@ -10,9 +10,8 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
 )
@@ -23,7 +22,7 @@ _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThermalThrottle:
+class ThermalThrottle(BaseRule):
     """The GPU is too hot and runs below the clock that it would have otherwise.
 
     ## What it means
@@ -85,19 +84,13 @@ class ThermalThrottle:
         stopped = hardware is not None and gpus.lower_ratio(hardware.busy_ratio or 0.0, count) >= self.least_ratio
         if level == "info" and (stopped or lost is None):
             level = "warning"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=gpus.title(device),
             summary=_summary(device, ratio, lower, count, held_mhz=share.sm_clock_median_mhz),
             advice=_advice(device, saved_ms=None if gain is None else gain.saved_ms_per_step, period_ms=period_ms),
             evidence=(
-                share_evidence(
-                    "busy samples that were too hot",
-                    lower,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", lower, "busy samples that were too hot"),
                 *(
                     Evidence(name=f"by {_WORDS[reason]}", value=each.busy_ratio or 0.0, unit="ratio")
                     for reason, each in shares.items()

@@ -6,10 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, condition, possible, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    MissingSignal,
+    condition,
+    possible,
+    steady_period_ms,
+    threshold,
+)
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
@@ -18,7 +25,7 @@ _KNOWN_RATIO = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class UtilMisleading:
+class UtilMisleading(BaseRule):
     """The utilization is high, but most multiprocessors of the GPU have nothing to do.
 
     ## What it means
@@ -72,28 +79,15 @@ class UtilMisleading:
         active, upper, source = _active(metrics, device)
         if upper >= self.active_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=gpus.title(device),
             summary=f"{gpus.title(device)} shows a utilization of {percent(utilization)}, but {percent(active)} of its "
             f"multiprocessors have work ({source}).",
             advice=_advice(metrics, device),
             evidence=(
-                Evidence(
-                    name="multiprocessors with work",
-                    value=active,
-                    unit="ratio",
-                    limit=self.active_ratio,
-                    source=source_of(type(self), "active_ratio"),
-                ),
-                Evidence(
-                    name="utilization",
-                    value=utilization,
-                    unit="ratio",
-                    limit=self.full_ratio,
-                    source=source_of(type(self), "full_ratio"),
-                ),
+                self.evidence("active_ratio", active, "multiprocessors with work"),
+                self.evidence("full_ratio", utilization, "utilization"),
             ),
             confidence=0.8,
         )

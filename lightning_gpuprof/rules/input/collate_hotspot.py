@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import condition, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, condition, threshold
 from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.rules.input.starving import pace_words, starving
 from lightning_gpuprof.rules.wording import millis, percent
@@ -19,7 +19,7 @@ _COPY_BYTES_PER_MS = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollateHotspot:
+class CollateHotspot(BaseRule):
     """Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
 
     ## What it means
@@ -74,8 +74,7 @@ class CollateHotspot:
         name = function if isinstance(function, str) else "collate_fn"
         size = metrics.loader.batch_size if metrics.loader is not None else None
         each = f", {millis(collate_ms / size)} a sample" if size else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.severity(metrics.steps.steady_count),
             subject=name,
             summary=(
@@ -85,15 +84,10 @@ class CollateHotspot:
             ),
             advice=f"{_cure(metrics, name, collate_ms)} Without it {pace_words(found, without=ratio)}.",
             evidence=(
-                share_evidence(
-                    "collate_fn, share of making a batch",
-                    ratio,
-                    limit=self.least_part_ratio,
-                    source=source_of(type(self), "least_part_ratio"),
-                ),
+                self.evidence("least_part_ratio", ratio, "collate_fn, share of making a batch"),
                 Evidence(name="collate_fn, mean of a batch", value=collate_ms, unit="ms"),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-                found.evidence(limit=self.least_ratio, source=source_of(type(self), "least_ratio")),
+                self.evidence("least_ratio", *found.waiting),
                 *_size(metrics),
                 Evidence(name="num_workers", value=found.state.num_workers),
             ),

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
@@ -18,8 +19,6 @@ from lightning_gpuprof.rules.base import (
     run_ms_per_step,
     run_s,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -35,7 +34,7 @@ _NO_SAMPLER = "_InfiniteConstantSampler"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochBoundaryIdle:
+class EpochBoundaryIdle(BaseRule):
     """Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
 
     ## What it means
@@ -97,8 +96,7 @@ class EpochBoundaryIdle:
         held_s = sum(row.total_s for row in rows)
         named = [(row, row.total_s / held_s) for row in rows if held_s > 0 and row.total_s >= _NAMED_RATIO * held_s]
         where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in named)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(named[0][0]) if named else "epoch end",
             summary=(
@@ -113,12 +111,7 @@ class EpochBoundaryIdle:
                 epoch_s=median(start.steps_s for start in starts),
             ),
             evidence=(
-                share_evidence(
-                    "gaps between epochs, share of the wall time",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
                 Evidence(name="median gap", value=median(gaps_s), unit="s"),
                 Evidence(name="gaps", value=len(gaps_s), limit=self.least_boundaries),
                 *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in named),

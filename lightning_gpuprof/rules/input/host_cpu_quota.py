@@ -9,14 +9,13 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_cpu_only,
     require_possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -25,7 +24,7 @@ from lightning_gpuprof.rules.wording import cpus, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostCpuQuota:
+class HostCpuQuota(BaseRule):
     """The control group of this process has a CPU quota, uses it up, and is stopped until the next period.
 
     ## What it means
@@ -85,8 +84,7 @@ class HostCpuQuota:
         least_ratio = 0.0
         if isinstance(machine_cpus, int) and machine_cpus > 0:
             least_ratio = min(held_ratio, group.throttled_cpus / machine_cpus)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(least_ratio, metrics.steps.steady_count),
             subject="control group",
             summary=(
@@ -95,18 +93,8 @@ class HostCpuQuota:
             ),
             advice=_advice(metrics, quota_cpus=group.quota_cpus, held_cpus=group.throttled_cpus),
             evidence=(
-                share_evidence(
-                    "periods in which the quota was used up",
-                    group.throttled_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="periods",
-                    value=group.periods_count,
-                    limit=self.least_periods,
-                    source=source_of(type(self), "least_periods"),
-                ),
+                self.evidence("least_ratio", group.throttled_ratio, "periods in which the quota was used up"),
+                self.evidence("least_periods", group.periods_count, "periods"),
                 Evidence(name="held back", value=group.throttled_cpus, unit="CPUs"),
                 Evidence(name="quota", value=group.quota_cpus, unit="CPUs"),
             ),

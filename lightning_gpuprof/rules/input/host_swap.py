@@ -9,12 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain, possible, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, possible, steady_period_ms, threshold
 from lightning_gpuprof.rules.wording import counted, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostSwap:
+class HostSwap(BaseRule):
     """The host runs out of memory: pages are read back from swap, or `/dev/shm` is almost full.
 
     ## What it means
@@ -89,31 +89,14 @@ class HostSwap:
         stalled = full is not None and full >= self.least_full_ratio
         if faults < self.least_faults_per_s and not stalled:
             return None
-        source = source_of(type(self), "least_samples")
         evidence = [
-            Evidence(name="samples with swap traffic", value=swapping, limit=self.least_samples, source=source),
+            self.evidence("least_samples", swapping, "samples with swap traffic"),
             Evidence(name="read back from swap", value=read, unit="bytes/s"),
-            Evidence(
-                name="major faults of this run",
-                value=faults,
-                unit="1/s",
-                limit=self.least_faults_per_s,
-                source=source_of(type(self), "least_faults_per_s"),
-            ),
+            self.evidence("least_faults_per_s", faults, "major faults of this run", "1/s"),
         ]
         if full is not None:
-            source = source_of(type(self), "least_full_ratio")
-            evidence.append(
-                Evidence(
-                    name="all tasks of the group wait for memory",
-                    value=full,
-                    unit="ratio",
-                    limit=self.least_full_ratio,
-                    source=source,
-                )
-            )
-        return Finding(
-            rule=self.id,
+            evidence.append(self.evidence("least_full_ratio", full, "all tasks of the group wait for memory"))
+        return self.finding(
             severity="warning",
             subject="swap",
             summary=(
@@ -130,8 +113,7 @@ class HostSwap:
 
     def _shm(self, metrics: Metrics, *, used_ratio: float, workers: int, size_bytes: float | None) -> Finding:
         size = "" if size_bytes is None else f" of {size_bytes / 1e6:,.0f} MB"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning",
             subject="/dev/shm",
             summary=f"/dev/shm{size} was filled to {percent(used_ratio)}: {counted(workers, 'worker')} use it.",
@@ -141,13 +123,7 @@ class HostSwap:
                 f"{_less_memory(metrics)}"
             ),
             evidence=(
-                Evidence(
-                    name="/dev/shm used, at most",
-                    value=used_ratio,
-                    unit="ratio",
-                    limit=self.most_shm_ratio,
-                    source=source_of(type(self), "most_shm_ratio"),
-                ),
+                self.evidence("most_shm_ratio", used_ratio, "/dev/shm used, at most"),
                 Evidence(name="num_workers", value=workers),
             ),
             confidence=0.7,

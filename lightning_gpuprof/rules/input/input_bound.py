@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     at_least,
     gain,
     is_cpu_only,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -44,7 +43,7 @@ _NAMED_QUEUE_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputBound:
+class InputBound(BaseRule):
     """Every step waits for the next batch: the data come later than the model could take them.
 
     ## What it means
@@ -128,12 +127,7 @@ class InputBound:
         if state is not None and made_in_time(state) and (metrics.cpu.run_delay_ratio or 0.0) >= self.least_delay_ratio:
             level = "info"
         evidence = [
-            share_evidence(
-                "data_wait share of the step",
-                wait.median_ratio,
-                limit=self.least_ratio,
-                source=source_of(type(self), "least_ratio"),
-            ),
+            self.evidence("least_ratio", wait.median_ratio, "data_wait share of the step"),
             Evidence(name="data_wait", value=wait.median_ms, unit="ms"),
             Evidence(name="period", value=period_ms, unit="ms"),
         ]
@@ -142,8 +136,7 @@ class InputBound:
         if idle_ratio is not None:
             name = "device idle share of the step" + (", during the wait" if seen else "")
             evidence.append(Evidence(name=name, value=idle_ratio, unit="ratio"))
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
             summary=(

@@ -11,12 +11,11 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     possible,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -37,7 +36,7 @@ _QUEUED_RATIO = 0.30
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputJitter:
+class InputJitter(BaseRule):
     """Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
 
     ## What it means
@@ -121,8 +120,7 @@ class InputJitter:
         crowded = (state.others_cpus or 0.0) >= _CROWDED_RATIO * state.usable_cpus
         if crowded and max_ms < self.least_crowded_ms:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
@@ -133,19 +131,8 @@ class InputJitter:
             ),
             advice=_advice(metrics, state, slowest_ms=max_ms + state.batch_ms),
             evidence=(
-                share_evidence(
-                    "wait beyond the median step's, share of all steps",
-                    excess_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="slowest sample",
-                    value=max_ms,
-                    unit="ms",
-                    limit=self.least_factor * mean_ms,
-                    source=source_of(type(self), "least_factor"),
-                ),
+                self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
+                self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
                 Evidence(name="mean sample", value=mean_ms, unit="ms"),
                 Evidence(name="median wait", value=wait.median_ms, unit="ms"),
                 Evidence(name="num_workers", value=state.num_workers),

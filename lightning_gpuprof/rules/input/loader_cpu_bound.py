@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.input.loading import cpu_words, plan_workers
 from lightning_gpuprof.rules.input.starving import Starving, starving
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
@@ -20,7 +20,7 @@ _NAMED_PART_RATIO = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderCpuBound:
+class LoaderCpuBound(BaseRule):
     """The workers compute all the time, the steps wait, and there are not enough CPUs for more workers.
 
     ## What it means
@@ -78,8 +78,7 @@ class LoaderCpuBound:
             return None
         crowded = _others_ratio(found) >= _CROWDED_RATIO
         level = found.severity(metrics.steps.steady_count)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info" if crowded and _needed_cpus(found, time) < found.state.usable_cpus else level,
             subject=found.state.dataset or "DataLoader",
             summary=(
@@ -89,14 +88,9 @@ class LoaderCpuBound:
             ),
             advice=_advice(metrics, found, time, crowded=crowded),
             evidence=(
-                share_evidence(
-                    "workers compute or want to, share of making batches",
-                    busy_ratio,
-                    limit=self.least_cpu_ratio,
-                    source=source_of(type(self), "least_cpu_ratio"),
-                ),
+                self.evidence("least_cpu_ratio", busy_ratio, "workers compute or want to, share of making batches"),
                 Evidence(name="of it ready without a CPU", value=time.queued_ratio, unit="ratio"),
-                found.evidence(limit=self.least_ratio, source=source_of(type(self), "least_ratio")),
+                self.evidence("least_ratio", *found.waiting),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
                 Evidence(name="CPU time to make a batch", value=time.cpu_ratio * found.make_ms, unit="ms"),
                 Evidence(name="num_workers", value=found.state.num_workers),

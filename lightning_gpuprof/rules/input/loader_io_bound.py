@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.input.loading import better_plan, code_line
 from lightning_gpuprof.rules.input.starving import Starving, starving
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
@@ -18,7 +18,7 @@ _LITTLE_READING_BYTES_PER_S = 100e3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderIoBound:
+class LoaderIoBound(BaseRule):
     """Steps wait for batches, and the workers that make them wait as well, without using a CPU.
 
     ## What it means
@@ -79,29 +79,18 @@ class LoaderIoBound:
         workers = found.state.num_workers
         one = workers == 1
         evidence = [
-            share_evidence(
-                "workers wait (not CPU), share of making batches",
-                time.waiting_ratio,
-                limit=self.least_waiting_ratio,
-                source=source_of(type(self), "least_waiting_ratio"),
-            ),
+            self.evidence("least_waiting_ratio", time.waiting_ratio, "workers wait (not CPU), share of making batches"),
             Evidence(name="workers compute, share of making batches", value=time.cpu_ratio, unit="ratio"),
-            found.evidence(limit=self.least_ratio, source=source_of(type(self), "least_ratio")),
+            self.evidence("least_ratio", *found.waiting),
             Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
             Evidence(name="num_workers", value=workers),
             Evidence(name="samples of a worker", value=time.samples),
         ]
         if time.disk_ratio is not None:
-            source = source_of(type(self), "least_disk_ratio")
-            evidence.append(
-                share_evidence(
-                    "looks at a worker in state D", time.disk_ratio, limit=self.least_disk_ratio, source=source
-                )
-            )
+            evidence.append(self.evidence("least_disk_ratio", time.disk_ratio, "looks at a worker in state D"))
         if time.read_bytes_per_s is not None:
             evidence.append(Evidence(name="read by a worker", value=time.read_bytes_per_s, unit="bytes/s"))
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.severity(metrics.steps.steady_count),
             subject=found.state.dataset or "DataLoader",
             summary=(

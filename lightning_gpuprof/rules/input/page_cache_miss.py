@@ -8,14 +8,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import Reading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
 from lightning_gpuprof.rules.input.starving import Starving, starving
 from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageCacheMiss:
+class PageCacheMiss(BaseRule):
     """Steps wait for workers that wait for a disk, and later epochs read it as much as the first: nothing stays cached.
 
     ## What it means
@@ -82,8 +82,7 @@ class PageCacheMiss:
         if not reads or time.disk_ratio < self.least_disk_ratio or saved is None:
             return None
         epoch_bytes = later.disk_bytes / max(1, later.epochs)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.severity(metrics.steps.steady_count),
             subject=found.state.dataset or "DataLoader",
             summary=(
@@ -92,19 +91,9 @@ class PageCacheMiss:
             ),
             advice=_advice(metrics, found, epoch_bytes),
             evidence=(
-                share_evidence(
-                    "read from disks in later epochs, of all that was read",
-                    miss,
-                    limit=self.least_miss_ratio,
-                    source=source_of(type(self), "least_miss_ratio"),
-                ),
-                share_evidence(
-                    "looks at a worker in state D",
-                    time.disk_ratio,
-                    limit=self.least_disk_ratio,
-                    source=source_of(type(self), "least_disk_ratio"),
-                ),
-                found.evidence(limit=self.least_ratio, source=source_of(type(self), "least_ratio")),
+                self.evidence("least_miss_ratio", miss, "read from disks in later epochs, of all that was read"),
+                self.evidence("least_disk_ratio", time.disk_ratio, "looks at a worker in state D"),
+                self.evidence("least_ratio", *found.waiting),
                 Evidence(name="read from disks in an epoch", value=epoch_bytes, unit="bytes"),
                 Evidence(name="rate", value=_rate(later), unit="bytes/s"),
                 *_memory(metrics),

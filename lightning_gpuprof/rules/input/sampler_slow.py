@@ -9,10 +9,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -23,7 +22,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplerSlow:
+class SamplerSlow(BaseRule):
     """The sampler takes a noticeable part of every step to choose the samples of a batch.
 
     ## What it means
@@ -81,8 +80,7 @@ class SamplerSlow:
             return None
         name = slowest.order_of or "The sampler"
         part = order_ms / wait.median_ms
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
             subject=slowest.order_of or "sampler",
             summary=(
@@ -95,12 +93,7 @@ class SamplerSlow:
                 "the training process."
             ),
             evidence=(
-                share_evidence(
-                    "sampler share of the step",
-                    order_ms / period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", order_ms / period_ms, "sampler share of the step"),
                 Evidence(name="sampler per batch, median", value=slowest.order_ms, unit="ms"),
                 Evidence(name="data_wait", value=wait.median_ms, unit="ms"),
                 Evidence(name="num_workers", value=slowest.workers),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import at_least, gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.input.loading import (
     LEAST_WAIT_RATIO,
     batch_words,
@@ -25,7 +25,7 @@ from lightning_gpuprof.rules.wording import millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class SingleProcessLoading:
+class SingleProcessLoading(BaseRule):
     """The DataLoader has no workers: each batch is made on the training thread, between two steps.
 
     ## What it means
@@ -93,20 +93,14 @@ class SingleProcessLoading:
             return None
         evidence = [
             Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the training thread"),
-            share_evidence(
-                "data_wait share of the step",
-                state.wait.median_ratio,
-                limit=self.least_ratio,
-                source=source_of(type(self), "least_ratio"),
-            ),
+            self.evidence("least_ratio", state.wait.median_ratio, "data_wait share of the step"),
             *making_evidence(state),
             Evidence(name="step without the wait", value=state.compute_ms, unit="ms"),
             Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
         ]
         if state.free_cpus is not None:
             evidence.append(Evidence(name="free CPUs", value=state.free_cpus, unit="CPUs"))
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=wait_severity(state.idle_ratio, curable_ratio(state), metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(

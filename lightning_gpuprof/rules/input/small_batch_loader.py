@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     at_least,
     condition,
     gain,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -26,7 +25,7 @@ _PROPOSED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallBatchLoader:
+class SmallBatchLoader(BaseRule):
     """batch_size is 1, and fetching each sample on its own costs more than the sample is worth.
 
     ## What it means
@@ -85,8 +84,7 @@ class SmallBatchLoader:
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
         level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
         capped: Severity = "warning" if level == "critical" else level
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=capped,
             subject=state.dataset or "DataLoader",
             summary=(
@@ -97,12 +95,7 @@ class SmallBatchLoader:
             advice=_advice(metrics, state, price_ms=price_ms),
             evidence=(
                 Evidence(name="batch_size", value=1),
-                share_evidence(
-                    "data_wait share of the step",
-                    state.wait.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", state.wait.median_ratio, "data_wait share of the step"),
                 Evidence(name="price of the fetch, share of the step", value=ratio, unit="ratio"),
                 Evidence(name="num_workers", value=state.num_workers),
             ),

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Evidence, Gain, Severity
+from lightning_gpuprof.model.finding import Gain, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules import claims
@@ -15,7 +15,6 @@ from lightning_gpuprof.rules.base import (
     at_least,
     gain,
     possible,
-    share_evidence,
     usable,
     worthwhile,
 )
@@ -77,10 +76,10 @@ class Starving:
         """By the certain share of the wait and what the device idles; ``steps`` are those that it rests on."""
         return wait_severity(self.state.idle_ratio, self.certain_ratio, steps)
 
-    def evidence(self, *, limit: float, source: str) -> Evidence:
-        """The share of the wait beside the threshold that it passed."""
-        name = "data_wait share of all steps" if self.bursts else "data_wait share of the step"
-        return share_evidence(name, self.state.wait.median_ratio, limit=limit, source=source)
+    @property
+    def waiting(self) -> tuple[float, str]:
+        """The share of the wait and what it is called as evidence."""
+        return self.state.wait.median_ratio, f"data_wait share of {'all steps' if self.bursts else 'the step'}"
 
     def gain_without(self, part: float) -> Gain | None:
         """Bound of what is gained if a part of the making of batches, 0 to 1, went away.

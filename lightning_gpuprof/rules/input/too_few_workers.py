@@ -9,11 +9,10 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     at_least,
     gain,
-    share_evidence,
-    source_of,
     threshold,
 )
 from lightning_gpuprof.rules.input.loading import (
@@ -35,7 +34,7 @@ from lightning_gpuprof.rules.wording import counted, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooFewWorkers:
+class TooFewWorkers(BaseRule):
     """The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
 
     ## What it means
@@ -103,19 +102,13 @@ class TooFewWorkers:
         if plan is None:
             return None
         evidence = [
-            share_evidence(
-                "steps that found no batch ready",
-                waited,
-                limit=self.least_waited_ratio,
-                source=source_of(type(self), "least_waited_ratio"),
-            )
+            self.evidence("least_waited_ratio", waited, "steps that found no batch ready")
             if bursts is None
             else Evidence(name="steps that found no batch ready", value=waited, unit="ratio"),
-            share_evidence(
-                "data_wait share of the step" if bursts is None else "data_wait share of all steps",
+            self.evidence(
+                "least_ratio",
                 state.wait.median_ratio,
-                limit=self.least_ratio,
-                source=source_of(type(self), "least_ratio"),
+                "data_wait share of the step" if bursts is None else "data_wait share of all steps",
             ),
             Evidence(name="num_workers", value=state.num_workers),
             *making_evidence(state),
@@ -127,8 +120,7 @@ class TooFewWorkers:
         waits = cap_words(state, plan.num_workers)
         if state.cpu_bound is False:
             waits = f" The workers mostly wait rather than compute, so more of them than CPUs are right.{waits}"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=wait_severity(state.idle_ratio, certain, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(

@@ -10,10 +10,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
     WARNING_RATIO,
+    BaseRule,
     MissingSignal,
     possible,
-    share_evidence,
-    source_of,
     threshold,
 )
 from lightning_gpuprof.rules.input.loading import Loading, cpu_words, loading
@@ -25,7 +24,7 @@ _OTHERS_RATIO = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooManyWorkers:
+class TooManyWorkers(BaseRule):
     """There are more workers than CPUs that want these at the same time, or many more than the steps need.
 
     ## What it means
@@ -88,8 +87,7 @@ class TooManyWorkers:
         machine = metrics.host.machine
         total = machine.memory_total_bytes if machine is not None else None
         scarce = total is not None and freed_gb * 1e9 >= self.scarce_ratio * total
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if scarce else "info",
             subject=state.dataset or "DataLoader",
             summary=(
@@ -101,19 +99,8 @@ class TooManyWorkers:
                 f"{freed_gb:.1f} GB."
             ),
             evidence=(
-                share_evidence(
-                    "workers without work",
-                    idle,
-                    limit=self.least_idle_ratio,
-                    source=source_of(type(self), "least_idle_ratio"),
-                ),
-                Evidence(
-                    name="memory of workers that are not needed",
-                    value=freed_gb,
-                    unit="GB",
-                    limit=self.least_freed_gb,
-                    source=source_of(type(self), "least_freed_gb"),
-                ),
+                self.evidence("least_idle_ratio", idle, "workers without work"),
+                self.evidence("least_freed_gb", freed_gb, "memory of workers that are not needed", "GB"),
                 Evidence(name="workers that keep pace, with one to spare", value=wanted),
                 Evidence(name="time to make a batch", value=state.batch_ms, unit="ms"),
             ),
@@ -143,8 +130,7 @@ class TooManyWorkers:
         held_up = delay is not None and delay >= WARNING_RATIO
         level: Severity = "warning" if held_up else "info"
         training = "" if delay is None else f", the training thread in {percent(delay)} of the step"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=state.dataset or "DataLoader",
             summary=(
@@ -157,18 +143,13 @@ class TooManyWorkers:
                 "Compare the runs: what it gains has no bound beforehand."
             ),
             evidence=(
-                Evidence(
-                    name="workers over usable CPUs",
-                    value=state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers),
-                    limit=self.most_workers_ratio,
-                    source=source_of(type(self), "most_workers_ratio"),
+                self.evidence(
+                    "most_workers_ratio",
+                    state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers),
+                    "workers over usable CPUs",
+                    "",
                 ),
-                share_evidence(
-                    "a worker without a CPU",
-                    median(delays),
-                    limit=self.least_queued_ratio,
-                    source=source_of(type(self), "least_queued_ratio"),
-                ),
+                self.evidence("least_queued_ratio", median(delays), "a worker without a CPU"),
                 Evidence(name="CPUs used by this run", value=state.used_cpus, unit="CPUs"),
                 Evidence(name="CPUs used by others", value=state.others_cpus, unit="CPUs"),
                 *(

@@ -9,14 +9,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.rules.input.starving import Starving, pace_words, starving
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformHotspot:
+class TransformHotspot(BaseRule):
     """Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
 
     ## What it means
@@ -80,8 +80,7 @@ class TransformHotspot:
             return None
         part_ms = ratio * found.make_ms
         inside = f", inside of {listed([one.name for one in around])}," if around else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.severity(metrics.steps.steady_count),
             subject=part.name,
             summary=(
@@ -90,15 +89,10 @@ class TransformHotspot:
             ),
             advice=_advice(metrics, found, part, ratio=ratio),
             evidence=(
-                share_evidence(
-                    f"{part.name}, share of making a batch",
-                    ratio,
-                    limit=self.least_part_ratio,
-                    source=source_of(type(self), "least_part_ratio"),
-                ),
+                self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
                 *_timed(part),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-                found.evidence(limit=self.least_ratio, source=source_of(type(self), "least_ratio")),
+                self.evidence("least_ratio", *found.waiting),
                 Evidence(name="num_workers", value=found.state.num_workers),
             ),
             gain=saved,

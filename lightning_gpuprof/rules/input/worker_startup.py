@@ -10,6 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import EpochStart, Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
@@ -17,8 +18,6 @@ from lightning_gpuprof.rules.base import (
     run_ms_per_step,
     run_s,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -28,7 +27,7 @@ from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerStartup:
+class WorkerStartup(BaseRule):
     """The worker processes are started again at every epoch, and the first batch waits for them.
 
     ## What it means
@@ -101,15 +100,13 @@ class WorkerStartup:
         lower_s = median(max(start.iterator_s, _until_first_batch_s(start) - batch_s) for start in starts)
         lower_s = min(cost_s, lower_s)
         many = cost_s + wait_s > self.many_waits * wait_s
-        name = "least_epoch_ratio_if_many" if many else "least_epoch_ratio"
         limit = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
         per_step_ms = sum(costs_s) * 1e3 / metrics.steps.count
         if lower_s < limit * epoch_s or not worthwhile(per_step_ms, run_step_ms):
             return None
         workers = facts.num_workers
         lower_run_ratio = lower_s * len(starts) / run_s(metrics)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_run_ratio, metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
             summary=(
@@ -123,11 +120,11 @@ class WorkerStartup:
                 f"{counted(len(starts), 'epoch start')} waited {seconds(sum(costs_s))} in total."
             ),
             evidence=(
-                share_evidence(
-                    "worker start-up share of an epoch",
+                self.evidence(
+                    "least_epoch_ratio_if_many" if many else "least_epoch_ratio",
                     cost_s / epoch_s,
-                    limit=limit,
-                    source=source_of(type(self), name),
+                    "worker start-up share of an epoch",
+                    "ratio",
                 ),
                 Evidence(name="until the first batch of an epoch", value=cost_s + wait_s, unit="s"),
                 Evidence(name="of which iter(dataloader)", value=median(s.iterator_s for s in starts), unit="s"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.input.loading import Loading, loading
 from lightning_gpuprof.rules.input.starving import starving
 from lightning_gpuprof.rules.input.worker_time import sampled_rows
@@ -21,7 +21,7 @@ only index tensors have three with their main thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerThreadOversub:
+class WorkerThreadOversub(BaseRule):
     """The workers compute on pools of threads of their own, which together are more than the usable CPUs.
 
     ## What it means
@@ -89,8 +89,7 @@ class WorkerThreadOversub:
         working, queued = median(cpu + delay for cpu, delay in spent), median(delay for _, delay in spent)
         if ratio <= self.most_threads_ratio or working < self.least_sum_ratio or queued < self.least_queued_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning",
             subject=state.dataset or "DataLoader",
             summary=(
@@ -100,25 +99,14 @@ class WorkerThreadOversub:
             ),
             advice=_advice(metrics, state, each=each),
             evidence=(
-                Evidence(
-                    name="threads of all workers over usable CPUs",
-                    value=ratio,
-                    limit=self.most_threads_ratio,
-                    source=source_of(type(self), "most_threads_ratio"),
+                self.evidence("most_threads_ratio", ratio, "threads of all workers over usable CPUs", ""),
+                self.evidence(
+                    "least_sum_ratio",
+                    working,
+                    "CPU time of a worker with its main thread's time in the run queue",
+                    "CPUs",
                 ),
-                Evidence(
-                    name="CPU time of a worker with its main thread's time in the run queue",
-                    value=working,
-                    unit="CPUs",
-                    limit=self.least_sum_ratio,
-                    source=source_of(type(self), "least_sum_ratio"),
-                ),
-                share_evidence(
-                    "a worker's main thread without a CPU",
-                    queued,
-                    limit=self.least_queued_ratio,
-                    source=source_of(type(self), "least_queued_ratio"),
-                ),
+                self.evidence("least_queued_ratio", queued, "a worker's main thread without a CPU"),
                 Evidence(name="threads of a worker, at most", value=median(threads)),
                 Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
             ),

@@ -12,12 +12,11 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -65,7 +64,7 @@ class _Attention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionUnfused:
+class AttentionUnfused(BaseRule):
     """Attention is computed in pieces, and the matrix of scores goes through memory several times.
 
     ## What it means
@@ -122,8 +121,7 @@ class AttentionUnfused:
             return None
         scores = "x".join(map(str, attentions[0].scores))
         softmax = _per_step(run, [one.softmax_us for one in attentions])
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(pieces.lower_ms / run.period_ms, metrics.steps.steady_count),
             subject=f"attention with scores of {scores}",
             summary=(
@@ -134,11 +132,8 @@ class AttentionUnfused:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "unfused attention, share of the step",
-                    min(1.0, whole.ms / run.period_ms),
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", min(1.0, whole.ms / run.period_ms), "unfused attention, share of the step"
                 ),
                 Evidence(name="softmax and pointwise work on the scores", value=pieces.ms, unit="ms"),
                 Evidence(name="scores", value=scores),

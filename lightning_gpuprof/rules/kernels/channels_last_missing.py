@@ -10,11 +10,10 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -32,7 +31,7 @@ _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelsLastMissing:
+class ChannelsLastMissing(BaseRule):
     """cuDNN turns tensors from NCHW to NHWC before convolutions and back after them.
 
     ## What it means
@@ -81,8 +80,7 @@ class ChannelsLastMissing:
         if of_convolutions < self.least_of_convolutions_ratio or not worthwhile(changes.ms, run.period_ms):
             return None
         names = [short_name(row.name) for row in run.windows[0].kernels.kernels if _LAYOUT_CHANGE.search(row.name)]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(changes.lower_ms / run.period_ms, metrics.steps.steady_count),
             subject=names[0] if names else "convolutions",
             summary=(
@@ -92,11 +90,8 @@ class ChannelsLastMissing:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "layout changes over convolutions",
-                    changes.ms / convolutions.ms,
-                    limit=self.least_of_convolutions_ratio,
-                    source=source_of(type(self), "least_of_convolutions_ratio"),
+                self.evidence(
+                    "least_of_convolutions_ratio", changes.ms / convolutions.ms, "layout changes over convolutions"
                 ),
                 Evidence(name="layout changes per step", value=changes.ms, unit="ms"),
                 Evidence(name="convolutions per step", value=convolutions.ms, unit="ms"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvBiasBeforeBn:
+class ConvBiasBeforeBn(BaseRule):
     """Convolutions right before a BatchNorm have a bias, which the norm takes out again.
 
     ## What it means
@@ -52,19 +52,11 @@ class ConvBiasBeforeBn:
             return None
         convolutions = condition(metrics, "model.convolutions")
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(condition(metrics, "model.class") or "the model"),
             summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias that has no effect.",
             advice=f"Set bias=False in these {count:,}: nn.Conv2d(..., bias=False).",
-            evidence=(
-                Evidence(
-                    name="convolutions with a bias before a BatchNorm",
-                    value=count,
-                    limit=self.least_count,
-                    source=source_of(type(self), "least_count"),
-                ),
-            ),
+            evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),
             confidence=0.9,
         )

@@ -9,10 +9,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
-    share_evidence,
-    source_of,
     threshold,
 )
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, class_us, device_run
@@ -20,7 +19,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudnnBenchmarkOff:
+class CudnnBenchmarkOff(BaseRule):
     """Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
 
     ## What it means
@@ -75,8 +74,7 @@ class CudnnBenchmarkOff:
             return None
         drop_last = condition(metrics, "loader.drop_last")
         also = ", and drop_last=True in the DataLoader (it is False)" if drop_last is False else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="convolutions",
             summary=(
@@ -86,11 +84,8 @@ class CudnnBenchmarkOff:
             ),
             advice=f"cudnn.benchmark is off: set Trainer(benchmark=True){also}.",
             evidence=(
-                share_evidence(
-                    "convolutions, share of the step",
-                    min(1.0, convolutions.ms / run.period_ms),
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", min(1.0, convolutions.ms / run.period_ms), "convolutions, share of the step"
                 ),
                 Evidence(name="cudnn.benchmark", value="False"),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

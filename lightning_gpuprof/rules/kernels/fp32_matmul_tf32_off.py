@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -36,7 +35,7 @@ class _Switch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fp32MatmulTf32Off:
+class Fp32MatmulTf32Off(BaseRule):
     """fp32 matrix products run without TF32 on a device that has it, because the setting says so.
 
     ## What it means
@@ -93,8 +92,7 @@ class Fp32MatmulTf32Off:
             return None
         shown_ratio = min(1.0, found.time.ms / run.period_ms)
         certain_ratio = min(ratio, found.saved.lower_ms / run.period_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(certain_ratio, metrics.steps.steady_count),
             subject=switch.what,
             summary=(
@@ -104,12 +102,7 @@ class Fp32MatmulTf32Off:
             ),
             advice=f"{switch.state}: {switch.line}; TF32 multiplies up to {found.peak_ratio:.3g} times as fast here.",
             evidence=(
-                share_evidence(
-                    "fp32 products without TF32, share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, "fp32 products without TF32, share of the step"),
                 Evidence(name="peak of TF32 over that of fp32", value=found.peak_ratio),
                 Evidence(name="compute capability", value=of_device, limit=self.least_capability),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

@@ -11,11 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -24,7 +23,7 @@ from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowOccupancy:
+class LowOccupancy(BaseRule):
     """Kernels are launched with too few blocks to give each multiprocessor one.
 
     ## What it means
@@ -77,8 +76,7 @@ class LowOccupancy:
         named = [short_name(row.name) for row in rows[:3]]
         batch = condition(metrics, "loader.batch_size")
         wanted = math.ceil(batch / filled) if isinstance(batch, int) and filled > 0 else None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=named[0],
             summary=(
@@ -93,11 +91,10 @@ class LowOccupancy:
                 else "Try a larger batch per rank, if memory allows; samples/s rise until the device is full."
             ),
             evidence=(
-                share_evidence(
-                    "time that idle multiprocessors stand for, share of the step",
+                self.evidence(
+                    "least_ratio",
                     min(1.0, idle.ms / run.period_ms),
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                    "time that idle multiprocessors stand for, share of the step",
                 ),
                 Evidence(name="multiprocessors with a block in these kernels", value=filled, unit="ratio"),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

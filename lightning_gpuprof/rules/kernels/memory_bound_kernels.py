@@ -11,11 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -27,7 +26,7 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryBoundKernels:
+class MemoryBoundKernels(BaseRule):
     """Pointwise operators and reductions that only move data take a large part of the step, and nothing fuses them.
 
     ## What it means
@@ -87,8 +86,7 @@ class MemoryBoundKernels:
         largest = list(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows))[:_NAMED]
         model = condition(metrics, "model.class")
         shown_ratio = min(1.0, time.ms / run.period_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=largest[0],
             summary=(
@@ -101,18 +99,8 @@ class MemoryBoundKernels:
                 "joins pointwise operators, so that what one writes the next need not read."
             ),
             evidence=(
-                share_evidence(
-                    "pointwise kernels and reductions, share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                share_evidence(
-                    "share of the memory's bandwidth",
-                    bandwidth,
-                    limit=self.least_bandwidth_ratio,
-                    source=source_of(type(self), "least_bandwidth_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, "pointwise kernels and reductions, share of the step"),
+                self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory's bandwidth"),
                 Evidence(name="pointwise kernels per step", value=pointwise.ms, unit="ms"),
                 Evidence(name="period", value=run.period_ms, unit="ms"),
             ),

@@ -9,9 +9,8 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import Roofline
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
-    share_evidence,
-    source_of,
     threshold,
 )
 from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, device_run
@@ -19,7 +18,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class MfuLow:
+class MfuLow(BaseRule):
     """The model's products reach a small part of the device's peak rate; a symptom, with its parts.
 
     ## What it means
@@ -76,8 +75,7 @@ class MfuLow:
             "products are slow: see their sizes, types and the roofline": reaches,
         }
         smallest = min(parts, key=lambda words: parts[words])
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=window.analysis.roofline.device or "device" if window.analysis.roofline is not None else "device",
             summary=(
@@ -86,7 +84,7 @@ class MfuLow:
             ),
             advice=f"Begin with the smallest part: {smallest}.",
             evidence=(
-                share_evidence("MFU", mfu, limit=self.most_mfu_ratio, source=source_of(type(self), "most_mfu_ratio")),
+                self.evidence("most_mfu_ratio", mfu, "MFU"),
                 Evidence(name="device works, share of the step", value=works, unit="ratio"),
                 Evidence(name="products, share of kernel time", value=multiplies, unit="ratio"),
                 Evidence(name="share of the peak while multiplying", value=reaches, unit="ratio"),

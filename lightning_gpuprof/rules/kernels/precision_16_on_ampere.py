@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision16OnAmpere:
+class Precision16OnAmpere(BaseRule):
     """float16 with a gradient scaler runs on a GPU that has bfloat16 at the same speed.
 
     ## What it means
@@ -54,8 +54,7 @@ class Precision16OnAmpere:
             raise MissingSignal("the compute capability of the device is not known")
         if capability < self.least_capability:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=f"precision={precision}",
             summary=(
@@ -64,14 +63,7 @@ class Precision16OnAmpere:
                 "gradients and waits for the device before each optimizer step. bfloat16 is as fast and needs none."
             ),
             advice='Set Trainer(precision="bf16-mixed"), if the model does not need the digits of float16.',
-            evidence=(
-                Evidence(
-                    name="compute capability",
-                    value=capability,
-                    limit=self.least_capability,
-                    source=source_of(type(self), "least_capability"),
-                ),
-            ),
+            evidence=(self.evidence("least_capability", capability, "compute capability"),),
             confidence=0.8,
         )
 

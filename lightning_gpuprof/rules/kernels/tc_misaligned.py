@@ -11,11 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -45,7 +44,7 @@ class _Slow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TcMisaligned:
+class TcMisaligned(BaseRule):
     """Products have a size that is not a multiple of what tensor cores load at once, and are slower for it.
 
     ## What it means
@@ -114,8 +113,7 @@ class TcMisaligned:
         worst = max(slower[0], key=lambda one: one.saved_us)
         padded = -(-worst.size // self.best_multiple) * self.best_multiple
         reached = worst.row.ceiling_ratio or 0.0
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(saved.lower_ms / run.period_ms, metrics.steps.steady_count),
             subject=f"{worst.row.operator} {worst.row.input_shape}",
             summary=(
@@ -129,11 +127,8 @@ class TcMisaligned:
                 "a batch by drop_last=True."
             ),
             evidence=(
-                share_evidence(
-                    "misaligned products, share of the step",
-                    min(1.0, spent.ms / run.period_ms),
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", min(1.0, spent.ms / run.period_ms), "misaligned products, share of the step"
                 ),
                 Evidence(name="size", value=worst.size, limit=float(worst.multiple), source="NVIDIA: 16 bytes"),
                 Evidence(name="reached share of the roofline", value=reached, unit="ratio"),

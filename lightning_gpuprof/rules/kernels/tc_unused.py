@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -29,7 +28,7 @@ from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class TcUnused:
+class TcUnused(BaseRule):
     """Matrix products and convolutions run in fp32 on CUDA cores; the device's tensor cores are idle meanwhile.
 
     ## What it means
@@ -85,8 +84,7 @@ class TcUnused:
             return None
         certain_ratio = min(ratio, found.saved.lower_ms / run.period_ms)
         shown_ratio = min(1.0, found.time.ms / run.period_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(certain_ratio, metrics.steps.steady_count),
             subject=found.names[0] if found.names else "fp32 products",
             summary=(
@@ -96,12 +94,7 @@ class TcUnused:
             ),
             advice=_advice(metrics, found),
             evidence=(
-                share_evidence(
-                    "fp32 products on CUDA cores, share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, "fp32 products on CUDA cores, share of the step"),
                 Evidence(name="peak of tensor cores over that of CUDA cores", value=found.peak_ratio),
                 Evidence(name="precision", value=str(condition(metrics, "trainer.precision") or "not known")),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

@@ -11,11 +11,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -24,7 +23,7 @@ from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaveQuantisation:
+class WaveQuantisation(BaseRule):
     """A product or convolution needs a little more than a whole number of waves, and the last one is mostly empty.
 
     ## What it means
@@ -85,8 +84,7 @@ class WaveQuantisation:
         waves, tail = worst.waves or 0.0, worst.tail_ratio or 0.0
         others = [f"{short_name(row.name)} ({row.waves or 0.0:.2g} waves)" for row in rows if row is not worst][:3]
         spent_ms = window.per_step_ms(worst.total_us)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=short_name(worst.name),
             summary=(
@@ -96,12 +94,7 @@ class WaveQuantisation:
             ),
             advice=_advice(metrics, waves),
             evidence=(
-                share_evidence(
-                    "room of the waves that stays empty",
-                    tail,
-                    limit=self.least_tail_ratio,
-                    source=source_of(type(self), "least_tail_ratio"),
-                ),
+                self.evidence("least_tail_ratio", tail, "room of the waves that stays empty"),
                 Evidence(name="waves", value=waves, limit=self.most_waves),
                 Evidence(name="empty room of all such kernels, per step", value=saved.ms, unit="ms"),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

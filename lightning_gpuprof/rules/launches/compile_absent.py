@@ -8,13 +8,13 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
 from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_call, late_launches
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileAbsent:
+class CompileAbsent(BaseRule):
     """The device waits for launches, and the model runs without `torch.compile`.
 
     ## What it means
@@ -53,8 +53,7 @@ class CompileAbsent:
             raise MissingSignal("whether the model is compiled is not known")
         if state:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="torch.compile",
             summary=f"The model is not compiled, and {found.words}.",
@@ -63,12 +62,7 @@ class CompileAbsent:
                 "its reach. Compare with gpuprof compare."
             ),
             evidence=(
-                share_evidence(
-                    "idle for want of launches, share of the step",
-                    found.ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
                 Evidence(name="compiled", value="no"),
             ),
             confidence=found.step.confidence,

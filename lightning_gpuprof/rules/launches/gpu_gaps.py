@@ -10,7 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
@@ -34,7 +34,7 @@ class _Owner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuGaps:
+class GpuGaps(BaseRule):
     """In most steps the device has nothing to do for over a millisecond at a time: the host is at something else.
 
     ## What it means
@@ -85,8 +85,7 @@ class GpuGaps:
             return None
         worst = owners[0]
         told = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject=worst.place,
             summary=(
@@ -96,19 +95,14 @@ class GpuGaps:
             ),
             advice=_advice(worst),
             evidence=(
-                share_evidence(
-                    "long gaps, share of the step",
-                    cost_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", cost_ms / step.period_ms, "long gaps, share of the step"),
                 Evidence(name="gaps per traced step", value=sum(owner.gaps for owner in owners) / step.steps),
-                Evidence(
-                    name="longest gap",
-                    value=max(owner.longest_ms for owner in owners),
-                    unit="ms",
+                self.evidence(
+                    "least_gap_ms",
+                    max(owner.longest_ms for owner in owners),
+                    "longest gap",
+                    "ms",
                     limit=max(self.least_gap_ms, self.least_gap_ratio * step.period_ms),
-                    source=source_of(type(self), "least_gap_ms"),
                 ),
                 *step.evidence(),
             ),

@@ -8,13 +8,13 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.launches.device_idle import busy_words
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchBound:
+class LaunchBound(BaseRule):
     """The device runs out of work because the host launches too slowly: the host sets the pace of the step.
 
     ## What it means
@@ -59,8 +59,7 @@ class LaunchBound:
             return None
         step = found.step
         words = found.words[0].upper() + found.words[1:]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(found.lower_ms),
             subject="launches",
             summary=(
@@ -69,12 +68,7 @@ class LaunchBound:
             ),
             advice=fewer_launches(metrics, found),
             evidence=(
-                share_evidence(
-                    "idle for want of launches, share of the step",
-                    found.ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
                 *found.evidence(),
             ),
             gain=gain(found.idle_ms, found.lower_ms, step.period_ms),

@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     is_cpu_only,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -25,7 +24,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class PythonOverhead:
+class PythonOverhead(BaseRule):
     """The device waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
 
     ## What it means
@@ -88,8 +87,7 @@ class PythonOverhead:
             return None
         place = _place(step)
         at = f", most at {place}" if place else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject=place or "Python",
             summary=(
@@ -99,11 +97,8 @@ class PythonOverhead:
             ),
             advice=_advice(metrics, place),
             evidence=(
-                share_evidence(
-                    "idle while the host runs Python, share of the step",
-                    idle_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", idle_ms / step.period_ms, "idle while the host runs Python, share of the step"
                 ),
                 *found.evidence(),
             ),
@@ -120,8 +115,7 @@ class PythonOverhead:
         if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
             return None
         at = f", most at {found.place}" if found.place else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
             summary=(
@@ -130,18 +124,9 @@ class PythonOverhead:
             ),
             advice=_advice_on_cpu(metrics, found.place),
             evidence=(
-                share_evidence(
-                    "Python in forward and backward, share of the step, at least",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="Python, share of forward and backward, at least",
-                    value=found.python_ratio,
-                    unit="ratio",
-                    limit=self.least_python_ratio,
-                    source=source_of(type(self), "least_python_ratio"),
+                self.evidence("least_ratio", ratio, "Python in forward and backward, share of the step, at least"),
+                self.evidence(
+                    "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
                 *_operators_evidence(found),
             ),

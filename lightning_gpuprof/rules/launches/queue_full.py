@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
 from lightning_gpuprof.rules.launches.device_idle import busy_words, device_step
 from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueFull:
+class QueueFull(BaseRule):
     """The queue of launches is full: the host is ahead, and the time that it spends in launches is no cost.
 
     ## What it means
@@ -57,8 +57,7 @@ class QueueFull:
         idle_ratio = step.idle_ms / step.period_ms
         if held_ms <= 0 or longest < self.least_queue or idle_ratio > self.most_idle_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="launches",
             summary=(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
 from lightning_gpuprof.rules.wording import millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLaunchApi:
+class SlowLaunchApi(BaseRule):
     """The call that launches a kernel takes long, and the device waits for it.
 
     ## What it means
@@ -72,8 +72,7 @@ class SlowLaunchApi:
         if lower_ms < self.least_ratio * period_ms or not worthwhile(saved_ms, period_ms):
             return None
         blocking = _waits_for_kernels(found, call)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject=call.name,
             summary=(
@@ -88,19 +87,8 @@ class SlowLaunchApi:
                 f"a launch takes {call.median_us:.0f} us here, {self.usual_us:.0f} us are usual."
             ),
             evidence=(
-                Evidence(
-                    name="median launch call",
-                    value=call.median_us,
-                    unit="us",
-                    limit=self.least_median_us,
-                    source=source_of(type(self), "least_median_us"),
-                ),
-                share_evidence(
-                    "idle for want of launches, share of the step",
-                    found.ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_median_us", call.median_us, "median launch call", "us"),
+                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
                 *found.evidence(),
             ),
             gain=gain(saved_ms, lower_ms, period_ms),

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -17,7 +17,7 @@ _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class SmallKernels:
+class SmallKernels(BaseRule):
     """A step launches over a thousand kernels, most of them shorter than their own launch.
 
     ## What it means
@@ -71,8 +71,7 @@ class SmallKernels:
         if not worthwhile(idle_ms, step.period_ms):
             return None
         rows = [row for row in facts.savings if row.kind == "launch gap"]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject=_name(rows[0]) if rows else "small kernels",
             summary=(
@@ -82,12 +81,7 @@ class SmallKernels:
             ),
             advice=f"Fuse them. {fewer_launches(metrics, found)}",
             evidence=(
-                share_evidence(
-                    "idle before small kernels, share of the step",
-                    idle_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", idle_ms / step.period_ms, "idle before small kernels, share of the step"),
                 Evidence(name="share of small kernels", value=small.count_ratio or 0.0, unit="ratio"),
                 Evidence(
                     name="time of small kernels, of all kernels", value=percent(small.total_ratio or 0.0), unit=""

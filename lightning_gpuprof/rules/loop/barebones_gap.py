@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -24,7 +23,7 @@ _TIMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarebonesGap:
+class BarebonesGap(BaseRule):
     """Steps are so short that the work of Lightning's own loop is a good part of them.
 
     ## What it means
@@ -71,8 +70,7 @@ class BarebonesGap:
         batch = metrics.loader.batch_size if metrics.loader is not None else None
         now = f" (batch_size is {batch})" if batch else ""
         larger = f"Set batch_size={batch * _TIMES}" if batch else f"Use batches {_TIMES} times as large"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="Lightning's loop",
             summary=(
@@ -85,19 +83,8 @@ class BarebonesGap:
                 "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar."
             ),
             evidence=(
-                share_evidence(
-                    "loop share of the step",
-                    share.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="period",
-                    value=period_ms,
-                    unit="ms",
-                    limit=self.most_period_ms,
-                    source=source_of(type(self), "most_period_ms"),
-                ),
+                self.evidence("least_ratio", share.median_ratio, "loop share of the step"),
+                self.evidence("most_period_ms", period_ms, "period", "ms"),
             ),
             gain=gain(recoverable_ms, share.lower_ratio * period_ms * (1 - 1 / _TIMES), period_ms),
             confidence=0.5 if condition(metrics, "device.type") == "cpu" else 0.3,

@@ -11,14 +11,13 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     is_cpu_only,
     ordinary_ratio,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -36,7 +35,7 @@ _LOOPS = {"fit": "train", "validate": "validation", "test": "test", "predict": "
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallbackSlow:
+class CallbackSlow(BaseRule):
     """One callback's hooks around the batch take a noticeable part of every step.
 
     ## What it means
@@ -103,8 +102,7 @@ class CallbackSlow:
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
         where = f", mostly in {slowest.hook}" if slowest.hook else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=slowest.subject,
             summary=(
@@ -118,12 +116,7 @@ class CallbackSlow:
                 stage=condition(metrics, "stage"),
             ),
             evidence=(
-                share_evidence(
-                    f"{slowest.owner} share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, f"{slowest.owner} share of the step"),
                 Evidence(name=f"{slowest.owner} per step", value=taken_ms, unit="ms"),
                 Evidence(name="period", value=period_ms, unit="ms"),
                 *idle_evidence(metrics, most_ratio, "callbacks"),

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
+    BaseRule,
     MissingSignal,
     condition,
     gain,
@@ -20,8 +21,6 @@ from lightning_gpuprof.rules.base import (
     require_possible,
     run_ms_per_step,
     run_s,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -29,7 +28,7 @@ from lightning_gpuprof.rules.wording import counted, listed, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointStall:
+class CheckpointStall(BaseRule):
     """Checkpoints are written on the training thread, and training waits for the disk.
 
     ## What it means
@@ -91,8 +90,7 @@ class CheckpointStall:
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
         each = "" if single or checkpoint.median_s is None else f", {seconds(checkpoint.median_s)} each"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=outside_severity(metrics, ratio),
             subject=checkpoint.subject or "ModelCheckpoint",
             summary=(
@@ -101,12 +99,7 @@ class CheckpointStall:
             ),
             advice=_advice_for_one(metrics) if single else _advice(metrics, rarer=rarer),
             evidence=(
-                share_evidence(
-                    "checkpoint share of the wall time",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "checkpoint share of the wall time"),
                 Evidence(name="checkpoints", value=checkpoint.total_s, unit="s"),
                 Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),

@@ -10,12 +10,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     ordinary_ratio,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -26,7 +25,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggingOverhead:
+class LoggingOverhead(BaseRule):
     """Collecting logged values and writing them to the loggers slows the steps.
 
     ## What it means
@@ -84,12 +83,7 @@ class LoggingOverhead:
         shown_ratio = max(ratio, share.median_ratio)
         loggers = condition(metrics, "trainer.loggers")
         evidence = [
-            share_evidence(
-                "logging share of the step",
-                shown_ratio,
-                limit=self.least_ratio,
-                source=source_of(type(self), "least_ratio"),
-            ),
+            self.evidence("least_ratio", shown_ratio, "logging share of the step"),
             Evidence(name="logging per step", value=taken_ms, unit="ms"),
             Evidence(name="period", value=period_ms, unit="ms"),
             *idle_evidence(metrics, most_ratio, "logging"),
@@ -97,8 +91,7 @@ class LoggingOverhead:
         every = condition(metrics, "trainer.log_every_n_steps")
         if isinstance(every, int):
             evidence.append(Evidence(name="log_every_n_steps", value=every))
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
             summary=(

@@ -9,13 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     ordinary_ratio,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -26,7 +25,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LrSchedulerCost:
+class LrSchedulerCost(BaseRule):
     """Stepping the learning rate scheduler takes a noticeable part of the steps.
 
     ## What it means
@@ -76,8 +75,7 @@ class LrSchedulerCost:
         recoverable_ms = counted_ratio(metrics, max(found_ratio, share.median_ratio), period_ms) * period_ms
         if ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject="lr_scheduler_step",
             summary=(
@@ -86,12 +84,7 @@ class LrSchedulerCost:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "scheduler share of the step",
-                    recoverable_ms / period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", recoverable_ms / period_ms, "scheduler share of the step"),
                 Evidence(name="scheduler per step", value=recoverable_ms, unit="ms"),
             ),
             gain=gain(recoverable_ms, ratio * period_ms, period_ms),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible, run_s, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, run_s, threshold
 from lightning_gpuprof.rules.wording import listed, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProfilerOverhead:
+class ProfilerOverhead(BaseRule):
     """This profiler itself costs a noticeable part of the run.
 
     ## What it means
@@ -74,32 +74,15 @@ class ProfilerOverhead:
             advice.append("record fewer or shorter windows: GpuProfiler(windows=[...], trace=TraceConfig(active=2))")
         if not told:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="GpuProfiler",
             summary=f"This profiler's own cost: {listed(told)}.",
             advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],
             evidence=(
-                share_evidence(
-                    "timing of the step",
-                    step,
-                    limit=self.least_step_ratio,
-                    source=source_of(type(self), "least_step_ratio"),
-                ),
-                share_evidence(
-                    "sampling of a CPU",
-                    background_ratio,
-                    limit=self.least_background_ratio,
-                    source=source_of(type(self), "least_background_ratio"),
-                ),
-                Evidence(
-                    name="windows of the run",
-                    value=window_ratio,
-                    unit="ratio",
-                    limit=self.least_window_ratio,
-                    source=source_of(type(self), "least_window_ratio"),
-                ),
+                self.evidence("least_step_ratio", step, "timing of the step"),
+                self.evidence("least_background_ratio", background_ratio, "sampling of a CPU"),
+                self.evidence("least_window_ratio", window_ratio, "windows of the run"),
             ),
             confidence=0.8,
         )

@@ -9,13 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     possible,
     run_s,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -23,7 +22,7 @@ from lightning_gpuprof.rules.wording import percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class SanityCheckCost:
+class SanityCheckCost(BaseRule):
     """The validation batches that Lightning runs before the training take long.
 
     ## What it means
@@ -70,20 +69,14 @@ class SanityCheckCost:
         batches = batches if isinstance(batches, int) else None
         some = f"{batches:,} validation batches" if batches is not None and batches > 0 else "Validation batches"
         cost_ms, period_ms = sanity_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
             summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
             advice="Set Trainer(num_sanity_val_steps=0) once the validation is known to work"
             + (f"; num_sanity_val_steps is {batches}." if batches is not None else "."),
             evidence=(
-                share_evidence(
-                    "sanity check of the run",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "sanity check of the run"),
                 Evidence(name="sanity check", value=sanity_s, unit="s", limit=self.least_s),
             ),
             gain=gain(cost_ms, cost_ms, period_ms) if worthwhile(cost_ms, period_ms) else None,

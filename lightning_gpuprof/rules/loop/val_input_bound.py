@@ -10,6 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
@@ -18,8 +19,6 @@ from lightning_gpuprof.rules.base import (
     require_possible,
     run_ms_per_step,
     run_s,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -28,7 +27,7 @@ from lightning_gpuprof.rules.wording import cpus, millis, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValInputBound:
+class ValInputBound(BaseRule):
     """Validation takes a noticeable part of the run, and most of it is waiting for batches.
 
     ## What it means
@@ -88,8 +87,7 @@ class ValInputBound:
             return None
         if workers == 0 and usable < 2:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=wait_severity(
                 1.0 if is_cpu_only(metrics) else None, certain_s / total_s, metrics.steps.steady_count
             ),
@@ -100,17 +98,9 @@ class ValInputBound:
             ),
             advice=_advice(metrics, workers=workers, wait_ms=wait_s * 1e3 / (runs * batches)),
             evidence=(
-                share_evidence(
-                    "fetches of validation, share of the run",
-                    wait_s / total_s,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                share_evidence(
-                    "fetches of validation, share of it",
-                    min(1.0, wait_s / validation_s),
-                    limit=self.least_part_ratio,
-                    source=source_of(type(self), "least_part_ratio"),
+                self.evidence("least_ratio", wait_s / total_s, "fetches of validation, share of the run"),
+                self.evidence(
+                    "least_part_ratio", min(1.0, wait_s / validation_s), "fetches of validation, share of it"
                 ),
                 Evidence(name="validation runs", value=runs),
                 Evidence(name="batches of a run, at most", value=batches),

@@ -10,14 +10,13 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     outside_severity,
     require_possible,
     run_ms_per_step,
     run_s,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -25,7 +24,7 @@ from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationStall:
+class ValidationStall(BaseRule):
     """Validation takes a large part of the wall time, while training waits.
 
     ## What it means
@@ -85,8 +84,7 @@ class ValidationStall:
         if level == "critical" and ratio < self.critical_ratio:
             level = "warning"
         each = "" if validation.median_s is None else f", {seconds(validation.median_s)} each"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=validation.subject or "validation loop",
             summary=(
@@ -95,12 +93,7 @@ class ValidationStall:
             ),
             advice=_advice(metrics, rarer=rarer),
             evidence=(
-                share_evidence(
-                    "validation share of the wall time",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "validation share of the wall time"),
                 Evidence(name="validation", value=validation.total_s, unit="s"),
                 Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
                 Evidence(name="validation runs", value=validation.count),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.oom_risk import smaller_batch
@@ -15,7 +15,7 @@ from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActivationsDominate:
+class ActivationsDominate(BaseRule):
     """The GPU's memory is short, and more than half of its peak is what forward keeps for backward.
 
     ## What it means
@@ -59,8 +59,7 @@ class ActivationsDominate:
             raise MissingSignal("what forward keeps was not measured")
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=memory.name,
             summary=f"Activations hold {gib(held)} of the peak of {gib(memory.allocated_peak_bytes)} "
@@ -68,13 +67,7 @@ class ActivationsDominate:
             advice=f"For room, {smaller_batch(metrics)}, or recompute what is large: torch.utils.checkpoint (about a "
             "third more computing).",
             evidence=(
-                Evidence(
-                    name="activations of the peak",
-                    value=ratio,
-                    unit="ratio",
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "activations of the peak"),
                 Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
             ),
             confidence=0.8,

@@ -8,14 +8,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.oom_risk import smaller_batch
 from lightning_gpuprof.rules.wording import counted, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocRetries:
+class AllocRetries(BaseRule):
     """Allocations failed at first: the allocator waited for the GPU, gave all cached memory back and tried again.
 
     ## What it means
@@ -67,8 +67,7 @@ class AllocRetries:
         first = f"Set {setting} before the start" if setting else "Segments grow already (expandable_segments)"
         gain = gpu_memory.allocator_gain(metrics)
         level: Severity = "warning" if retries / steps >= self.warning_per_step else "info"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=gpu_memory.cost_severity(metrics, gain, level),
             subject=memory.name,
             summary=f"{counted(retries, 'allocation')} in {counted(steps, 'steady step')} had to give cached memory "
@@ -76,12 +75,7 @@ class AllocRetries:
             advice=f"{first}; if it stays so, need less: {smaller_batch(metrics)}. torch.cuda.empty_cache() does not "
             "help.",
             evidence=(
-                Evidence(
-                    name="retries",
-                    value=retries,
-                    limit=self.least_count,
-                    source=source_of(type(self), "least_count"),
-                ),
+                self.evidence("least_count", retries, "retries"),
                 Evidence(name="steady steps", value=steps, limit=self.least_steps),
             ),
             gain=gain,

@@ -8,14 +8,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
 from lightning_gpuprof.rules.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudamallocSteady:
+class CudamallocSteady(BaseRule):
     """Long after the start, steps still need new segments from the device.
 
     ## What it means
@@ -65,20 +65,14 @@ class CudamallocSteady:
         gain = gpu_memory.allocator_gain(metrics)
         setting = gpu_memory.expandable_advice(metrics)
         first = f"Set {setting} before the start, and make" if setting else "Make"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=gpu_memory.cost_severity(metrics, gain, "info"),
             subject=memory.name,
             summary=f"{counted(steps, 'steady step')} took {counted(allocs, 'new segment')} from {memory.name} "
             f"({allocs / steps:.2g} a step) and gave {frees:,} back.",
             advice=f"{first} the sizes of batches alike: pad to a few lengths, DataLoader(drop_last=True).",
             evidence=(
-                Evidence(
-                    name="cudaMalloc per step",
-                    value=allocs / steps,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_per_step", allocs / steps, "cudaMalloc per step"),
                 Evidence(name="steady steps", value=steps, limit=self.least_steps),
             ),
             gain=gain,

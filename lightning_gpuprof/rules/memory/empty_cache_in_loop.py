@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, steady_period_ms, threshold
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import counted
 
@@ -16,7 +16,7 @@ _COLLECTS = "garbage_collection_threshold"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmptyCacheInLoop:
+class EmptyCacheInLoop(BaseRule):
     """Steady steps give segments of memory back to the device and ask for them again: somebody empties the cache.
 
     ## What it means
@@ -64,8 +64,7 @@ class EmptyCacheInLoop:
             return None
         gain = gpu_memory.allocator_gain(metrics)
         level: Severity = "warning" if frees >= self.warning_per_step * steps else "info"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=gpu_memory.cost_severity(metrics, gain, level),
             subject=memory.name,
             summary=f"{counted(steps, 'steady step')} gave {counted(frees, 'segment')} back to {memory.name} and took "
@@ -73,12 +72,7 @@ class EmptyCacheInLoop:
             advice="Remove torch.cuda.empty_cache() from the training loop and its callbacks; torch gives cached "
             "memory back by itself when an allocation needs it.",
             evidence=(
-                Evidence(
-                    name="cudaFree per step",
-                    value=frees / steps,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_per_step", frees / steps, "cudaFree per step"),
                 Evidence(name="cudaMalloc per step", value=allocs / steps, limit=self.least_per_step),
                 Evidence(name="retries", value=retries),
                 Evidence(name="steady steps", value=steps, limit=self.least_steps),

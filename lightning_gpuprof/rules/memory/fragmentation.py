@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fragmentation:
+class Fragmentation(BaseRule):
     """The GPU is nearly all reserved, and a large part of that is free pieces beside tensors that are in use.
 
     ## What it means
@@ -60,8 +60,7 @@ class Fragmentation:
         setting = gpu_memory.expandable_advice(metrics)
         retries = memory.retries_steady_count or 0
         tried = f"; {retries:,} allocations had to be tried again" if retries > 0 else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if retries > 0 else "info",
             subject=memory.name,
             summary=f"{gib(pieces)} of {gib(pieces / ratio)} reserved ({percent(ratio)}) lay in free pieces at the "
@@ -71,20 +70,8 @@ class Fragmentation:
             else "Segments grow already (expandable_segments): let sizes come in a few steps, as by padding to "
             "lengths.",
             evidence=(
-                Evidence(
-                    name="free pieces of reserved memory",
-                    value=ratio,
-                    unit="ratio",
-                    limit=self.pieces_ratio,
-                    source=source_of(type(self), "pieces_ratio"),
-                ),
-                Evidence(
-                    name="reserved memory of the GPU",
-                    value=reserved,
-                    unit="ratio",
-                    limit=self.reserved_ratio,
-                    source=source_of(type(self), "reserved_ratio"),
-                ),
+                self.evidence("pieces_ratio", ratio, "free pieces of reserved memory"),
+                self.evidence("reserved_ratio", reserved, "reserved memory of the GPU"),
             ),
             confidence=0.7,
         )

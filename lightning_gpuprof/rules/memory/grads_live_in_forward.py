@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradsLiveInForward:
+class GradsLiveInForward(BaseRule):
     """The peak is reached in forward, while the gradients of the step before are still there.
 
     ## What it means
@@ -68,8 +68,7 @@ class GradsLiveInForward:
         ratio = gradients / peak if peak > 0 else 0.0
         if memory.peak_phase != "forward" or ratio < self.least_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(condition(metrics, "model.class") or "the model"),
             summary=f"{gib(gradients)} of gradients of the step before ({percent(ratio)} of the peak) are held through "
@@ -77,13 +76,7 @@ class GradsLiveInForward:
             advice=f"For up to {gib(gradients)} more room: def on_train_batch_end(self, outputs, batch, batch_idx): "
             "for optimizer in self.trainer.optimizers: optimizer.zero_grad(set_to_none=True)",
             evidence=(
-                Evidence(
-                    name="gradients of the peak",
-                    value=ratio,
-                    unit="ratio",
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "gradients of the peak"),
                 Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
                 Evidence(name="phase of the peak", value=memory.peak_phase),
             ),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 
 _MIB = 2**20
 _HOUR_S = 3600.0
@@ -19,7 +19,7 @@ _EPOCHS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostLeak:
+class HostLeak(BaseRule):
     """The memory of the training process, or of the workers, keeps growing.
 
     ## What it means
@@ -89,8 +89,7 @@ class HostLeak:
         full = (
             "" if left_bytes is None or hours is None else f" {_size(left_bytes)} are left, used up in {hours:.2g} h."
         )
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=self._severity(metrics, worst, hours),
             subject=owner,
             summary=(
@@ -99,21 +98,10 @@ class HostLeak:
             ),
             advice=_advice(metrics, worst),
             evidence=(
-                Evidence(
-                    name="growth",
-                    value=worst.last_bytes / worst.first_bytes - 1,
-                    unit="ratio",
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", worst.last_bytes / worst.first_bytes - 1, "growth"),
                 Evidence(name="slope", value=worst.slope_bytes_per_s / 1e6, unit="MB/s"),
                 Evidence(name="slope of the later half", value=_slope(worst) / 1e6, unit="MB/s"),
-                Evidence(
-                    name="chance without growth",
-                    value=worst.p_value,
-                    limit=self.most_chance,
-                    source=source_of(type(self), "most_chance"),
-                ),
+                self.evidence("most_chance", worst.p_value, "chance without growth"),
                 Evidence(name="samples", value=worst.samples, limit=self.least_samples),
             ),
             confidence=0.8 if len(metrics.epoch_starts) >= _EPOCHS else 0.6,

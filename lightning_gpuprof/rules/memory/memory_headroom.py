@@ -8,10 +8,10 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     device_idle_ratio,
     possible,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -24,7 +24,7 @@ from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryHeadroom:
+class MemoryHeadroom(BaseRule):
     """More than half of the GPU's memory is free, while the GPU has too little to do: a larger batch fits.
 
     ## What it means
@@ -78,8 +78,7 @@ class MemoryHeadroom:
         larger = self._larger(use, size or 0)
         if not why or size is None or larger <= size:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=use.memory.name,
             summary=f"{use.memory.name} needs {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
@@ -87,13 +86,7 @@ class MemoryHeadroom:
             advice=f"Try DataLoader(batch_size={larger}) instead of {size} and compare samples per second; learning "
             "rate and number of steps go with the batch.",
             evidence=(
-                Evidence(
-                    name="memory that was needed",
-                    value=use.ratio,
-                    unit="ratio",
-                    limit=self.needed_ratio,
-                    source=source_of(type(self), "needed_ratio"),
-                ),
+                self.evidence("needed_ratio", use.ratio, "memory that was needed"),
                 Evidence(name="wait for batches", value=wait.median_ratio, unit="ratio", limit=self.wait_ratio),
             ),
             confidence=0.5,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, possible, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, possible, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import counted, percent
@@ -18,7 +18,7 @@ _EPOCHS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryLeak:
+class MemoryLeak(BaseRule):
     """The memory that tensors hold on the GPU grows from step to step, at every point of the step.
 
     ## What it means
@@ -81,8 +81,7 @@ class MemoryLeak:
         ratio = grown / max(1.0, growth.first_bytes)
         if growth.p_value >= self.largest_p or grown < self.least_bytes or ratio < self.least_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=self._severity(metrics, growth, grown, ratio),
             subject=memory.name,
             summary=f"{memory.name} grew by {gib(slope)} a step, {gib(grown)} over "
@@ -90,20 +89,9 @@ class MemoryLeak:
             advice="Keep numbers instead of tensors with their graphs: loss.detach() in lists and dicts, "
             f"self.log(...), and empty them at the epoch's end.{_holders(metrics)}",
             evidence=(
-                Evidence(
-                    name="growth",
-                    value=grown,
-                    unit="bytes",
-                    limit=self.least_bytes,
-                    source=source_of(type(self), "least_bytes"),
-                ),
+                self.evidence("least_bytes", grown, "growth", "bytes"),
                 Evidence(name="growth over the start", value=ratio, unit="ratio", limit=self.least_ratio),
-                Evidence(
-                    name="chance of it without growth",
-                    value=growth.p_value,
-                    limit=self.largest_p,
-                    source=source_of(type(self), "largest_p"),
-                ),
+                self.evidence("largest_p", growth.p_value, "chance of it without growth"),
                 Evidence(name="readings", value=growth.samples, limit=self.least_samples),
             ),
             confidence=0.9,

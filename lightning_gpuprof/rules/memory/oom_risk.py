@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, is_cpu_only, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, is_cpu_only, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
@@ -26,7 +26,7 @@ _LESS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class OomRisk:
+class OomRisk(BaseRule):
     """The run ended for want of memory, or its tensors nearly filled the GPU.
 
     ## What it means
@@ -72,20 +72,15 @@ class OomRisk:
             return None
         level: Severity = "warning" if use.ratio >= self.full_ratio else "info"
         outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of them outside of torch"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=use.memory.name,
             summary=f"At the peak {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) of "
             f"{use.memory.name} were needed{outside}: {gib(max(0.0, use.total_bytes - use.needed_bytes))} are left.",
             advice=_advice(metrics, None),
             evidence=(
-                Evidence(
-                    name="memory that was needed",
-                    value=use.ratio,
-                    unit="ratio",
-                    limit=self.full_ratio if level == "warning" else self.high_ratio,
-                    source=source_of(type(self), "full_ratio" if level == "warning" else "high_ratio"),
+                self.evidence(
+                    "full_ratio" if level == "warning" else "high_ratio", use.ratio, "memory that was needed"
                 ),
                 *_use_evidence(use),
             ),
@@ -110,8 +105,7 @@ class OomRisk:
             ("largest free piece of it", end.largest_free_bytes),
         )
         evidence = [Evidence(name=name, value=value, unit="bytes") for name, value in values if value is not None]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="critical",
             subject=end.place or end.phase or "memory",
             summary=f"Out of memory{where}{place} (batch {end.batch}){': ' if wanted else ''}"

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, condition, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerStateDominates:
+class OptimizerStateDominates(BaseRule):
     """The GPU's memory is short, and two fifths of its peak are states of the optimizer.
 
     ## What it means
@@ -57,21 +57,14 @@ class OptimizerStateDominates:
         name = condition(metrics, "model.optimizer") or "the optimizer"
         shard = gpu_memory.shard_advice(metrics)
         less = "keep it in 8 bits (bitsandbytes) or factored (Adafactor)"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(name),
             summary=f"The state of {name} holds {gib(state)} of the peak of {gib(peak)} ({percent(ratio)}) on "
             f"{use.memory.name}, which is full to {percent(use.ratio)}.",
             advice=f"For room, {shard}, or {less}." if shard else f"For room, {less}: the strategy shards it already.",
             evidence=(
-                Evidence(
-                    name="optimizer state of the peak",
-                    value=ratio,
-                    unit="ratio",
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "optimizer state of the peak"),
                 Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
             ),
             confidence=0.9,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
@@ -15,7 +15,7 @@ from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnevenPeakPhase:
+class UnevenPeakPhase(BaseRule):
     """The peak of the GPU's memory is reached in the optimizer's update, by temporary tensors.
 
     ## What it means
@@ -65,21 +65,14 @@ class UnevenPeakPhase:
         if not 0 < temporary <= peak or temporary < self.least_ratio * peak:
             return None
         name = condition(metrics, "model.optimizer") or "the optimizer"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(name),
             summary=f"The update of {name} takes {gib(temporary)} of temporary memory: the peak of {gib(peak)} on "
             f"{memory.name}, which is full to {percent(use.ratio)}, lies in it.",
             advice=_advice(metrics, str(name)),
             evidence=(
-                Evidence(
-                    name="temporary memory of the peak",
-                    value=temporary / peak,
-                    unit="ratio",
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", temporary / peak, "temporary memory of the peak"),
                 Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
             ),
             confidence=0.7,

@@ -8,12 +8,11 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     is_cpu_only,
     is_distributed,
-    share_evidence,
-    source_of,
     threshold,
 )
 from lightning_gpuprof.rules.wording import percent
@@ -22,7 +21,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketViewOff:
+class BucketViewOff(BaseRule):
     """DDP copies gradients into its buckets and back, and holds both.
 
     ## What it means
@@ -69,8 +68,7 @@ class BucketViewOff:
         ratio = gradients / memory
         if ratio < self.least_ratio:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="DDPStrategy",
             summary=(
@@ -82,12 +80,7 @@ class BucketViewOff:
                 f"frees {gradients / _MIB:,.0f} MiB."
             ),
             evidence=(
-                share_evidence(
-                    "gradients, share of the device's memory",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "gradients, share of the device's memory"),
                 Evidence(name="gradients", value=gradients / _MIB, unit="MiB"),
                 Evidence(name="memory of the device", value=memory / _MIB, unit="MiB"),
             ),

@@ -12,11 +12,11 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     severity,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -40,7 +40,7 @@ _KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommSlowLink:
+class CommSlowLink(BaseRule):
     """Large collectives between devices with NVLink run at the speed of PCIe or less.
 
     ## What it means
@@ -106,8 +106,7 @@ class CommSlowLink:
             return None
         size = (fastest.message_bytes or 0) / MIB
         disabled = str(condition(metrics, "env.NCCL_P2P_DISABLE")) == "1"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(exposed.lower_ms * ratio / run.period_ms, metrics.steps.steady_count),
             subject=fastest.kind,
             summary=(
@@ -124,13 +123,7 @@ class CommSlowLink:
                 "other (container, virtual machine, IOMMU)."
             ),
             evidence=(
-                Evidence(
-                    name="bus bandwidth of the fastest large collective",
-                    value=best,
-                    unit="GB/s",
-                    limit=self.least_gb_per_s,
-                    source=source_of(type(self), "least_gb_per_s"),
-                ),
+                self.evidence("least_gb_per_s", best, "bus bandwidth of the fastest large collective", "GB/s"),
                 Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),
                 Evidence(name="exposed large collectives", value=exposed.ms, unit="ms"),
                 Evidence(name="period", value=run.period_ms, unit="ms"),

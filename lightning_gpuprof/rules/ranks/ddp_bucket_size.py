@@ -10,12 +10,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -27,7 +26,7 @@ _DEFAULT_MB = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class DdpBucketSize:
+class DdpBucketSize(BaseRule):
     """DDP's gradient buckets are so small that latency rules, or so large that nothing is left to hide them behind.
 
     ## What it means
@@ -97,8 +96,7 @@ class DdpBucketSize:
             "starts only when the backward is over"
         )
         shown_ratio = min(1.0, exposed.ms / run.period_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject="DDPStrategy",
             summary=(
@@ -110,12 +108,7 @@ class DdpBucketSize:
                 f"makes about {wanted} reductions in a step, most of them during the backward."
             ),
             evidence=(
-                share_evidence(
-                    "exposed communication, share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
                 Evidence(name="all-reduces in a step", value=buckets, limit=self.most_times * wanted if many else None),
                 Evidence(name="bucket_cap_mb", value=cap_mb, unit="MB"),
                 Evidence(name="largest all-reduce", value=largest_bytes / MIB, unit="MiB"),

@@ -10,11 +10,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     severity,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -33,7 +32,7 @@ _MANY_IN_A_STEP = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExposedComm:
+class ExposedComm(BaseRule):
     """Collectives take a part of the step in which no kernel computes.
 
     ## What it means
@@ -88,8 +87,7 @@ class ExposedComm:
         sizes = window.communication.sizes
         largest = max(sizes, key=lambda one: one.exposed_us, default=None)
         shown_ratio = min(1.0, exposed.ms / run.period_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject=sized(largest) if largest is not None else "collectives",
             summary=(
@@ -99,12 +97,7 @@ class ExposedComm:
             ),
             advice=_transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else _waiting_advice(run),
             evidence=(
-                share_evidence(
-                    "exposed communication, share of the step",
-                    shown_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
                 Evidence(name="covered by computation", value=covered_ratio, unit="ratio"),
                 Evidence(name="at most transfer, the rest is waiting", value=window.transfer_ratio, unit="ratio"),
                 Evidence(name="ranks", value=run.ranks),

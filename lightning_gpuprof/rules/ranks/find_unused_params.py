@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.wording import millis
 
 _SEARCH = "search_unused_parameters"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FindUnusedParams:
+class FindUnusedParams(BaseRule):
     """DDP is told to look for parameters without gradients in every step.
 
     ## What it means
@@ -63,8 +63,7 @@ class FindUnusedParams:
         model = condition(metrics, "model.class") or "The model"
         tensors = condition(metrics, "model.parameter_tensors")
         of_model = f"{model} has {tensors:,} parameter tensors; " if isinstance(tensors, int) else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(condition(metrics, "trainer.strategy")),
             summary=(

@@ -9,13 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_cpu_only,
     is_distributed,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -28,7 +27,7 @@ SUBJECT = "Lightning's check of all ranks"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameworkDdpSync:
+class FrameworkDdpSync(BaseRule):
     """Before each batch Lightning asks all ranks whether one was told to stop, and waits for the answer.
 
     ## What it means
@@ -81,8 +80,7 @@ class FrameworkDdpSync:
         if found is None:
             return None
         step = found.step
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(found.lower_ms),
             subject=SUBJECT,
             summary=(
@@ -91,12 +89,7 @@ class FrameworkDdpSync:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "idle after the check, share of the step",
-                    found.cost_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after the check, share of the step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *step.evidence(),
             ),
@@ -113,8 +106,7 @@ class FrameworkDdpSync:
             return None  # a loop without the check has no such phase
         if check.lower_ratio < self.least_ratio or not worthwhile(check.median_ms, period_ms):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=SUBJECT,
             summary=(
@@ -124,12 +116,7 @@ class FrameworkDdpSync:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "check of all ranks, share of the step",
-                    check.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", check.median_ratio, "check of all ranks, share of the step"),
                 Evidence(name="period", value=period_ms, unit="ms"),
             ),
             confidence=0.5,

@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     is_cpu_only,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -25,7 +24,7 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadImbalance:
+class LoadImbalance(BaseRule):
     """In each step another rank takes longer than the rest, and all wait for it.
 
     ## What it means
@@ -78,8 +77,7 @@ class LoadImbalance:
         turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in late[:4]])
         sampler, batch = condition(metrics, "loader.sampler"), condition(metrics, "loader.batch_size")
         now = f"The sampler is {sampler}, {batch} samples a batch: use" if sampler and batch else "Use"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_ratio, times.steps),
             subject="batches of the ranks",
             summary=(
@@ -91,17 +89,11 @@ class LoadImbalance:
                 "by length, or a limit on tokens rather than on samples."
             ),
             evidence=(
-                share_evidence(
-                    "slowest rank beyond the mean, share of the step",
-                    times.imbalance.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", times.imbalance.median_ratio, "slowest rank beyond the mean, share of the step"
                 ),
-                share_evidence(
-                    f"steps in which rank {late[0].rank} is the slowest",
-                    late[0].slowest_ratio,
-                    limit=self.most_slowest_ratio,
-                    source=source_of(type(self), "most_slowest_ratio"),
+                self.evidence(
+                    "most_slowest_ratio", late[0].slowest_ratio, f"steps in which rank {late[0].rank} is the slowest"
                 ),
                 Evidence(name="period", value=period_ms, unit="ms"),
                 *waiting_evidence(waiting_ratio),

@@ -10,11 +10,10 @@ from lightning_gpuprof.model.metrics import Metrics, RankShare
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     gain,
     is_cpu_only,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -35,7 +34,7 @@ _LOOK: dict[Phase, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class StragglerRank:
+class StragglerRank(BaseRule):
     """One rank takes longer than the others before it meets them, and all wait for it in every step.
 
     ## What it means
@@ -92,8 +91,7 @@ class StragglerRank:
             return None
         phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
         waiting = times.world_size - 1
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_ratio, times.steps),
             subject=f"rank {late.rank}",
             summary=(
@@ -104,18 +102,10 @@ class StragglerRank:
             ),
             advice=_advice(late, phase),
             evidence=(
-                share_evidence(
-                    f"what rank {late.rank} takes longer, share of the step",
-                    late.excess.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", late.excess.median_ratio, f"what rank {late.rank} takes longer, share of the step"
                 ),
-                share_evidence(
-                    "steps in which it is the slowest",
-                    late.slowest_ratio,
-                    limit=self.least_slowest_ratio,
-                    source=source_of(type(self), "least_slowest_ratio"),
-                ),
+                self.evidence("least_slowest_ratio", late.slowest_ratio, "steps in which it is the slowest"),
                 Evidence(name="period", value=period_ms, unit="ms"),
                 *waiting_evidence(waiting_ratio),
             ),

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 
 _FOR_CPUS = frozenset({"gloo", "mpi"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongBackend:
+class WrongBackend(BaseRule):
     """Ranks with a GPU each reduce their gradients through a backend that works in host memory.
 
     ## What it means
@@ -57,8 +57,7 @@ class WrongBackend:
         if str(condition(metrics, "machine.system") or "").startswith("Windows"):
             return None
         strategy = condition(metrics, "trainer.strategy") or "DDPStrategy"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=str(strategy),
             summary=(

@@ -10,11 +10,10 @@ from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -26,7 +25,7 @@ from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockedInStep:
+class BlockedInStep(BaseRule):
     """Inside forward, backward, the optimizer or the move of the batch, the training thread sleeps or waits.
 
     ## What it means
@@ -83,8 +82,7 @@ class BlockedInStep:
         site = worst.sites[0][0] if worst.sites else ""
         steps = min(metrics.steps.steady_count, worst.samples)
         level: Severity = "info" if found.crowded else severity(certain, steps)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=site or worst.phase,
             summary=(
@@ -94,12 +92,7 @@ class BlockedInStep:
             ),
             advice=_advice(worst.phase, site),
             evidence=(
-                share_evidence(
-                    f"blocked share of the step in {worst.phase}",
-                    worst.blocked.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked share of the step in {worst.phase}"),
                 Evidence(name=f"{worst.phase} wall time", value=worst.wall_ms, unit="ms"),
                 Evidence(name="blocked", value=worst.blocked.median_ms, unit="ms"),
                 Evidence(

@@ -11,14 +11,13 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     NotApplicable,
     condition,
     gain,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -31,7 +30,7 @@ from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class CpuContention:
+class CpuContention(BaseRule):
     """The training thread is ready to run, but threads and workers of this run have the CPUs, or its quota is used up.
 
     ## What it means
@@ -89,8 +88,7 @@ class CpuContention:
         if lower_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
         cause = _cause(metrics)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=cause.subject,
             summary=(
@@ -99,12 +97,7 @@ class CpuContention:
             ),
             advice=cause.advice,
             evidence=(
-                share_evidence(
-                    "waiting for a CPU, of the step",
-                    share.median_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", share.median_ratio, "waiting for a CPU, of the step"),
                 Evidence(name="steps in which it was read", value=metrics.cpu.run_delay_samples, limit=LEAST_SAMPLES),
                 Evidence(name="CPUs of this run", value=metrics.cpu.usable_cpus),
                 *_used(metrics),

@@ -10,13 +10,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -33,7 +32,7 @@ from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class CpuOversubscription:
+class CpuOversubscription(BaseRule):
     """The threads of torch and the DataLoader's workers of this run are more than its CPUs, and wait for each other.
 
     ## What it means
@@ -103,8 +102,7 @@ class CpuOversubscription:
         if lower_ratio < self.least_delay_ratio or not worthwhile(recoverable_ms, period_ms):
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=", ".join(who),
             summary=(
@@ -114,18 +112,8 @@ class CpuOversubscription:
             ),
             advice=_advice(metrics, threads, workers, usable_cpus),
             evidence=(
-                Evidence(
-                    name="threads and workers per CPU",
-                    value=per_cpu,
-                    limit=self.most_per_cpu,
-                    source=source_of(type(self), "most_per_cpu"),
-                ),
-                share_evidence(
-                    "waiting for a CPU, of the step",
-                    share.median_ratio,
-                    limit=self.least_delay_ratio,
-                    source=source_of(type(self), "least_delay_ratio"),
-                ),
+                self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
+                self.evidence("least_delay_ratio", share.median_ratio, "waiting for a CPU, of the step"),
                 Evidence(name="CPUs that this run uses", value=own, unit="CPUs"),
                 Evidence(name="CPUs that other processes use", value=others, unit="CPUs"),
             ),

@@ -14,13 +14,13 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_STEPS,
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_distributed,
     possible,
     severity,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -142,7 +142,7 @@ _SETTINGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DebugApisOn:
+class DebugApisOn(BaseRule):
     """Settings for debugging are in effect, which make every step slower.
 
     ## What it means
@@ -213,8 +213,7 @@ class DebugApisOn:
             saved = gain(held_ms, certain_ms, period_ms) if worthwhile(held_ms, period_ms) else None
             if most_ratio is None or held_ms < anomaly_ms:
                 cost += HIDDEN
-        found_on = Finding(
-            rule=self.id,
+        found_on = self.finding(
             severity=level,
             subject=listed([s.name for s in settings]),
             summary=(
@@ -226,12 +225,7 @@ class DebugApisOn:
                 "AFTER."
             ),
             evidence=(
-                Evidence(
-                    name="settings for debugging",
-                    value=len(settings),
-                    limit=self.least_count,
-                    source=source_of(type(self), "least_count"),
-                ),
+                self.evidence("least_count", len(settings), "settings for debugging"),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
                 *idle_evidence(metrics, most_ratio, "forward"),
             ),

@@ -11,13 +11,12 @@ from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     is_distributed,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -30,7 +29,7 @@ _MOST_TIMES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class GcPauses:
+class GcPauses(BaseRule):
     """Python's garbage collector stops the training for a noticeable part of the time.
 
     ## What it means
@@ -97,8 +96,7 @@ class GcPauses:
         hidden = certain_ratio < self.least_ratio
         level: Severity = "info" if hidden else severity(certain_ratio, metrics.steps.steady_count)
         total_s = sum(g.total_s for g in pauses.generations)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=f"garbage collector, {_name(worst)}",
             summary=(
@@ -109,12 +107,7 @@ class GcPauses:
             ),
             advice=self._advice(metrics, worst, pauses.pause_ratio, period_ms),
             evidence=(
-                share_evidence(
-                    "pauses of the steps' time",
-                    pauses.pause_ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", pauses.pause_ratio, "pauses of the steps' time"),
                 *(
                     Evidence(
                         name=f"generation {g.generation}",

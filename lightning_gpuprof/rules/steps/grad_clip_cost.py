@@ -9,13 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     condition,
     gain,
     ordinary_ratio,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -26,7 +25,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradClipCost:
+class GradClipCost(BaseRule):
     """Clipping the gradients takes a noticeable part of the steps.
 
     ## What it means
@@ -84,8 +83,7 @@ class GradClipCost:
         what = f"{tensors:,} gradients" if isinstance(tensors, int) else "the gradients"
         algorithm = condition(metrics, "trainer.gradient_clip_algorithm") or "norm"
         how = f" by {algorithm} to {limit}" if limit else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=severity(certain, metrics.steps.steady_count),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
             summary=(
@@ -94,12 +92,7 @@ class GradClipCost:
             ),
             advice=_advice(metrics, limit),
             evidence=(
-                share_evidence(
-                    "clipping share of the step",
-                    recoverable_ms / period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", recoverable_ms / period_ms, "clipping share of the step"),
                 Evidence(name="clipping per step", value=recoverable_ms, unit="ms"),
                 *((Evidence(name="parameter tensors", value=tensors),) if isinstance(tensors, int) else ()),
             ),

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import condition, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, condition, threshold
 from lightning_gpuprof.rules.wording import counted, listed
 
 _MOST_REASON = 120
@@ -27,7 +27,7 @@ _REMEDIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphBreaks:
+class GraphBreaks(BaseRule):
     """Compiled code goes back to Python in places: it was cut into several graphs.
 
     ## What it means
@@ -74,8 +74,7 @@ class GraphBreaks:
         shown = f" at {listed(places[:3])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
         failed = f" What could not be compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject=_place(worst) if worst is not None and worst.file else "torch.compile",
             summary=(
@@ -84,12 +83,7 @@ class GraphBreaks:
             ),
             advice=_advice(worst),
             evidence=(
-                Evidence(
-                    name="graph breaks",
-                    value=facts.graph_break_count,
-                    limit=self.least_count,
-                    source=source_of(type(self), "least_count"),
-                ),
+                self.evidence("least_count", facts.graph_break_count, "graph breaks"),
                 *_reasons(facts),
             ),
             confidence=0.8,

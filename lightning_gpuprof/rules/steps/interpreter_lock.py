@@ -10,12 +10,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread, Share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -26,7 +25,7 @@ from lightning_gpuprof.rules.wording import cpus, millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterpreterLockHeld:
+class InterpreterLockHeld(BaseRule):
     """Another thread of the program runs Python, and the training thread waits for the interpreter.
 
     ## What it means
@@ -89,8 +88,7 @@ class InterpreterLockHeld:
         site = thread.sites[0][0] if thread.sites else ""
         name = f"Thread {thread.name}{f' ({site})' if site else ''}"
         level: Severity = severity(min(certain, lost_ms / period_ms), min(metrics.steps.steady_count, lock.samples))
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info" if found.crowded else level,
             subject=f"thread {thread.name}",
             summary=(
@@ -103,25 +101,14 @@ class InterpreterLockHeld:
                 "thread at a time runs Python."
             ),
             evidence=(
-                share_evidence(
-                    "training thread waits outside of the fetch, share of the step, at least",
-                    certain,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", certain, "training thread waits outside of the fetch, share of the step, at least"
                 ),
-                Evidence(
-                    name=f"CPUs that thread {thread.name} uses",
-                    value=thread.cpus,
-                    unit="CPUs",
-                    limit=self.least_cpus,
-                    source=source_of(type(self), "least_cpus"),
-                ),
-                Evidence(
-                    name="interpreter handed over late while the training thread waits, share of the tries",
-                    value=late_ratio,
-                    unit="ratio",
-                    limit=self.least_late_ratio,
-                    source=source_of(type(self), "least_late_ratio"),
+                self.evidence("least_cpus", thread.cpus, f"CPUs that thread {thread.name} uses", "CPUs"),
+                self.evidence(
+                    "least_late_ratio",
+                    late_ratio,
+                    "interpreter handed over late while the training thread waits, share of the tries",
                 ),
                 *(Evidence(name="call site", value=f"{place} ({looks} looks)") for place, looks in thread.sites[:3]),
             ),

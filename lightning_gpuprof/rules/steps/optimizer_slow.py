@@ -9,14 +9,13 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_cpu_only,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     step_share,
     threshold,
@@ -43,7 +42,7 @@ AdamW."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerSlow:
+class OptimizerSlow(BaseRule):
     """The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
 
     ## What it means
@@ -113,8 +112,7 @@ class OptimizerSlow:
         if tensors >= self.many_tensors:
             level = severity(min(1.0, lower_ms / (period_ms * running_ratio)), metrics.steps.steady_count)
         kind = str(condition(metrics, "model.optimizer") or "the optimizer")
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=kind,
             summary=(
@@ -124,18 +122,8 @@ class OptimizerSlow:
             ),
             advice=_advice(metrics, kind, tensors, foreach),
             evidence=(
-                share_evidence(
-                    "optimizer share of the step",
-                    median_ms / period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="parameter tensors",
-                    value=tensors,
-                    limit=self.many_tensors,
-                    source=source_of(type(self), "many_tensors"),
-                ),
+                self.evidence("least_ratio", median_ms / period_ms, "optimizer share of the step"),
+                self.evidence("many_tensors", tensors, "parameter tensors"),
                 Evidence(name="foreach", value=str(foreach)),
                 Evidence(name="estimate of a fused update", value=floor_ms, unit="ms"),
             ),

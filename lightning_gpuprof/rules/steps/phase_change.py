@@ -13,16 +13,16 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_cpu_only,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
+    worthwhile_evidence,
 )
 from lightning_gpuprof.rules.device_split import device_split
 from lightning_gpuprof.rules.steps.step_drift import drifts
@@ -46,7 +46,7 @@ _RESTS_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseChange:
+class PhaseChange(BaseRule):
     """A part of the run is slower than the rest, for good: it has several regimes.
 
     ## What it means
@@ -116,8 +116,7 @@ class PhaseChange:
         ahead = lasting.ahead
         weak = unknown or planned or cold or ahead or lasting.unsteady
         level: Severity = "info" if weak else severity(lasting.lower_ms / lasting.mean_ms, lasting.steps)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=change.phase,
             summary="".join(
@@ -132,19 +131,10 @@ class PhaseChange:
             ),
             advice=_advice(metrics, change),
             evidence=(
-                share_evidence(
-                    "time of the slow part above the fast one",
-                    lasting.recoverable_ms / lasting.mean_ms,
-                    limit=0.03,
-                    source="the least worthwhile gain",
+                worthwhile_evidence(
+                    "time of the slow part above the fast one", lasting.recoverable_ms, lasting.mean_ms
                 ),
-                Evidence(
-                    name="the same in all",
-                    value=lasting.recoverable_ms * lasting.steps / 1e3,
-                    unit="s",
-                    limit=self.least_cost_s,
-                    source=source_of(type(self), "least_cost_s"),
-                ),
+                self.evidence("least_cost_s", lasting.recoverable_ms * lasting.steps / 1e3, "the same in all", "s"),
                 Evidence(name=f"{change.phase} moved by", value=change.phase_ms, unit="ms"),
                 *(
                     Evidence(name=f"batches {r.from_batch} to {r.to_batch}", value=r.period_ms, unit="ms")

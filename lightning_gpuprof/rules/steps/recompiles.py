@@ -14,15 +14,16 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_COST_MS,
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     possible,
     run_ms_per_step,
     severity,
-    share_evidence,
     threshold,
     worthwhile,
+    worthwhile_evidence,
 )
 from lightning_gpuprof.rules.wording import counted, percent, seconds
 
@@ -32,7 +33,7 @@ _MOST_REASON = 160
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recompiles:
+class Recompiles(BaseRule):
     """After warm-up, `torch.compile` goes on compiling the same functions for other arguments.
 
     ## What it means
@@ -90,19 +91,13 @@ class Recompiles:
         steady = [recompile for recompile in facts.recompiles if recompile.steady] or list(facts.recompiles)
         function, its = _most_costly(metrics, steady)
         level: Severity = severity(lost_ms / period_ms, metrics.steps.count) if costly else "info"
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=function or "torch.compile",
             summary=_summary(facts, its, function, lost_ms / period_ms, lost_s),
             advice=_advice(metrics, its),
             evidence=(
-                share_evidence(
-                    "compiling after warm-up, of the run",
-                    lost_ms / period_ms,
-                    limit=0.03,
-                    source="the least worthwhile gain",
-                ),
+                worthwhile_evidence("compiling after warm-up, of the run", lost_ms, period_ms),
                 Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
                 Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
                 *(Evidence(name="guard", value=reason) for reason in _reasons(its)[:3]),

@@ -9,13 +9,12 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     possible,
     run_s,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -23,7 +22,7 @@ from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowFirstSteps:
+class SlowFirstSteps(BaseRule):
     """The steps before the run is steady take long.
 
     ## What it means
@@ -70,8 +69,7 @@ class SlowFirstSteps:
         excess_ms, period_ms = excess_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
         told = f"; torch.compile was at work for {seconds(compiled_s)}" if compiled_s >= 0.1 * excess_s else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
             summary=(
@@ -81,12 +79,7 @@ class SlowFirstSteps:
             ),
             advice=_advice(metrics, compiled_s, excess_s),
             evidence=(
-                share_evidence(
-                    "warm-up above steady steps, of the run",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", ratio, "warm-up above steady steps, of the run"),
                 Evidence(name="warm-up above steady steps", value=excess_s, unit="s", limit=self.least_s),
                 Evidence(name="compiling", value=compiled_s, unit="s"),
             ),

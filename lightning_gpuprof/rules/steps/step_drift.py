@@ -11,12 +11,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     gain,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -39,7 +38,7 @@ _MOST_FALL_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepDrift:
+class StepDrift(BaseRule):
     """The longer the run goes on, the longer its steps become.
 
     ## What it means
@@ -110,8 +109,7 @@ class StepDrift:
         if excess_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
             return None
         level: Severity = "info" if unknown else severity(lower_ms / mean_ms, steps)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=change.phase,
             summary=(
@@ -122,18 +120,8 @@ class StepDrift:
             ),
             advice=_advice(metrics, change),
             evidence=(
-                share_evidence(
-                    "growth of the period",
-                    change.lower_ms / first_ms,
-                    limit=self.least_growth_ratio,
-                    source=source_of(type(self), "least_growth_ratio"),
-                ),
-                Evidence(
-                    name="chance of such a trend without one",
-                    value=drift.p_value,
-                    limit=self.most_chance,
-                    source=source_of(type(self), "most_chance"),
-                ),
+                self.evidence("least_growth_ratio", change.lower_ms / first_ms, "growth of the period"),
+                self.evidence("most_chance", drift.p_value, "chance of such a trend without one"),
                 Evidence(name=f"{change.phase} grew by", value=change.phase_ms, unit="ms"),
                 *(
                     Evidence(name=f"fifth {number}", value=fifth.period_ms, unit="ms")

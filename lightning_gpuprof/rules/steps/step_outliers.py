@@ -13,14 +13,13 @@ from lightning_gpuprof.model.metrics import Metrics, Outliers
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
     machine_busy_ratio,
     possible,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -67,7 +66,7 @@ _LEAST_GRID = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepOutliers:
+class StepOutliers(BaseRule):
     """Most steps are fine, but a few take many times as long, and together they cost a noticeable part of the run.
 
     ## What it means
@@ -149,8 +148,7 @@ class StepOutliers:
         weak = doubtful or alike or hidden or accidents
         level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
         advice = _advice_on_sizes(outliers) if alike else _advice(metrics, outliers, holders[0][0], median_ms=median_ms)
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=_subject(metrics, holders[0][0]),
             summary=_summary(outliers, holders, excess_ms=excess_ms, median_ms=median_ms)
@@ -170,18 +168,8 @@ class StepOutliers:
         self, outliers: Outliers, holders: list[tuple[Phase, float]], *, ratio: float
     ) -> tuple[Evidence, ...]:
         return (
-            share_evidence(
-                "excess of outlying steps",
-                ratio,
-                limit=self.least_ratio,
-                source=source_of(type(self), "least_ratio"),
-            ),
-            Evidence(
-                name="outlying steps",
-                value=outliers.count,
-                limit=self.least_count,
-                source=source_of(type(self), "least_count"),
-            ),
+            self.evidence("least_ratio", ratio, "excess of outlying steps"),
+            self.evidence("least_count", outliers.count, "outlying steps"),
             Evidence(
                 name="longest step",
                 value=outliers.worst_ms,

@@ -8,13 +8,13 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import condition, gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, condition, gain, threshold
 from lightning_gpuprof.rules.steps.fused_update import FUSED
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 
 
 @dataclass(frozen=True, kw_only=True)
-class AmpScalerSync:
+class AmpScalerSync(BaseRule):
     """The gradient scaler asks in every step whether a gradient overflowed, and the device then has nothing to do.
 
     ## What it means
@@ -56,8 +56,7 @@ class AmpScalerSync:
         )
         if found is None:
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.step.severity(found.lower_ms),
             subject="GradScaler",
             summary=(
@@ -66,18 +65,10 @@ class AmpScalerSync:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "idle after waits, share of the step",
-                    found.cost_ms / found.step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", found.cost_ms / found.step.period_ms, "idle after waits, share of the step"
                 ),
-                Evidence(
-                    name="waits per step",
-                    value=found.per_step,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *found.step.evidence(),

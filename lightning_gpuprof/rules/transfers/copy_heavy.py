@@ -10,11 +10,10 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     condition,
     gain,
-    share_evidence,
-    source_of,
     threshold,
     worthwhile,
 )
@@ -24,7 +23,7 @@ from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyHeavy:
+class CopyHeavy(BaseRule):
     """The device spends a good part of the step on copying tensors within its memory.
 
     ## What it means
@@ -79,8 +78,7 @@ class CopyHeavy:
             if row.device_self_us
         ]
         most = f": most of {listed(shapes)}" if shapes else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(saved_ms),
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
             summary=(
@@ -92,12 +90,7 @@ class CopyHeavy:
                 "torch.compile fuse the copy into its neighbour."
             ),
             evidence=(
-                share_evidence(
-                    "copies within the device, share of the step",
-                    found_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", found_ms / step.period_ms, "copies within the device, share of the step"),
                 Evidence(name="copies with the host per step", value=outside_ms, unit="ms"),
                 *step.evidence(),
             ),

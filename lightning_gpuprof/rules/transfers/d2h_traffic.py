@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes
 from lightning_gpuprof.rules.wording import millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class D2hTraffic:
+class D2hTraffic(BaseRule):
     """Large tensors are copied back to the host in every step.
 
     ## What it means
@@ -58,8 +58,7 @@ class D2hTraffic:
             return None
         place = _place(step)
         at = f" at {place}" if place else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(found.exposed_ms),
             subject=place or "outputs",
             summary=(
@@ -71,17 +70,14 @@ class D2hTraffic:
                 "Do not append outputs; copy what is needed with non_blocking=True into pinned memory."
             ),
             evidence=(
-                share_evidence(
-                    "exposed copies to the host, share of the step",
-                    found.exposed_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host, share of the step"
                 ),
-                Evidence(
-                    name="bytes per step to the host",
-                    value=megabytes(found.total_bytes),
+                self.evidence(
+                    "least_bytes",
+                    megabytes(found.total_bytes),
+                    "bytes per step to the host",
                     limit=self.least_bytes / 1e6,
-                    source=source_of(type(self), "least_bytes"),
                 ),
                 *step.evidence(),
             ),

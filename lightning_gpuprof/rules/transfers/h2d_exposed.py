@@ -8,14 +8,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import condition, gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, condition, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import device_step
 from lightning_gpuprof.rules.transfers.device_copies import copies, megabytes
 from lightning_gpuprof.rules.wording import millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dExposed:
+class H2dExposed(BaseRule):
     """The device copies the batch and computes nothing meanwhile, although the batch is in pinned memory.
 
     ## What it means
@@ -57,8 +57,7 @@ class H2dExposed:
         saved_ms = step.saved_ms(found.exposed_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(saved_ms),
             subject="batch",
             summary=(
@@ -67,12 +66,7 @@ class H2dExposed:
             ),
             advice=_advice(metrics, found.rate_words, found.total_ms),
             evidence=(
-                share_evidence(
-                    "exposed copies, share of the step",
-                    found.exposed_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies, share of the step"),
                 Evidence(name="bytes per step", value=megabytes(found.total_bytes)),
                 Evidence(name="copies per step", value=found.count),
                 *step.evidence(),

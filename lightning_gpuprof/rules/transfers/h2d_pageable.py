@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import device_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
 from lightning_gpuprof.rules.transfers.device_waits import waits
@@ -16,7 +16,7 @@ from lightning_gpuprof.rules.wording import millis
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dPageable:
+class H2dPageable(BaseRule):
     """Batches are copied to the device from pageable memory: slower, and the host waits for each copy.
 
     ## What it means
@@ -68,8 +68,7 @@ class H2dPageable:
         saved_ms, lower_ms = faster_ms + waited_ms, faster_ms + step.lower_ms(waited_ms)
         if cost_lower_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
             summary=(
@@ -79,17 +78,11 @@ class H2dPageable:
             ),
             advice=_advice(metrics),
             evidence=(
-                share_evidence(
-                    "copies and the idle time after them, share of the step",
-                    cost_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", cost_ms / step.period_ms, "copies and the idle time after them, share of the step"
                 ),
-                Evidence(
-                    name="pageable bytes per step",
-                    value=megabytes(found.total_bytes),
-                    limit=self.least_bytes / 1e6,
-                    source=source_of(type(self), "least_bytes"),
+                self.evidence(
+                    "least_bytes", megabytes(found.total_bytes), "pageable bytes per step", limit=self.least_bytes / 1e6
                 ),
                 Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=source),
                 *step.evidence(),

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import base, claims
-from lightning_gpuprof.rules.base import MissingSignal, source_of, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.pcie_degraded import link_gigatransfers
 from lightning_gpuprof.rules.wording import millis, percent
@@ -23,7 +23,7 @@ _PINNED = "HtoD (Pinned"
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dSlowLink:
+class H2dSlowLink(BaseRule):
     """Large copies from pinned memory are much slower than the PCIe link allows.
 
     ## What it means
@@ -82,8 +82,7 @@ class H2dSlowLink:
         saved_ms = min(saved_ms, period_ms)
         level = base.severity(saved_ms / period_ms, metrics.steps.steady_count)
         generation, width = gpus.largest(device, "pcie_generation") or 0.0, gpus.largest(device, "pcie_width") or 0.0
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity="warning" if level == "critical" else level,
             subject=gpus.title(device),
             summary=f"Copies of {_sizes(row)} from pinned memory reach {speed / 1e9:.1f} GB/s, "
@@ -92,13 +91,7 @@ class H2dSlowLink:
             advice=f"Bind the process to the processor socket of {gpus.place(device)}: numactl --cpunodebind=N "
             "--membind=N python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
-                Evidence(
-                    name="speed of large pinned copies over the link's",
-                    value=speed / ceiling,
-                    unit="ratio",
-                    limit=self.reached_ratio,
-                    source=source_of(type(self), "reached_ratio"),
-                ),
+                self.evidence("reached_ratio", speed / ceiling, "speed of large pinned copies over the link's"),
                 Evidence(name="copies", value=row.count, limit=self.least_copies),
                 Evidence(name="ceiling", value=ceiling / 1e9, unit="GB/s"),
             ),

@@ -8,13 +8,13 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import listed
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostTensorCreation:
+class HostTensorCreation(BaseRule):
     """In every step the model makes tensors on the host and copies them to the device, which makes the host wait.
 
     ## What it means
@@ -56,8 +56,7 @@ class HostTensorCreation:
         if found is None:
             return None
         places = list(dict.fromkeys(wait.where for wait in found.waits))[:3]
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.step.severity(found.lower_ms),
             subject=found.worst.where,
             summary=(
@@ -69,18 +68,10 @@ class HostTensorCreation:
                 "once, if it is constant: self.register_buffer(name, tensor)."
             ),
             evidence=(
-                share_evidence(
-                    "idle after waits, share of the step",
-                    found.cost_ms / found.step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
+                self.evidence(
+                    "least_ratio", found.cost_ms / found.step.period_ms, "idle after waits, share of the step"
                 ),
-                Evidence(
-                    name="copies per step",
-                    value=found.per_step,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_per_step", found.per_step, "copies per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *found.step.evidence(),
             ),

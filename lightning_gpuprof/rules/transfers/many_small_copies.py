@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import device_step
 from lightning_gpuprof.rules.transfers.device_copies import Copies, copies
 from lightning_gpuprof.rules.transfers.device_waits import waits
@@ -16,7 +16,7 @@ from lightning_gpuprof.rules.wording import millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManySmallCopies:
+class ManySmallCopies(BaseRule):
     """A step copies many small tensors to the device, each with a call of its own.
 
     ## What it means
@@ -67,8 +67,7 @@ class ManySmallCopies:
         lower_ms = step.lower_ms(cost_ms)
         if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):
             return None
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(lower_ms),
             subject="batch",
             summary=(
@@ -80,18 +79,8 @@ class ManySmallCopies:
                 "constants once: self.register_buffer(name, tensor)."
             ),
             evidence=(
-                Evidence(
-                    name="small copies per step",
-                    value=found.count,
-                    limit=self.least_copies,
-                    source=source_of(type(self), "least_copies"),
-                ),
-                share_evidence(
-                    "their cost, share of the step",
-                    cost_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_copies", found.count, "small copies per step"),
+                self.evidence("least_ratio", cost_ms / step.period_ms, "their cost, share of the step"),
                 *step.evidence(),
             ),
             gain=gain(cost_ms, lower_ms, step.period_ms),

@@ -10,13 +10,13 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressBarSync:
+class ProgressBarSync(BaseRule):
     """The progress bar reads a value from the device in every step, and the device then has nothing to do.
 
     ## What it means
@@ -60,8 +60,7 @@ class ProgressBarSync:
         every = max(10, math.ceil(ratio / self.target_ratio))
         bar = _bar(found.worst.where)
         saved = 1 - 1 / every
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=found.step.severity(found.lower_ms),
             subject=found.worst.where,
             summary=(
@@ -73,18 +72,8 @@ class ProgressBarSync:
                 f"without prog_bar=True. That leaves {percent(ratio / every)} of the step."
             ),
             evidence=(
-                share_evidence(
-                    "idle after waits, share of the step",
-                    ratio,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="waits per step",
-                    value=found.per_step,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_ratio", ratio, "idle after waits, share of the step"),
+                self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *found.step.evidence(),
             ),

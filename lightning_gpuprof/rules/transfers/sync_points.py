@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, share_evidence, source_of, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.transfers.device_waits import Wait, costly_waits, times
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -32,7 +32,7 @@ _REMEDIES: dict[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncPoints:
+class SyncPoints(BaseRule):
     """In every step the code waits for the device, and the device then has nothing to do until the host has caught up.
 
     ## What it means
@@ -82,8 +82,7 @@ class SyncPoints:
         if found is None:
             return None
         step, worst = found.step, found.worst
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=step.severity(found.lower_ms),
             subject=worst.where,
             summary=(
@@ -92,18 +91,8 @@ class SyncPoints:
             ),
             advice=f"At {worst.where}, {remedy(worst)}.{_others(found.waits)}",
             evidence=(
-                share_evidence(
-                    "idle after waits, share of the step",
-                    found.cost_ms / step.period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
-                Evidence(
-                    name="waits per step",
-                    value=found.per_step,
-                    limit=self.least_per_step,
-                    source=source_of(type(self), "least_per_step"),
-                ),
+                self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after waits, share of the step"),
+                self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *step.evidence(),
             ),

@@ -9,12 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     gain,
     is_cpu_only,
     ordinary_ratio,
     severity,
-    share_evidence,
-    source_of,
     steady_period_ms,
     threshold,
     usable,
@@ -27,7 +26,7 @@ _MOVES = "transfer_batch_to_device"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransferHookSlow:
+class TransferHookSlow(BaseRule):
     """A hook around the move of the batch takes a noticeable part of every step.
 
     ## What it means
@@ -89,8 +88,7 @@ class TransferHookSlow:
         others = [f"{one.hook} {percent(max(one.share.median_ratio, of_step))}" for of_step, one in rest]
         seen = f", mostly at {slowest.site}" if slowest.site else ""
         also = f" Beside it: {listed(others)}." if others else ""
-        return Finding(
-            rule=self.id,
+        return self.finding(
             severity=level,
             subject=name,
             summary=(
@@ -99,12 +97,7 @@ class TransferHookSlow:
             ),
             advice=_advice(slowest, on_cpu=bool(is_cpu_only(metrics))),
             evidence=(
-                share_evidence(
-                    f"{slowest.hook} share of the step",
-                    taken_ms / period_ms,
-                    limit=self.least_ratio,
-                    source=source_of(type(self), "least_ratio"),
-                ),
+                self.evidence("least_ratio", taken_ms / period_ms, f"{slowest.hook} share of the step"),
                 Evidence(name=f"{slowest.hook} per step", value=taken_ms, unit="ms"),
                 *idle_evidence(metrics, most_ratio, "h2d"),
             ),
