@@ -22,7 +22,7 @@ COMPUTING := tests/analyze tests/docs tests/model tests/rules tests/trace
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow oldest versions lint docs bench truth peers trace-peers lightning-suite gpu clean
+.PHONY: help setup demo test test-slow oldest versions lint pages docs bench truth peers trace-peers lightning-suite gpu clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -80,8 +80,10 @@ lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spell
 	$(BIN)/vermin --quiet --no-tips --target=3.10- --violations lightning_gpuprof
 	$(BIN)/codespell $(PROSE)
 
-docs: $(READY) ## The documentation as a site that needs no network: build/docs/index.html
+pages: $(READY) ## Renew what is generated in docs/
 	$(BIN)/python docs/tools/pages.py
+
+docs: pages ## The documentation as a site that needs no network: build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/docs/index.html"
 

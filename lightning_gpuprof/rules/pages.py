@@ -1,11 +1,12 @@
-"""Rule classes flow in, their pages flow out as Markdown: for ``gpuprof explain`` and for ``docs/rules/``.
+"""Rule classes flow in, their pages and the index flow out as Markdown: for ``gpuprof explain`` and ``docs/rules/``.
 
-``python -m lightning_gpuprof.rules.pages docs/rules`` writes the pages of the built-in rules.
+``python -m lightning_gpuprof.rules.pages docs/rules`` writes those of the built-in rules.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from pathlib import Path
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.suggestions import no_such_rule
+
+BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
+"""Marks in ``README.md`` between which the index stands."""
 
 
 def explain(rule_id: str) -> str:
@@ -42,24 +46,47 @@ def page(rule: Rule) -> str:
 
 def overview() -> dict[str, str]:
     """The ids of all rules, also of those that other packages have added, each with what it finds in a sentence."""
-    return {rule.id: " ".join(_text(rule).partition("\n\n")[0].split()) for rule in discover().rules}
+    return {rule.id: _sentence(rule) for rule in discover().rules}
+
+
+def index() -> str:
+    """A table of the built-in rules for each family; what the family is about comes from its package's docstring."""
+    families: dict[str, list[str]] = {}
+    for rule in discover(entry_points=()).rules:
+        package = importlib.import_module(type(rule).__module__.rpartition(".")[0])
+        row = f"| [`{rule.id}`]({rule.id}.md) | {_sentence(rule)} |"
+        families.setdefault(inspect.getdoc(package) or package.__name__, []).append(row)
+    parts = []
+    for family, rows in sorted(families.items()):
+        title, _, about = family.partition(": ")
+        intro = f"### {title}\n\n{about[:1].upper()}{about[1:]}\n"
+        parts.append("\n".join([intro, "| rule | what it finds |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the pages of the built-in rules.
+    """Write the pages of the built-in rules, and the index between its marks in ``README.md`` where there is one.
 
     Args:
         folder: An existing folder; each page is ``<rule id>.md``.
 
     Returns:
-        The files, in order of their names.
+        The files of the pages, in order of their names.
     """
     written = []
     for rule in discover(entry_points=()).rules:
         path = folder / f"{rule.id}.md"
         path.write_text(page(rule), encoding="utf-8")
         written.append(path)
+    readme = folder / "README.md"
+    if readme.exists():
+        before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+        readme.write_text(f"{before}{BEGIN}\n\n{index()}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     return written
+
+
+def _sentence(rule: Rule) -> str:
+    return " ".join(_text(rule).partition("\n\n")[0].split())
 
 
 def _text(rule: Rule) -> str:

@@ -1,1 +1,1 @@
-"""The state of the GPUs: clocks, power, links, errors, other processes."""
+"""Hardware: clocks, power, links, errors and other processes of the GPUs."""

@@ -1,1 +1,1 @@
-"""The input pipeline: loaders, workers, transforms, and the host that feeds them."""
+"""Input: loaders, workers, transforms, and the host that feeds them."""

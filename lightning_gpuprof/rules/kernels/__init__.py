@@ -1,1 +1,1 @@
-"""What kernels do: tensor cores, sizes, layouts, fusion, precision."""
+"""Kernels: tensor cores, sizes, layouts, fusion, precision."""

@@ -1,1 +1,1 @@
-"""The host that launches too late: launches, Python between them, long gaps."""
+"""Launches: a host that launches too late, Python between launches, long gaps."""

@@ -1,1 +1,1 @@
-"""What Lightning's loop runs beside the model: callbacks, loggers, schedulers, validation, checkpoints."""
+"""Loop: what Lightning runs beside the model, as callbacks, loggers, schedulers, validation, checkpoints."""

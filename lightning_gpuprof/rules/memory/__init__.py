@@ -1,1 +1,1 @@
-"""Memory of the device and of the host."""
+"""Memory: what holds it on the device and on the host, and what is short of it."""

@@ -1,1 +1,1 @@
-"""Several ranks: communication, and ranks that wait for others."""
+"""Ranks: communication, and ranks that wait for others."""

@@ -1,1 +1,1 @@
-"""The ordinary step and its course: optimizer, compiler, collector, CPUs, outliers, drifts."""
+"""Steps: optimizer, compiler, garbage collector, CPUs, outliers, drifts."""

@@ -1,1 +1,1 @@
-"""Between host and device: copies, and waits of the host for the device."""
+"""Transfers: copies between host and device, and waits of the host for the device."""
