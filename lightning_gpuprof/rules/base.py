@@ -122,6 +122,8 @@ class BaseRule:
     """
 
     id: ClassVar[str]
+    specialises: ClassVar[tuple[str, ...]] = ()
+    """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
 
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None

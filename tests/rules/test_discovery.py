@@ -15,7 +15,9 @@ from lightning_gpuprof.rules.discovery import discover
 IN_SOURCE = sorted(
     rule_id
     for path in Path(lightning_gpuprof.rules.__file__).parent.rglob("*.py")
-    for rule_id in re.findall(r'^    id: ClassVar\[str\] = "(.+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
+    for rule_id in re.findall(
+        r'^    id(?:: ClassVar\[str\])? = "(.+)"$', path.read_text(encoding="utf-8"), re.MULTILINE
+    )
 )
 """The ids of the built-in rules as a reader of the files finds them."""
 

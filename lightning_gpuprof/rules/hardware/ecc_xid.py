@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding, Severity
@@ -66,7 +65,7 @@ class EccXid(BaseRule):
     "NVIDIA H200 (gpu0) had 2 uncorrected ECC errors during this run."
     """
 
-    id: ClassVar[str] = "ecc-xid"
+    id = "ecc-xid"
 
     least_errors: int = threshold(1, source="the rule catalogue: any")
 

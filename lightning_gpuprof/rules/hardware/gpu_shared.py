@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory import DeviceMemory
@@ -51,7 +50,7 @@ class GpuShared(BaseRule):
     "1 process that is not of this run holds 5 GiB of NVIDIA H200 (gpu0)."
     """
 
-    id: ClassVar[str] = "gpu-shared"
+    id = "gpu-shared"
 
     least_bytes: int = threshold(2**30, source="the rule catalogue: 1 GiB")
     least_readings: int = threshold(2, source="heuristic: one reading may meet a process that is about to end")

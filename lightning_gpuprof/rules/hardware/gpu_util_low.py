@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -60,7 +59,7 @@ class GpuUtilLow(BaseRule):
     "(input-bound)."
     """
 
-    id: ClassVar[str] = "gpu-util-low"
+    id = "gpu-util-low"
 
     low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
     named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")

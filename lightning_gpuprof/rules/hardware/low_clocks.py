@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -63,7 +62,7 @@ class LowClocks(BaseRule):
     "-ac)."
     """
 
-    id: ClassVar[str] = "low-clocks"
+    id = "low-clocks"
 
     low_ratio: float = threshold(0.80, source="heuristic: SM clock over the highest one")
     unnamed_low_ratio: float = threshold(

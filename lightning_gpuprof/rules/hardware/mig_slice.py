@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -46,7 +45,7 @@ class MigSlice(BaseRule):
     "The run trains on NVIDIA H200 MIG 1g.18gb (gpu0), a slice of 16 GiB."
     """
 
-    id: ClassVar[str] = "mig-slice"
+    id = "mig-slice"
 
     least_slices: int = threshold(1, source="the rule catalogue: any")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding
@@ -50,7 +49,7 @@ class NvlinkDown(BaseRule):
     "2 NVLink recoveries on NVIDIA H200 (gpu0) during this run."
     """
 
-    id: ClassVar[str] = "nvlink-down"
+    id = "nvlink-down"
 
     least_recoveries: int = threshold(1, source="DCGM health checks: 1 NVLink error")
     least_crc_per_s: float = threshold(100.0, source="DCGM health checks: CRC errors matter from 100 a second")

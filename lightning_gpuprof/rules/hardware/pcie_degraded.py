@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -51,7 +50,7 @@ class PcieDegraded(BaseRule):
     "bandwidth."
     """
 
-    id: ClassVar[str] = "pcie-degraded"
+    id = "pcie-degraded"
 
     least_readings: int = threshold(3, source="the rule catalogue: three readings")
     busy_ratio: float = threshold(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Finding
@@ -45,8 +44,8 @@ class PowerBrake(BaseRule):
     "The power supply braked NVIDIA H200 (gpu0) in 50 % of 40 busy samples: SM clock 900 MHz instead of 1,980 MHz."
     """
 
-    id: ClassVar[str] = "power-brake"
-    specialises: ClassVar[tuple[str, ...]] = ("low-clocks", "power-throttle", "thermal-throttle")
+    id = "power-brake"
+    specialises = ("low-clocks", "power-throttle", "thermal-throttle")
 
     least_samples: int = threshold(2, source="heuristic: one look may be an accident")
     least_slowdown_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")

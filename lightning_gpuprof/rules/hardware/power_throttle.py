@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -53,8 +52,8 @@ class PowerThrottle(BaseRule):
     busy samples: SM clock 1,200 MHz instead of 1,980 MHz."
     """
 
-    id: ClassVar[str] = "power-throttle"
-    specialises: ClassVar[tuple[str, ...]] = ("low-clocks",)
+    id = "power-throttle"
+    specialises = ("low-clocks",)
 
     least_ratio: float = threshold(0.20, source="the rule catalogue: 20 % of the busy samples")
     low_clock_ratio: float = threshold(0.85, source="the method: below it clocks limit the run")

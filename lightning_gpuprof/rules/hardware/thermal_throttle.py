@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -58,8 +57,8 @@ class ThermalThrottle(BaseRule):
     of 1,980 MHz."
     """
 
-    id: ClassVar[str] = "thermal-throttle"
-    specialises: ClassVar[tuple[str, ...]] = ("low-clocks", "power-throttle")
+    id = "thermal-throttle"
+    specialises = ("low-clocks", "power-throttle")
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 

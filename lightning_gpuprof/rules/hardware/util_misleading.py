@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -57,7 +56,7 @@ class UtilMisleading(BaseRule):
     "NVIDIA H200 (gpu0) shows a utilization of 97 %, but 21 % of its multiprocessors have work."
     """
 
-    id: ClassVar[str] = "util-misleading"
+    id = "util-misleading"
 
     full_ratio: float = threshold(0.90, source="the rule catalogue: a utilization that looks full")
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")

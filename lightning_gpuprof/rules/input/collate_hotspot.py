@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -54,8 +53,8 @@ class CollateHotspot(BaseRule):
     batch is made (30.1 ms a batch, 3.76 ms a sample)."
     """
 
-    id: ClassVar[str] = "collate-hotspot"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    id = "collate-hotspot"
+    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
 
     least_part_ratio: float = threshold(0.25, source="catalogue, heuristic: stacking tensors is a few percent")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")

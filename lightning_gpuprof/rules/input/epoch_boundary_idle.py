@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -67,7 +66,7 @@ class EpochBoundaryIdle(BaseRule):
     (27 %), 501 ms each: SlowEnd.on_train_epoch_end 100 %."
     """
 
-    id: ClassVar[str] = "epoch-boundary-idle"
+    id = "epoch-boundary-idle"
 
     least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
     least_boundaries: int = threshold(2, source="catalogue: one can be an accident")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -58,7 +57,7 @@ class HostCpuQuota(BaseRule):
     A quota of 2 CPUs, 4 workers: "The quota of 2 CPUs was used up in 62 % of 480 periods."
     """
 
-    id: ClassVar[str] = "host-cpu-quota"
+    id = "host-cpu-quota"
 
     least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the periods")
     least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
@@ -51,7 +50,7 @@ class HostSwap(BaseRule):
     "Pages came back from swap in 24 of 60 samples, and this run's processes had 310 major faults a second."
     """
 
-    id: ClassVar[str] = "host-swap"
+    id = "host-swap"
 
     least_samples: int = threshold(3, source="catalogue: three samples")
     least_samples_ratio: float = threshold(0.10, source="heuristic: now and then is no matter")

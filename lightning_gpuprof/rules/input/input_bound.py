@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics, Share
@@ -90,7 +89,7 @@ class InputBound(BaseRule):
     "92 % (at least 91 %) of the step is spent waiting for the next batch: 32.3 ms of 35.3 ms."
     """
 
-    id: ClassVar[str] = "input-bound"
+    id = "input-bound"
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     least_uncertain_ratio: float = threshold(0.10, source="TraceML; for a wait that may be the price of any fetch")

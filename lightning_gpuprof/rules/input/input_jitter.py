@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
@@ -76,8 +75,8 @@ class InputJitter(BaseRule):
     Two workers, every 64th sample takes 200 ms instead of 1 ms: "One sample took 200 ms where the mean is 4.11 ms."
     """
 
-    id: ClassVar[str] = "input-jitter"
-    specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
+    id = "input-jitter"
+    specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
     least_factor: float = threshold(5.0, source="catalogue: five times the usual")

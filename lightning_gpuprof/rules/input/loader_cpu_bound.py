@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -59,8 +58,8 @@ class LoaderCpuBound(BaseRule):
     is the work of 7.8 CPUs, and 2 CPUs are usable."
     """
 
-    id: ClassVar[str] = "loader-cpu-bound"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "step-outliers")
+    id = "loader-cpu-bound"
+    specialises = ("input-bound", "step-outliers")
 
     least_cpu_ratio: float = threshold(0.85, source="catalogue, after SageMaker Debugger: CPU above 90 %")
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -57,8 +56,8 @@ class LoaderIoBound(BaseRule):
     that is not a CPU: waiting (not CPU), no disk was seen."
     """
 
-    id: ClassVar[str] = "loader-io-bound"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "step-outliers")
+    id = "loader-io-bound"
+    specialises = ("input-bound", "step-outliers")
 
     least_waiting_ratio: float = threshold(0.50, source="catalogue: worker CPU below 50 %")
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import Reading
@@ -50,8 +49,8 @@ class PageCacheMiss(BaseRule):
     "Epochs after the first read 11.0 GB from disks, 1.57 GB each: 100 % of all that was read."
     """
 
-    id: ClassVar[str] = "page-cache-miss"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-io-bound", "step-outliers")
+    id = "page-cache-miss"
+    specialises = ("input-bound", "loader-io-bound", "step-outliers")
 
     least_miss_ratio: float = threshold(0.50, source="catalogue, heuristic: half of what is read")
     least_disk_ratio: float = threshold(0.20, source="catalogue: as loader-io-bound")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -56,8 +55,8 @@ class SamplerSlow(BaseRule):
     "ByLength (data.py:31) takes 5.10 ms to choose the samples of a batch: 62 % of the 8.20 ms that each step waits."
     """
 
-    id: ClassVar[str] = "sampler-slow"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound",)
+    id = "sampler-slow"
+    specialises = ("input-bound",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
 

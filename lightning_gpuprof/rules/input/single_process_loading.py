@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -78,8 +77,8 @@ class SingleProcessLoading(BaseRule):
     12.0 ms without it): DataLoader(..., num_workers=2, persistent_workers=True)"
     """
 
-    id: ClassVar[str] = "single-process-loading"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound",)
+    id = "single-process-loading"
+    specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -61,8 +60,8 @@ class SmallBatchLoader(BaseRule):
     (at least 27 %) of the step, 0.350 ms of 1.20 ms."
     """
 
-    id: ClassVar[str] = "small-batch-loader"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound",)
+    id = "small-batch-loader"
+    specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")

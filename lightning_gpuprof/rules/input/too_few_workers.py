@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -77,8 +76,8 @@ class TooFewWorkers(BaseRule):
     num_workers=16".
     """
 
-    id: ClassVar[str] = "too-few-workers"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "step-outliers")
+    id = "too-few-workers"
+    specialises = ("input-bound", "step-outliers")
 
     least_waited_ratio: float = threshold(EMPTY_QUEUE_RATIO, source="MindInsight: queue empty above 30 %")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -61,7 +60,7 @@ class TooManyWorkers(BaseRule):
     16 workers of pure computing on 2 CPUs: "num_workers is 16: set num_workers=2 (2 CPUs are usable, 0.0 free)."
     """
 
-    id: ClassVar[str] = "too-many-workers"
+    id = "too-many-workers"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
@@ -55,8 +54,8 @@ class TransformHotspot(BaseRule):
     made (3.50 ms a call, 28.2 ms a batch)."
     """
 
-    id: ClassVar[str] = "transform-hotspot"
-    specialises: ClassVar[tuple[str, ...]] = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    id = "transform-hotspot"
+    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
 
     least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import EpochStart, Metrics
@@ -65,7 +64,7 @@ class WorkerStartup(BaseRule):
     is False, and 9 epoch starts waited 10.8 s in total."
     """
 
-    id: ClassVar[str] = "worker-startup"
+    id = "worker-startup"
 
     least_epoch_ratio: float = threshold(0.05, source="heuristic: 5 % of the epoch")
     least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -56,8 +55,8 @@ class WorkerThreadOversub(BaseRule):
     Two workers on two CPUs, each with four torch threads: "2 workers compute on 4 threads each, 8 for 2 CPUs."
     """
 
-    id: ClassVar[str] = "worker-thread-oversub"
-    specialises: ClassVar[tuple[str, ...]] = (
+    id = "worker-thread-oversub"
+    specialises = (
         "input-bound",
         "loader-cpu-bound",
         "step-outliers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -53,7 +52,7 @@ class BarebonesGap(BaseRule):
     "Set batch_size=128: Lightning's loop takes 0.61 ms of a step of 3.1 ms (20 %), whatever the batch size (32)."
     """
 
-    id: ClassVar[str] = "barebones-gap"
+    id = "barebones-gap"
 
     least_ratio: float = threshold(0.10, source="catalogue")
     most_period_ms: float = threshold(20.0, source="catalogue: longer steps hide it")

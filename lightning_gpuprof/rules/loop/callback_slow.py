@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -75,7 +74,7 @@ class CallbackSlow(BaseRule):
     sleeps 20 ms in a step of 30 ms.
     """
 
-    id: ClassVar[str] = "callback-slow"
+    id = "callback-slow"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
     fixed_ms: float = threshold(0.5, source="heuristic: what a progress bar costs; it does not raise the severity")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -59,7 +58,7 @@ class CheckpointStall(BaseRule):
     "Save 14 times less often" for 20 checkpoints of 0.6 s in a run of 100 s.
     """
 
-    id: ClassVar[str] = "checkpoint-stall"
+    id = "checkpoint-stall"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")
     least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -59,7 +58,7 @@ class LoggingOverhead(BaseRule):
     "log_every_n_steps is 1: set Trainer(log_every_n_steps=20)" for 200 values per step that take 20 % of it.
     """
 
-    id: ClassVar[str] = "logging-overhead"
+    id = "logging-overhead"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
     fixed_ms: float = threshold(1.0, source="heuristic: one or two logged values cost 0.2 to 0.6 ms on a slow machine")

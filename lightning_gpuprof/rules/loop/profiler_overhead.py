@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -42,7 +41,7 @@ class ProfilerOverhead(BaseRule):
     "Record fewer windows: they took 14 s of 160 s."
     """
 
-    id: ClassVar[str] = "profiler-overhead"
+    id = "profiler-overhead"
 
     least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
     least_background_ratio: float = threshold(0.02, source="heuristic: of one CPU")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -48,7 +47,7 @@ class SanityCheckCost(BaseRule):
     "Set Trainer(num_sanity_val_steps=0): 50 validation batches before the training take 12 s, 8 % of the run."
     """
 
-    id: ClassVar[str] = "sanity-check-cost"
+    id = "sanity-check-cost"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -59,8 +58,8 @@ class ValInputBound(BaseRule):
     that it takes, 31 % of the run."
     """
 
-    id: ClassVar[str] = "val-input-bound"
-    specialises: ClassVar[tuple[str, ...]] = ("validation-stall",)
+    id = "val-input-bound"
+    specialises = ("validation-stall",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %, here of the run")
     least_part_ratio: float = threshold(0.50, source="heuristic: most of validation")

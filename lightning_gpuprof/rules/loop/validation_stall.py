@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -58,7 +57,7 @@ class ValidationStall(BaseRule):
     0.15 s in a run of 3.3 s.
     """
 
-    id: ClassVar[str] = "validation-stall"
+    id = "validation-stall"
 
     least_ratio: float = threshold(0.20, source="catalogue: a fifth of the wall time")
     critical_ratio: float = threshold(0.40, source="heuristic: less than that may be wanted")

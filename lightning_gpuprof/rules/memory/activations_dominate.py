@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -45,7 +44,7 @@ class ActivationsDominate(BaseRule):
     "Activations hold 96 GiB of the peak of 120 GiB (80 %) on gpu0, which is full to 88 %."
     """
 
-    id: ClassVar[str] = "activations-dominate"
+    id = "activations-dominate"
 
     least_ratio: float = threshold(0.50, source="the rule catalogue: half of the peak")
     short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")

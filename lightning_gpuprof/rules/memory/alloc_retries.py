@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -46,8 +45,8 @@ class AllocRetries(BaseRule):
     "12 allocations in 380 steady steps had to give cached memory back first: 99 % of the GPU was reserved."
     """
 
-    id: ClassVar[str] = "alloc-retries"
-    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
+    id = "alloc-retries"
+    specialises = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
     least_count: int = threshold(1, source="the rule catalogue: any in steady steps")
     warning_per_step: float = threshold(0.01, source="heuristic: one in a hundred steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -45,8 +44,8 @@ class CudamallocSteady(BaseRule):
     "380 steady steps took 190 new segments from gpu0 (0.5 a step) and gave 0 back."
     """
 
-    id: ClassVar[str] = "cudamalloc-steady"
-    specialises: ClassVar[tuple[str, ...]] = ("gpu-gaps",)
+    id = "cudamalloc-steady"
+    specialises = ("gpu-gaps",)
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -45,8 +44,8 @@ class EmptyCacheInLoop(BaseRule):
     "380 steady steps gave 1,520 segments back to the device and took 1,520 new ones, although no memory was missing."
     """
 
-    id: ClassVar[str] = "empty-cache-in-loop"
-    specialises: ClassVar[tuple[str, ...]] = ("cudamalloc-steady", "gpu-gaps")
+    id = "empty-cache-in-loop"
+    specialises = ("cudamalloc-steady", "gpu-gaps")
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
     warning_per_step: float = threshold(1.0, source="heuristic: each step waits for the device")

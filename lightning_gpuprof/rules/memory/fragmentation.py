@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -43,7 +42,7 @@ class Fragmentation(BaseRule):
     "33 GiB of 130 GiB reserved (25 %) lay in free pieces at the fullest reading of gpu0, which was reserved to 93 %."
     """
 
-    id: ClassVar[str] = "fragmentation"
+    id = "fragmentation"
 
     pieces_ratio: float = threshold(0.20, source="the rule catalogue: of the reserved memory, at the peak")
     reserved_ratio: float = threshold(0.80, source="the rule catalogue: of the GPU, so that it matters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -44,7 +43,7 @@ class GradsLiveInForward(BaseRule):
     "8 GiB of gradients of the step before (13 % of the peak) are held through forward, where the peak of gpu0 is."
     """
 
-    id: ClassVar[str] = "grads-live-in-forward"
+    id = "grads-live-in-forward"
 
     least_ratio: float = threshold(0.10, source="the rule catalogue: of the peak")
     short_ratio: float = threshold(0.70, source="the rule catalogue: of the GPU's memory")

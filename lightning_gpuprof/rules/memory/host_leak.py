@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import MemoryGrowth
@@ -56,7 +55,7 @@ class HostLeak(BaseRule):
     "Memory of the training process grows by 401 kB per step: 24 GB are left, used up in 0.4 h."
     """
 
-    id: ClassVar[str] = "host-leak"
+    id = "host-leak"
 
     least_ratio: float = threshold(0.05, source="SageMaker Debugger: memory increase of 5 %")
     least_mib: float = threshold(64.0, source="heuristic: above what allocators take in a run without a leak")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -56,7 +55,7 @@ class MemoryHeadroom(BaseRule):
     "gpu0 needs 22 GiB of 140 GiB (16 %) at most, and has no work in 45 % of the step."
     """
 
-    id: ClassVar[str] = "memory-headroom"
+    id = "memory-headroom"
 
     needed_ratio: float = threshold(0.50, source="the rule catalogue: half of the GPU's memory")
     idle_ratio: float = threshold(0.30, source="the rule catalogue: work in less than 70 % of the step")

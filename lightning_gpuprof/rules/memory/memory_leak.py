@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import Growth
@@ -52,7 +51,7 @@ class MemoryLeak(BaseRule):
     "gpu0 grew by 1 MiB a step, 400 MiB over 400 steps (12 %)."
     """
 
-    id: ClassVar[str] = "memory-leak"
+    id = "memory-leak"
 
     largest_p: float = threshold(0.01, source="the rule catalogue: Mann-Kendall at 1 %")
     least_ratio: float = threshold(0.01, source="the rule catalogue: 1 % growth")

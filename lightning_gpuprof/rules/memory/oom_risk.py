@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import OutOfMemory
@@ -57,7 +56,7 @@ class OomRisk(BaseRule):
     "Out of memory in forward at model.py:31 training_step: 2 GiB were wanted, 0.5 GiB were free."
     """
 
-    id: ClassVar[str] = "oom-risk"
+    id = "oom-risk"
 
     high_ratio: float = threshold(0.92, source="TraceML: 0.92 of the GPU's memory")
     full_ratio: float = threshold(0.97, source="TraceML: 0.97 of the GPU's memory")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -41,7 +40,7 @@ class OptimizerStateDominates(BaseRule):
     "The state of AdamW holds 60 GiB of the peak of 120 GiB (50 %) on gpu0, which is full to 88 %."
     """
 
-    id: ClassVar[str] = "optimizer-state-dominates"
+    id = "optimizer-state-dominates"
 
     least_ratio: float = threshold(0.40, source="heuristic: of the peak")
     short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -44,7 +43,7 @@ class UnevenPeakPhase(BaseRule):
     "The update of AdamW takes 14 GiB of temporary memory: the peak of 112 GiB on gpu0 lies in it."
     """
 
-    id: ClassVar[str] = "uneven-peak-phase"
+    id = "uneven-peak-phase"
 
     least_ratio: float = threshold(0.10, source="heuristic: temporary memory over the peak")
     short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory, so that it matters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -48,7 +47,7 @@ class BucketViewOff(BaseRule):
     "gradient_as_bucket_view is False: 5,120 MiB of gradients are held twice, 13 % of the device's memory".
     """
 
-    id: ClassVar[str] = "bucket-view-off"
+    id = "bucket-view-off"
 
     least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
 

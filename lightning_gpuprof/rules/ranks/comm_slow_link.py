@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -72,8 +71,8 @@ class CommSlowLink(BaseRule):
     "The fastest all_reduce of 25 MiB reaches 11.2 GB/s; NVLink of this device carries 300".
     """
 
-    id: ClassVar[str] = "comm-slow-link"
-    specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
+    id = "comm-slow-link"
+    specialises = ("exposed-comm",)
 
     least_mib: float = threshold(16.0, source="heuristic: NVLink is above 100 GB/s from there on")
     least_gb_per_s: float = threshold(32.0, source="PCIe 4.0 x16, one direction")

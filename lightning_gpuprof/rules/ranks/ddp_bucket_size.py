@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -56,8 +55,8 @@ class DdpBucketSize(BaseRule):
     "bucket_cap_mb is 1: 104 all-reduces in a step … set DDPStrategy(bucket_cap_mb=25), which makes about 5".
     """
 
-    id: ClassVar[str] = "ddp-bucket-size"
-    specialises: ClassVar[tuple[str, ...]] = ("exposed-comm",)
+    id = "ddp-bucket-size"
+    specialises = ("exposed-comm",)
 
     least_ratio: float = threshold(0.05, source="heuristic")
     most_times: float = threshold(4.0, source="the method: 4 times the buckets of 25 MB")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -67,7 +66,7 @@ class ExposedComm(BaseRule):
     DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)".
     """
 
-    id: ClassVar[str] = "exposed-comm"
+    id = "exposed-comm"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -42,7 +41,7 @@ class FindUnusedParams(BaseRule):
     "find_unused_parameters is True: set Trainer(strategy="ddp") and see whether DDP reports unused parameters".
     """
 
-    id: ClassVar[str] = "find-unused-params"
+    id = "find-unused-params"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -63,7 +62,7 @@ class FrameworkDdpSync(BaseRule):
     device then is idle for 0.52 ms of 4.33 ms."
     """
 
-    id: ClassVar[str] = "framework-ddp-sync"
+    id = "framework-ddp-sync"
 
     least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
     least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -54,7 +53,7 @@ class LoadImbalance(BaseRule):
     "The slowest rank takes 10.2 ms longer than the mean in each step, rank 0 in 51 % and rank 1 in 49 % of the steps".
     """
 
-    id: ClassVar[str] = "load-imbalance"
+    id = "load-imbalance"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     most_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, RankShare
@@ -69,7 +68,7 @@ class StragglerRank(BaseRule):
     "Rank 1 takes 20.1 ms longer than the others in each step of 31 ms, in forward" for a sleep on rank 1.
     """
 
-    id: ClassVar[str] = "straggler-rank"
+    id = "straggler-rank"
 
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")

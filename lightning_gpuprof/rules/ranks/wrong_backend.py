@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -40,7 +39,7 @@ class WrongBackend(BaseRule):
     "The process group's backend is gloo: set DDPStrategy(process_group_backend="nccl")" for 4 ranks on 4 GPUs.
     """
 
-    id: ClassVar[str] = "wrong-backend"
+    id = "wrong-backend"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, Metrics
@@ -63,7 +62,7 @@ class BlockedInStep(BaseRule):
     "Move what waits at train.py:41 training_step out of forward" for a sleep of 10 ms in a step of 18 ms.
     """
 
-    id: ClassVar[str] = "blocked-in-step"
+    id = "blocked-in-step"
 
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 

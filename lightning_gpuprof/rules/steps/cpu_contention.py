@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -70,7 +69,7 @@ class CpuContention(BaseRule):
     instead of 4."
     """
 
-    id: ClassVar[str] = "cpu-contention"
+    id = "cpu-contention"
 
     least_ratio: float = threshold(0.05, source="catalogue")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -66,8 +65,8 @@ class CpuOversubscription(BaseRule):
     31 % of the step."
     """
 
-    id: ClassVar[str] = "cpu-oversubscription"
-    specialises: ClassVar[tuple[str, ...]] = ("cpu-contention",)
+    id = "cpu-oversubscription"
+    specialises = ("cpu-contention",)
 
     most_per_cpu: float = threshold(1.5, source="catalogue")
     least_delay_ratio: float = threshold(0.05, source="as cpu-contention")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import msgspec
 
@@ -175,7 +174,7 @@ class DebugApisOn(BaseRule):
     "Turn off detect_anomaly: Trainer(detect_anomaly=False)."
     """
 
-    id: ClassVar[str] = "debug-apis-on"
+    id = "debug-apis-on"
 
     least_count: int = threshold(1, source="PyTorch tuning guide: disable debugging APIs")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
@@ -65,8 +64,8 @@ class GcPauses(BaseRule):
     "gc.freeze() in on_train_start: 12 collections of the oldest generation took 3.1 s of 22 s."
     """
 
-    id: ClassVar[str] = "gc-pauses"
-    specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
+    id = "gc-pauses"
+    specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain (catalogue: 2 %)")
     least_steps: int = threshold(50, source="catalogue")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -58,7 +57,7 @@ class GradClipCost(BaseRule):
     "Clipping 1,006 gradients to a norm of 1.0 takes 9.8 ms of a step of 61 ms (16 %)."
     """
 
-    id: ClassVar[str] = "grad-clip-cost"
+    id = "grad-clip-cost"
 
     least_ratio: float = threshold(0.05, source="catalogue")
     fixed_ms: float = threshold(0.5, source="heuristic: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -58,7 +57,7 @@ class GraphBreaks(BaseRule):
     "Keep the value a tensor (no .item()): net.py:31 forward breaks the graph (Tensor.item())."
     """
 
-    id: ClassVar[str] = "graph-breaks"
+    id = "graph-breaks"
 
     least_count: int = threshold(1, source="catalogue: any, if the model is compiled")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread, Share
@@ -65,8 +64,8 @@ class InterpreterLockHeld(BaseRule):
     18.0 ms of 25.0 ms per step for it."
     """
 
-    id: ClassVar[str] = "interpreter-lock"
-    specialises: ClassVar[tuple[str, ...]] = ("blocked-in-step",)
+    id = "interpreter-lock"
+    specialises = ("blocked-in-step",)
 
     least_ratio: float = threshold(0.10, source="as blocked-in-step")
     least_cpus: float = threshold(0.10, source="heuristic: a thread that works a tenth of the time")

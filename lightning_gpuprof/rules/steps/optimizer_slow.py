@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -77,7 +76,7 @@ class OptimizerSlow(BaseRule):
     "Set AdamW(..., fused=True): 2,006 parameter tensors are updated one by one, 97 ms of a step of 117 ms."
     """
 
-    id: ClassVar[str] = "optimizer-slow"
+    id = "optimizer-slow"
 
     least_ratio: float = threshold(0.15, source="heuristic: the update moves less data than the backward pass")
     many_tensors: int = threshold(100, source="heuristic: fewer tensors are information only")

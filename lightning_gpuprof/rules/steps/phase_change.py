@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -91,8 +90,8 @@ class PhaseChange(BaseRule):
     difference in forward. The training thread waits there; it does not compute longer."
     """
 
-    id: ClassVar[str] = "phase-change"
-    specialises: ClassVar[tuple[str, ...]] = ("step-outliers",)
+    id = "phase-change"
+    specialises = ("step-outliers",)
 
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
     most_regimes: int = threshold(4, source="heuristic: more are an unsteady machine")

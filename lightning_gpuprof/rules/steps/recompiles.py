@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -68,7 +67,7 @@ class Recompiles(BaseRule):
     23 times more after warm-up, 41 s of 212 s."
     """
 
-    id: ClassVar[str] = "recompiles"
+    id = "recompiles"
 
     least_hits: int = threshold(1, source="dynamo gives a function up after 8 versions")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -51,7 +50,7 @@ class SlowFirstSteps(BaseRule):
     "The first 12 steps take 95 s more than steady ones, 9 % of the run; 88 s of it torch.compile."
     """
 
-    id: ClassVar[str] = "slow-first-steps"
+    id = "slow-first-steps"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.evenness import Drift
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -76,7 +75,7 @@ class StepDrift(BaseRule):
     forward."
     """
 
-    id: ClassVar[str] = "step-drift"
+    id = "step-drift"
 
     least_growth_ratio: float = threshold(
         _LEAST_GROWTH_RATIO, source="heuristic: above what a machine does by itself (catalogue: 5 % per 1,000 steps)"

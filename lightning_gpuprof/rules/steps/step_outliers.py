@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics, Outliers
@@ -113,7 +112,7 @@ class StepOutliers(BaseRule):
     98 % in forward."
     """
 
-    id: ClassVar[str] = "step-outliers"
+    id = "step-outliers"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="heuristic: fewer can be an accident (SageMaker Debugger asks for 10)")
