@@ -8,7 +8,7 @@ from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, NotApplicable, possible, threshold
+from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed
 
@@ -34,7 +34,7 @@ _ADVICE: dict[Severity, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class EccXid(BaseRule):
+class EccXid(gpus.GpuRule):
     """The GPU's memory had errors while this run used it.
 
     ## What it means
@@ -69,11 +69,8 @@ class EccXid(BaseRule):
 
     least_errors: int = threshold(1, source="the rule catalogue: any")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the counters of each GPU."""
-        return gpus.judged(metrics, self._judge)
-
-    def _judge(self, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the counters of a GPU."""
         counters = {c.name: c for c in device.errors if c.name in _WORDS and possible(c.first) and possible(c.last)}
         if not counters and device.facts.ecc is False:
             raise NotApplicable("ECC is off on this GPU")

@@ -8,14 +8,14 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
 from lightning_gpuprof.rules.hardware import gpus
 
 _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuShared(BaseRule):
+class GpuShared(gpus.GpuRule):
     """Other processes hold memory of the GPU that this run trains on.
 
     ## What it means
@@ -59,11 +59,8 @@ class GpuShared(BaseRule):
     )
     least_unknown_ratio: float = threshold(0.10, source="heuristic: of the GPU's memory")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the processes of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the processes of a GPU."""
         if gpus.slow_readings(device) < self.least_readings:
             raise MissingSignal(f"{device.samples} samples were taken, too few to tell who uses the GPU")
         processes = gpus.median(device, "foreign_processes_count")

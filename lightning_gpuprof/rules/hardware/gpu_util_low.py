@@ -10,7 +10,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, run_s, steady_period_ms, threshold, usable
+from lightning_gpuprof.rules.base import MissingSignal, run_s, steady_period_ms, threshold, usable
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -28,7 +28,7 @@ _BESIDE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuUtilLow(BaseRule):
+class GpuUtilLow(gpus.GpuRule):
     """The GPU is without work in a large part of the time. A symptom: the cause is named as far as it is known.
 
     ## What it means
@@ -64,11 +64,8 @@ class GpuUtilLow(BaseRule):
     low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
     named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the utilization of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the utilization of a GPU."""
         distinct = gpus.require_distinct(device)
         period_ms = steady_period_ms(metrics)
         found = gpus.known(device, "utilization_ratio", "the utilization")

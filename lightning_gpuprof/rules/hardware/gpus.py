@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 from lightning_gpuprof.model.device import ThrottleShare
@@ -13,6 +14,7 @@ from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import base
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     NotApplicable,
     device_idle_ratio,
@@ -87,6 +89,27 @@ def judged(metrics: Metrics, judge: Callable[[Device], Finding | None]) -> Findi
     if len(inapplicable) == len(devices):
         raise inapplicable[0]
     return None
+
+
+class GpuRule(BaseRule, ABC):
+    """A rule that judges the GPUs of a run one by one and reports the weightiest of what it finds."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge each GPU."""
+        return judged(metrics, lambda device: self.judge(metrics, device))
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge one GPU.
+
+        Args:
+            metrics: The run.
+            device: One of its GPUs.
+
+        Raises:
+            MissingSignal: It cannot be judged.
+            NotApplicable: It has nothing to judge.
+        """
 
 
 def title(device: Device) -> str:
@@ -209,6 +232,20 @@ def lost_ratio(device: Device, share: ThrottleShare) -> float | None:
     """Share of the speed that is lost while a reason holds the SM clock: 1 - held / full; None if not known."""
     held, full = _positive(share.sm_clock_median_mhz), full_clock_mhz(device)
     return None if held is None or full is None else max(0.0, 1.0 - held / full)
+
+
+def held_gain(metrics: Metrics, device: Device, share: ThrottleShare, *, ratio: float, lower: float) -> Gain | None:
+    """:func:`clock_gain` of what a reason costs while it holds the clock down; None if that is not known, too.
+
+    Args:
+        metrics: The run.
+        device: The GPU.
+        share: The reason.
+        ratio: Share of the busy samples in which it held.
+        lower: Its lower bound.
+    """
+    lost = lost_ratio(device, share)
+    return None if lost is None else clock_gain(metrics, device, lost=ratio * lost, lower=lower * lost)
 
 
 def is_power_limit_lowered(device: Device, lowered_ratio: float) -> bool:

@@ -10,7 +10,6 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
-    BaseRule,
     MissingSignal,
     require_possible,
     severity,
@@ -30,7 +29,7 @@ _OTHERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowClocks(BaseRule):
+class LowClocks(gpus.GpuRule):
     """The GPU is busy, but its clock is set far below what it could be.
 
     ## What it means
@@ -73,11 +72,8 @@ class LowClocks(BaseRule):
     full_utilization_ratio: float = threshold(0.90, source="heuristic: below it a GPU may lower its clock by itself")
     others_ratio: float = threshold(0.20, source="heuristic: another rule's matter from here on")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the clocks of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the clocks of a GPU."""
         shares = gpus.limits(device)
         period_ms = steady_period_ms(metrics)
         count = gpus.require_busy(device)

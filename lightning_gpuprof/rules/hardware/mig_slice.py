@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
+from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.hardware import gpus
 
 _NOT_TOLD = {
@@ -19,7 +19,7 @@ _NOT_TOLD = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigSlice(BaseRule):
+class MigSlice(gpus.GpuRule):
     """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
 
     ## What it means
@@ -49,11 +49,8 @@ class MigSlice(BaseRule):
 
     least_slices: int = threshold(1, source="the rule catalogue: any")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge each device."""
-        return gpus.judged(metrics, self._judge)
-
-    def _judge(self, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the device."""
         if device.uuid.startswith("MIG-"):
             total = device.facts.memory_total_bytes
             size = "" if total is None else f" of {gpus.gib(total)}"

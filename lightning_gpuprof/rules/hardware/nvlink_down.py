@@ -9,7 +9,6 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import (
-    BaseRule,
     MissingSignal,
     NotApplicable,
     is_distributed,
@@ -20,7 +19,7 @@ from lightning_gpuprof.rules.hardware import gpus
 
 
 @dataclass(frozen=True, kw_only=True)
-class NvlinkDown(BaseRule):
+class NvlinkDown(gpus.GpuRule):
     """NVLinks of the GPU failed and were brought up again, or transferred so many broken packets that it shows.
 
     ## What it means
@@ -54,11 +53,8 @@ class NvlinkDown(BaseRule):
     least_recoveries: int = threshold(1, source="DCGM health checks: 1 NVLink error")
     least_crc_per_s: float = threshold(100.0, source="DCGM health checks: CRC errors matter from 100 a second")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the links of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the links of a GPU."""
         counters = {c.name: c for c in device.errors if possible(c.first) and possible(c.last)}
         recoveries = _risen(counters.get("nvlink_recovery_count"))
         broken = _risen(counters.get("nvlink_crc_count"))

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import base, claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import MissingSignal, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -18,7 +18,7 @@ _GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PcieDegraded(BaseRule):
+class PcieDegraded(gpus.GpuRule):
     """The PCIe link of the GPU never reached the generation or the width that GPU and slot can do.
 
     ## What it means
@@ -57,11 +57,8 @@ class PcieDegraded(BaseRule):
         0.5, source="heuristic: share of samples with a busy GPU, so that the link was in use"
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the link of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the link of a GPU."""
         generation, width = gpus.largest(device, "pcie_generation"), gpus.largest(device, "pcie_width")
         best, widest = device.facts.pcie_generation_max, device.facts.pcie_width_max
         if generation is None or width is None or best is None or widest is None:

@@ -9,13 +9,13 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerBrake(BaseRule):
+class PowerBrake(gpus.GpuRule):
     """The power supply asks the GPU for less, or a protection of the board halves its clocks.
 
     ## What it means
@@ -50,11 +50,8 @@ class PowerBrake(BaseRule):
     least_samples: int = threshold(2, source="heuristic: one look may be an accident")
     least_slowdown_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the clocks of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the clocks of a GPU."""
         shares = gpus.limits(device)
         period_ms = steady_period_ms(metrics)
         count = gpus.require_busy(device)
@@ -64,8 +61,7 @@ class PowerBrake(BaseRule):
         lower = gpus.lower_ratio(ratio, count)
         if share is None or not (braked or lower >= self.least_slowdown_ratio):
             return None
-        lost = gpus.lost_ratio(device, share)
-        gain = None if lost is None else gpus.clock_gain(metrics, device, lost=ratio * lost, lower=lower * lost)
+        gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower)
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms * lower / ratio
         who = "The power supply braked" if braked else "A protection of the board slowed down"
         return self.finding(

@@ -8,7 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
@@ -16,7 +16,7 @@ _REASON = "sw_power_cap"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerThrottle(BaseRule):
+class PowerThrottle(gpus.GpuRule):
     """The GPU draws as much power as its limit allows, and its clocks are held down for it.
 
     ## What it means
@@ -62,11 +62,8 @@ class PowerThrottle(BaseRule):
         gpus.LOWERED_RATIO, source="heuristic: limit over default below which it was lowered"
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the power limit of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the power limit of a GPU."""
         shares = gpus.limits(device)
         count = gpus.require_busy(device)
         share = shares.get(_REASON)
@@ -75,12 +72,7 @@ class PowerThrottle(BaseRule):
             return None
         lower = gpus.lower_ratio(ratio, count)
         lowered = gpus.is_power_limit_lowered(device, self.lowered_ratio)
-        lost = gpus.lost_ratio(device, share)
-        gain = (
-            gpus.clock_gain(metrics, device, lost=ratio * lost, lower=lower * lost)
-            if lowered and lost is not None
-            else None
-        )
+        gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower) if lowered else None
         tensor = gpus.median(device, "tensor_active_ratio")
         slow = gpus.clock_ratio(device, share.sm_clock_median_mhz)
         unexpected = lowered or (tensor is not None and tensor < self.dense_ratio)

@@ -9,7 +9,6 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
-    BaseRule,
     severity,
     steady_period_ms,
     threshold,
@@ -21,7 +20,7 @@ _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThermalThrottle(BaseRule):
+class ThermalThrottle(gpus.GpuRule):
     """The GPU is too hot and runs below the clock that it would have otherwise.
 
     ## What it means
@@ -62,11 +61,8 @@ class ThermalThrottle(BaseRule):
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the clocks of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the clocks of a GPU."""
         shares = gpus.limits(device)
         period_ms = steady_period_ms(metrics)
         count = gpus.require_busy(device)
@@ -75,13 +71,12 @@ class ThermalThrottle(BaseRule):
         if share is None or ratio is None or gpus.lower_ratio(ratio, count) < self.least_ratio:
             return None
         lower = gpus.lower_ratio(ratio, count)
-        lost = gpus.lost_ratio(device, share)
-        gain = None if lost is None else gpus.clock_gain(metrics, device, lost=ratio * lost, lower=lower * lost)
+        gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower)
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms * lower / ratio
         level = severity(cost, metrics.steps.steady_count)
         hardware = shares.get("hw_thermal")
         stopped = hardware is not None and gpus.lower_ratio(hardware.busy_ratio or 0.0, count) >= self.least_ratio
-        if level == "info" and (stopped or lost is None):
+        if level == "info" and (stopped or gpus.lost_ratio(device, share) is None):
             level = "warning"
         return self.finding(
             severity=level,

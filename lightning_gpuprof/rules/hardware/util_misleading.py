@@ -9,7 +9,6 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import (
-    BaseRule,
     MissingSignal,
     condition,
     possible,
@@ -24,7 +23,7 @@ _KNOWN_RATIO = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class UtilMisleading(BaseRule):
+class UtilMisleading(gpus.GpuRule):
     """The utilization is high, but most multiprocessors of the GPU have nothing to do.
 
     ## What it means
@@ -62,11 +61,8 @@ class UtilMisleading(BaseRule):
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")
     least_s: float = threshold(5.0, source="the method: a window of 5 s for what NVML averages")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the use of each GPU."""
-        return gpus.judged(metrics, lambda device: self._judge(metrics, device))
-
-    def _judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+        """Judge the use of a GPU."""
         gpus.require_distinct(device)
         steady_period_ms(metrics)
         train_s = metrics.wall.parts.get("train", 0.0)
