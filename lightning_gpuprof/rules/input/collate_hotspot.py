@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, condition, threshold
+from lightning_gpuprof.rules.base import condition, threshold
 from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
-from lightning_gpuprof.rules.input.starving import pace_words, starving
+from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 from lightning_gpuprof.rules.wording import millis, percent
 
 _DEFAULT_COLLATE = "default_collate"
@@ -18,7 +18,7 @@ _COPY_BYTES_PER_MS = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollateHotspot(BaseRule):
+class CollateHotspot(StarvingRule):
     """Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
 
     ## What it means
@@ -55,15 +55,13 @@ class CollateHotspot(BaseRule):
 
     id = "collate-hotspot"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    needs_workers = False
 
     least_part_ratio: float = threshold(0.25, source="catalogue, heuristic: stacking tensors is a few percent")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge the calls of collate_fn."""
-        found = starving(metrics)
-        if found is None or found.certain_ratio < self.least_ratio:
-            return None
         collate_ms = found.made.collate_ms or 0.0
         ratio = collate_ms / found.make_ms
         saved = found.gain_without(ratio)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.input.loading import cpu_words, plan_workers
-from lightning_gpuprof.rules.input.starving import Starving, starving
+from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
@@ -19,7 +19,7 @@ _NAMED_PART_RATIO = 0.10
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderCpuBound(BaseRule):
+class LoaderCpuBound(StarvingRule):
     """The workers compute all the time, the steps wait, and there are not enough CPUs for more workers.
 
     ## What it means
@@ -64,11 +64,8 @@ class LoaderCpuBound(BaseRule):
     least_cpu_ratio: float = threshold(0.85, source="catalogue, after SageMaker Debugger: CPU above 90 %")
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers."""
-        found = starving(metrics)
-        if found is None or not found.state.num_workers or found.certain_ratio < self.least_ratio:
-            return None
         time = worker_time(metrics, found.made)
         busy_ratio = time.cpu_ratio + time.queued_ratio
         plan = plan_workers(found.state)
@@ -79,7 +76,7 @@ class LoaderCpuBound(BaseRule):
         level = found.severity(metrics.steps.steady_count)
         return self.finding(
             severity="info" if crowded and _needed_cpus(found, time) < found.state.usable_cpus else level,
-            subject=found.state.dataset or "DataLoader",
+            subject=found.dataset,
             summary=(
                 f"{counted(found.state.num_workers, 'worker')} {_verb(found, 'computes', 'compute')} in "
                 f"{percent(time.cpu_ratio)} of the time that {_verb(found, 'it makes', 'they make')} batches in"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.input.loading import better_plan, code_line
-from lightning_gpuprof.rules.input.starving import Starving, starving
+from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
@@ -17,7 +17,7 @@ _LITTLE_READING_BYTES_PER_S = 100e3
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderIoBound(BaseRule):
+class LoaderIoBound(StarvingRule):
     """Steps wait for batches, and the workers that make them wait as well, without using a CPU.
 
     ## What it means
@@ -65,11 +65,8 @@ class LoaderIoBound(BaseRule):
         0.20, source="catalogue: IO pressure above 20 %, here of the workers themselves"
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers."""
-        found = starving(metrics)
-        if found is None or not found.state.num_workers or found.certain_ratio < self.least_ratio:
-            return None
         time = worker_time(metrics, found.made)
         saved = found.gain_without(time.waiting_ratio)
         if time.waiting_ratio < self.least_waiting_ratio or saved is None:
@@ -91,7 +88,7 @@ class LoaderIoBound(BaseRule):
             evidence.append(Evidence(name="read by a worker", value=time.read_bytes_per_s, unit="bytes/s"))
         return self.finding(
             severity=found.severity(metrics.steps.steady_count),
-            subject=found.state.dataset or "DataLoader",
+            subject=found.dataset,
             summary=(
                 f"{counted(workers, 'worker')} {'waits' if one else 'wait'} in {percent(time.waiting_ratio)} of the "
                 f"time that {'it makes' if one else 'they make'} batches in, "

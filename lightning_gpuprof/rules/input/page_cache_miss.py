@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import Reading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
-from lightning_gpuprof.rules.input.starving import Starving, starving
+from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageCacheMiss(BaseRule):
+class PageCacheMiss(StarvingRule):
     """Steps wait for workers that wait for a disk, and later epochs read it as much as the first: nothing stays cached.
 
     ## What it means
@@ -58,11 +58,8 @@ class PageCacheMiss(BaseRule):
     least_bytes_per_s: float = threshold(5e6, source="heuristic: less is no dataset")
     least_s: float = threshold(5.0, source="heuristic: five samples")
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers over more than one epoch."""
-        found = starving(metrics)
-        if found is None or not found.state.num_workers or found.certain_ratio < self.least_ratio:
-            return None
         later = metrics.host.later_epochs
         if later is None:
             return None
@@ -83,7 +80,7 @@ class PageCacheMiss(BaseRule):
         epoch_bytes = later.disk_bytes / max(1, later.epochs)
         return self.finding(
             severity=found.severity(metrics.steps.steady_count),
-            subject=found.state.dataset or "DataLoader",
+            subject=found.dataset,
             summary=(
                 f"Epochs after the first read {_amount(later.disk_bytes)} from disks, {_amount(epoch_bytes)} each: "
                 f"{percent(miss)} of all that was read; {found.words}."

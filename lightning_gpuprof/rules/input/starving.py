@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Gain, Severity
+from lightning_gpuprof.model.finding import Finding, Gain, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
+    BaseRule,
     MissingSignal,
     at_least,
     gain,
@@ -56,6 +59,11 @@ class Starving:
         return claims.OUTLIERS if self.bursts else claims.WAIT_FOR_BATCHES
 
     @property
+    def dataset(self) -> str:
+        """What findings are about: the class of the dataset, if it is known."""
+        return self.state.dataset or "DataLoader"
+
+    @property
     def make_ms(self) -> float:
         """Time in which one process makes a batch."""
         return self.made.make_ms or 0.0
@@ -97,6 +105,34 @@ class Starving:
         if not worthwhile(recoverable_ms, state.period_ms):
             return None
         return gain(recoverable_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)
+
+
+class StarvingRule(BaseRule, ABC):
+    """A rule that says why batches are made too slowly, where steps wait for them."""
+
+    needs_workers: ClassVar[bool] = True
+    """It judges what workers do, not the loading on the training thread."""
+    least_ratio: float
+    """Certain share of the wait from which it speaks; a threshold of each rule."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the making of batches where steps wait for it."""
+        found = starving(metrics)
+        if found is None or found.certain_ratio < self.least_ratio:
+            return None
+        return None if self.needs_workers and not found.state.num_workers else self.judge(metrics, found)
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
+        """Judge why.
+
+        Args:
+            metrics: The run.
+            found: How the steps wait.
+
+        Raises:
+            MissingSignal: What the rule needs was not measured.
+        """
 
 
 def starving(metrics: Metrics) -> Starving | None:

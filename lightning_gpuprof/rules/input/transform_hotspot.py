@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
 from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
-from lightning_gpuprof.rules.input.starving import Starving, pace_words, starving
+from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformHotspot(BaseRule):
+class TransformHotspot(StarvingRule):
     """Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
 
     ## What it means
@@ -56,15 +56,13 @@ class TransformHotspot(BaseRule):
 
     id = "transform-hotspot"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    needs_workers = False
 
     least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge the most expensive part of making items."""
-        found = starving(metrics)
-        if found is None or found.certain_ratio < self.least_ratio:
-            return None
         parts = _parts(metrics, found)
         if not parts:
             raise MissingSignal(
