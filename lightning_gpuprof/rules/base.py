@@ -328,6 +328,11 @@ def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
     )
 
 
+def worthwhile_gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain | None:
+    """:func:`gain`; None if R is not worthwhile."""
+    return gain(recoverable_ms, lower_ms, period_ms) if worthwhile(recoverable_ms, period_ms) else None
+
+
 def condition(metrics: Metrics, name: str) -> Value:
     """A fact about the run by its dotted name; None if it is not known."""
     return metrics.run.get(name)

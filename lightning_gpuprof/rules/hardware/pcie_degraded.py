@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import base, claims
@@ -74,7 +74,7 @@ class PcieDegraded(gpus.GpuRule):
             raise MissingSignal("the speed of the PCIe link is no possible number")
         period_ms = steady_period_ms(metrics)
         moving_ms, words = _moving_ms(metrics)
-        gain = _gain(moving_ms * (1 - speed), period_ms)
+        gain = base.worthwhile_gain(moving_ms * (1 - speed), 0.0, period_ms)
         level: Severity = base.severity(moving_ms * (1 - speed) / period_ms, metrics.steps.steady_count)
         return self.finding(
             severity="warning" if level == "critical" else level,
@@ -120,7 +120,3 @@ def _moving_ms(metrics: Metrics) -> tuple[float, str]:
     if share is None or not base.usable(share):
         raise MissingSignal("the time of copies to the device was not measured")
     return share.median_ms, "Moving the batch takes"
-
-
-def _gain(recoverable_ms: float, period_ms: float) -> Gain | None:
-    return base.gain(recoverable_ms, 0.0, period_ms) if base.worthwhile(recoverable_ms, period_ms) else None

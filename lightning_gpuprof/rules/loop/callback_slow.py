@@ -6,24 +6,21 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     condition,
-    gain,
     is_cpu_only,
     ordinary_ratio,
     possible,
-    severity,
     steady_period_ms,
     threshold,
     usable,
-    worthwhile,
 )
 from lightning_gpuprof.rules.loop.own_settings import own_setting
-from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
@@ -89,20 +86,16 @@ class CallbackSlow(BaseRule):
             return None
         slowest = worth[0]
         most_ratio = most_held_ratio(metrics, "callbacks", period_ms)
-        held_ratio = slowest.ratio if most_ratio is None else min(slowest.ratio, most_ratio)
         taken_ms = max(slowest.median_ms, slowest.ratio * period_ms)
-        recoverable_ms = taken_ms if most_ratio is None else min(taken_ms, most_ratio * period_ms)
-        if held_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+        time = HostTime(period_ms=period_ms, ratio=slowest.ratio, taken_ms=taken_ms, most_ratio=most_ratio)
+        if not time.is_worth(self.least_ratio):
             return None
-        level: Severity = "info"
-        if most_ratio is not None:
-            level = severity(held_ratio - self.fixed_ms / period_ms, metrics.steps.steady_count)
         shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
         where = f", mostly in {slowest.hook}" if slowest.hook else ""
         return self.finding(
-            severity=level,
+            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=slowest.subject,
             summary=(
                 f"{slowest.what} {percent(shown_ratio)} of every step ({millis(taken_ms)} of "
@@ -120,7 +113,7 @@ class CallbackSlow(BaseRule):
                 Evidence(name="period", value=period_ms, unit="ms"),
                 *idle_evidence(metrics, most_ratio, "callbacks"),
             ),
-            gain=gain(recoverable_ms, 0.0 if most_ratio is None else held_ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=(0.95 if slowest.hook else 0.7) * (1.0 if is_cpu_only(metrics) else 0.85),
             explains=_explains(metrics, slowest),
         )

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     condition,
-    gain,
     ordinary_ratio,
-    severity,
     steady_period_ms,
     step_share,
     threshold,
-    worthwhile,
 )
-from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -70,15 +67,10 @@ class LoggingOverhead(BaseRule):
         share = step_share(metrics, "logging")
         ratio = ordinary_ratio(metrics, share, "logging")
         most_ratio = most_held_ratio(metrics, "logging", period_ms)
-        held_ratio = ratio if most_ratio is None else min(ratio, most_ratio)
-        certain = held_ratio - self.fixed_ms / period_ms
-        if certain < self.least_ratio:
-            return None
         taken_ms = max(share.median_ms, ratio * period_ms)
-        recoverable_ms = taken_ms if most_ratio is None else min(taken_ms, most_ratio * period_ms)
-        if not worthwhile(recoverable_ms, period_ms):
+        time = HostTime(period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=most_ratio)
+        if not time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):
             return None
-        level: Severity = "info" if most_ratio is None else severity(certain, metrics.steps.steady_count)
         shown_ratio = max(ratio, share.median_ratio)
         loggers = condition(metrics, "trainer.loggers")
         evidence = [
@@ -91,7 +83,7 @@ class LoggingOverhead(BaseRule):
         if isinstance(every, int):
             evidence.append(Evidence(name="log_every_n_steps", value=every))
         return self.finding(
-            severity=level,
+            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
             summary=(
                 f"Logging (self.log and the loggers) takes {percent(shown_ratio)} of the step: "
@@ -103,7 +95,7 @@ class LoggingOverhead(BaseRule):
                 each_step=share.lower_ratio >= self.least_ratio,
             ),
             evidence=tuple(evidence),
-            gain=gain(recoverable_ms, 0.0 if most_ratio is None else held_ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=0.9 if metrics.run.get("device.type") == "cpu" else 0.7,
             explains=claims.LOGGING,
         )

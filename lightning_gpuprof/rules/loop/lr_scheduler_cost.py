@@ -11,15 +11,12 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
-    gain,
     ordinary_ratio,
-    severity,
     steady_period_ms,
     threshold,
     usable,
-    worthwhile,
 )
-from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -70,23 +67,24 @@ class LrSchedulerCost(BaseRule):
         found_ratio = ordinary_ratio(metrics, share, "optimizer")
         if found_ratio < self.least_ratio:
             return None
-        ratio = counted_ratio(metrics, found_ratio, period_ms)
-        recoverable_ms = counted_ratio(metrics, max(found_ratio, share.median_ratio), period_ms) * period_ms
-        if ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+        taken_ms = max(found_ratio, share.median_ratio) * period_ms
+        time = counted_time(metrics, period_ms, ratio=found_ratio, taken_ms=taken_ms)
+        if not time.is_worth(self.least_ratio):
             return None
+        ratio = time.recoverable_ms / period_ms
         return self.finding(
-            severity=severity(ratio, metrics.steps.steady_count),
+            severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
             summary=(
-                f"Stepping the learning rate scheduler takes {percent(recoverable_ms / period_ms)} of the step: "
-                f"{millis(recoverable_ms)} of {millis(period_ms)}."
+                f"Stepping the learning rate scheduler takes {percent(ratio)} of the step: "
+                f"{millis(time.recoverable_ms)} of {millis(period_ms)}."
             ),
             advice=_advice(metrics),
             evidence=(
-                self.evidence("least_ratio", recoverable_ms / period_ms, "scheduler share of the step"),
-                Evidence(name="scheduler per step", value=recoverable_ms, unit="ms"),
+                self.evidence("least_ratio", ratio, "scheduler share of the step"),
+                Evidence(name="scheduler per step", value=time.recoverable_ms, unit="ms"),
             ),
-            gain=gain(recoverable_ms, ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=0.85,
             explains=claims.LR_SCHEDULER,
         )

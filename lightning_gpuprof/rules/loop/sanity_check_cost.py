@@ -11,11 +11,10 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
-    gain,
     possible,
     run_s,
     threshold,
-    worthwhile,
+    worthwhile_gain,
 )
 from lightning_gpuprof.rules.wording import percent, seconds
 
@@ -78,7 +77,7 @@ class SanityCheckCost(BaseRule):
                 self.evidence("least_ratio", ratio, "sanity check of the run"),
                 Evidence(name="sanity check", value=sanity_s, unit="s", limit=self.least_s),
             ),
-            gain=gain(cost_ms, cost_ms, period_ms) if worthwhile(cost_ms, period_ms) else None,
+            gain=worthwhile_gain(cost_ms, cost_ms, period_ms),
             confidence=0.9,
             explains=claims.SANITY_CHECK,
         )

@@ -14,16 +14,14 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     NotApplicable,
     condition,
-    gain,
     possible,
-    severity,
     steady_period_ms,
     threshold,
     usable,
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import loading
-from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
@@ -81,14 +79,13 @@ class CpuContention(BaseRule):
             return None
         if not by_this_run(metrics):
             return None
-        lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
         waited_ms = min(1.0, share.median_ratio) * period_ms
-        recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
-        if lower_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+        time = counted_time(metrics, period_ms, ratio=share.lower_ratio, taken_ms=waited_ms)
+        if not time.is_worth(self.least_ratio):
             return None
         cause = _cause(metrics)
         return self.finding(
-            severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
+            severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=cause.subject,
             summary=(
                 f"The training thread is ready to run but has no CPU for {millis(waited_ms)} of a step of "
@@ -101,7 +98,7 @@ class CpuContention(BaseRule):
                 Evidence(name="CPUs of this run", value=metrics.cpu.usable_cpus),
                 *_used(metrics),
             ),
-            gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=cause.confidence,
             explains=claims.NO_CPU,
         )

@@ -12,9 +12,7 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
-    gain,
     possible,
-    severity,
     steady_period_ms,
     threshold,
     worthwhile,
@@ -26,7 +24,7 @@ from lightning_gpuprof.rules.steps.cpu_contention import (
     others_cpus,
     torch_threads,
 )
-from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 
@@ -94,15 +92,14 @@ class CpuOversubscription(BaseRule):
             return None
         if not by_this_run(metrics):
             return None
-        lower_ratio = counted_ratio(metrics, share.lower_ratio, period_ms)
         # not the median time: it was read in a few steps, which may have been longer ones
         waited_ms = min(1.0, share.median_ratio) * period_ms
-        recoverable_ms = counted_ratio(metrics, min(1.0, share.median_ratio), period_ms) * period_ms
-        if lower_ratio < self.least_delay_ratio or not worthwhile(recoverable_ms, period_ms):
+        time = counted_time(metrics, period_ms, ratio=share.lower_ratio, taken_ms=waited_ms)
+        if not time.is_worth(self.least_delay_ratio):
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
         return self.finding(
-            severity=severity(lower_ratio, min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
+            severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=", ".join(who),
             summary=(
                 f"{' and '.join(who)} share {cpus(usable_cpus)}: the "
@@ -116,7 +113,7 @@ class CpuOversubscription(BaseRule):
                 Evidence(name="CPUs that this run uses", value=own, unit="CPUs"),
                 Evidence(name="CPUs that other processes use", value=others, unit="CPUs"),
             ),
-            gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=0.7,
             explains=claims.NO_CPU,
         )

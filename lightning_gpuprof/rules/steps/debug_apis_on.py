@@ -16,13 +16,12 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
-    gain,
     is_distributed,
     possible,
     severity,
     steady_period_ms,
     threshold,
-    worthwhile,
+    worthwhile_gain,
 )
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import counted, listed, millis
@@ -209,7 +208,7 @@ class DebugApisOn(BaseRule):
             held_ms = anomaly_ms if most_ratio is None else min(anomaly_ms, most_ratio * period_ms)
             certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * held_ms
             level = severity(certain_ms / period_ms, metrics.steps.steady_count)
-            saved = gain(held_ms, certain_ms, period_ms) if worthwhile(held_ms, period_ms) else None
+            saved = worthwhile_gain(held_ms, certain_ms, period_ms)
             if most_ratio is None or held_ms < anomaly_ms:
                 cost += HIDDEN
         found_on = self.finding(

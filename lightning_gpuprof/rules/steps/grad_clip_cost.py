@@ -10,16 +10,13 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     condition,
-    gain,
     ordinary_ratio,
     possible,
-    severity,
     steady_period_ms,
     step_share,
     threshold,
-    worthwhile,
 )
-from lightning_gpuprof.rules.steps.host_time import counted_ratio
+from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -71,11 +68,11 @@ class GradClipCost(BaseRule):
         found_ratio = ordinary_ratio(metrics, share, "clip")
         if found_ratio - self.fixed_ms / period_ms < self.least_ratio:
             return None
-        ratio = counted_ratio(metrics, found_ratio, period_ms)
-        certain = ratio - self.fixed_ms / period_ms
-        recoverable_ms = counted_ratio(metrics, max(share.median_ratio, found_ratio), period_ms) * period_ms
-        if certain < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+        taken_ms = max(found_ratio, share.median_ratio) * period_ms
+        time = counted_time(metrics, period_ms, ratio=found_ratio, taken_ms=taken_ms)
+        if not time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):
             return None
+        ratio = time.recoverable_ms / period_ms
         value = condition(metrics, "trainer.gradient_clip_val")
         limit = value if isinstance(value, (int, float)) and possible(value) else None
         tensors = condition(metrics, "model.parameter_tensors")
@@ -83,19 +80,19 @@ class GradClipCost(BaseRule):
         algorithm = condition(metrics, "trainer.gradient_clip_algorithm") or "norm"
         how = f" by {algorithm} to {limit}" if limit else ""
         return self.finding(
-            severity=severity(certain, metrics.steps.steady_count),
+            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
             summary=(
-                f"Clipping {what}{how} takes {millis(recoverable_ms)} of a step of {millis(period_ms)} "
-                f"({percent(recoverable_ms / period_ms)})."
+                f"Clipping {what}{how} takes {millis(time.recoverable_ms)} of a step of {millis(period_ms)} "
+                f"({percent(ratio)})."
             ),
             advice=_advice(metrics, limit),
             evidence=(
-                self.evidence("least_ratio", recoverable_ms / period_ms, "clipping share of the step"),
-                Evidence(name="clipping per step", value=recoverable_ms, unit="ms"),
+                self.evidence("least_ratio", ratio, "clipping share of the step"),
+                Evidence(name="clipping per step", value=time.recoverable_ms, unit="ms"),
                 *((Evidence(name="parameter tensors", value=tensors),) if isinstance(tensors, int) else ()),
             ),
-            gain=gain(recoverable_ms, ratio * period_ms, period_ms),
+            gain=time.gain,
             confidence=0.75,
             explains=claims.GRADIENT_CLIPPING,
         )

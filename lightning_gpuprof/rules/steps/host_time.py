@@ -2,16 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from lightning_gpuprof.model.finding import Evidence
+from lightning_gpuprof.model.finding import Evidence, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.rules.base import MissingSignal, device_idle_ratio, is_cpu_only, usable
+from lightning_gpuprof.rules.base import (
+    MissingSignal,
+    device_idle_ratio,
+    gain,
+    is_cpu_only,
+    severity,
+    usable,
+    worthwhile,
+)
 from lightning_gpuprof.rules.device_split import device_split
 
 HIDDEN = " The device is not known to be idle so long: the host may be ahead of it, and then it costs nothing."
 """Said of time of the host that a device may not wait for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTime:
+    """Time of the host in ordinary steps, and how much of it holds them up."""
+
+    period_ms: float
+    ratio: float
+    """Certain share of the step."""
+    taken_ms: float
+    """Per step."""
+    most_ratio: float | None
+    """Share of the step that it can hold up at most; None: not known."""
+
+    @property
+    def held_ratio(self) -> float:
+        """Certain share of the step that it holds up, if it does."""
+        return self.ratio if self.most_ratio is None else min(self.ratio, self.most_ratio)
+
+    @property
+    def recoverable_ms(self) -> float:
+        """What a step gets shorter at most without it."""
+        return self.taken_ms if self.most_ratio is None else min(self.taken_ms, self.most_ratio * self.period_ms)
+
+    @property
+    def gain(self) -> Gain:
+        """Of a step without it; nothing is certain where it is not known whether it holds the step up."""
+        certain_ms = 0.0 if self.most_ratio is None else self.held_ratio * self.period_ms
+        return gain(self.recoverable_ms, certain_ms, self.period_ms)
+
+    def is_worth(self, least_ratio: float, *, fixed_ms: float = 0.0) -> bool:
+        """Whether it is worth a finding.
+
+        Args:
+            least_ratio: Share of the step that it has to hold up for certain.
+            fixed_ms: What it may take without being held against that.
+        """
+        certain = self.held_ratio - fixed_ms / self.period_ms
+        return certain >= least_ratio and worthwhile(self.recoverable_ms, self.period_ms)
+
+    def severity(self, steps: int, *, fixed_ms: float = 0.0) -> Severity:
+        """By what it holds up beyond ``fixed_ms``, in this many steps."""
+        return "info" if self.most_ratio is None else severity(self.held_ratio - fixed_ms / self.period_ms, steps)
+
+
+def counted_time(metrics: Metrics, period_ms: float, *, ratio: float, taken_ms: float) -> HostTime:
+    """Time of which, on a device, only counts what the device is known to idle.
+
+    Args:
+        metrics: The run.
+        period_ms: Median period.
+        ratio: Certain share of the step.
+        taken_ms: Time per step.
+
+    Raises:
+        MissingSignal: As :func:`counted_ratio`.
+    """
+    return HostTime(
+        period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=counted_ratio(metrics, 1.0, period_ms)
+    )
 
 
 def counted_ratio(metrics: Metrics, host_ratio: float, period_ms: float) -> float:

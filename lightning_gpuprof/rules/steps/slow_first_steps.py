@@ -11,11 +11,10 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
-    gain,
     possible,
     run_s,
     threshold,
-    worthwhile,
+    worthwhile_gain,
 )
 from lightning_gpuprof.rules.wording import counted, percent, seconds
 
@@ -82,7 +81,7 @@ class SlowFirstSteps(BaseRule):
                 Evidence(name="warm-up above steady steps", value=excess_s, unit="s", limit=self.least_s),
                 Evidence(name="compiling", value=compiled_s, unit="s"),
             ),
-            gain=gain(excess_ms, excess_ms, period_ms) if worthwhile(excess_ms, period_ms) else None,
+            gain=worthwhile_gain(excess_ms, excess_ms, period_ms),
             confidence=0.6,
             explains=claims.WARM_UP,
         )
