@@ -6,28 +6,26 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
-    BaseRule,
     MissingSignal,
     condition,
     gain,
     is_mostly_outside,
     outside_severity,
     possible,
-    require_possible,
     run_ms_per_step,
-    run_s,
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.wording import counted, listed, percent, seconds
+from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
+from lightning_gpuprof.rules.wording import counted, listed, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointStall(BaseRule):
+class CheckpointStall(StallRule):
     """Checkpoints are written on the training thread, and training waits for the disk.
 
     ## What it means
@@ -59,48 +57,39 @@ class CheckpointStall(BaseRule):
     """
 
     id = "checkpoint-stall"
+    name = "checkpoints"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")
     least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")
     wanted_ratio: float = threshold(0.01, source="heuristic: what checkpoints may cost")
     most_times_rarer: int = threshold(100, source="heuristic")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the checkpoints of the whole fit."""
-        total_s = run_s(metrics)
-        checkpoint = metrics.checkpoint
-        require_possible("the time of checkpoints", checkpoint.total_s)
-        ratio = checkpoint.total_s / total_s
-        if checkpoint.count == 0 or not ratio >= self.least_ratio:
-            return None
+    def part(self, metrics: Metrics) -> Recurring:
+        """The checkpoints of the whole fit."""
+        return metrics.checkpoint
+
+    def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
+        """Judge them, if they are enough to tell slow ones from a slow first one."""
+        checkpoint, ratio = stall.part, stall.ratio
         most_of_it = is_mostly_outside(metrics) and ratio >= MOSTLY_OUTSIDE_RATIO
         if checkpoint.count < self.least_count and not most_of_it:
             raise MissingSignal(
                 f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
                 f"{self.least_count} are needed to tell a slow write from a first one"
             )
-        ratio = min(1.0, ratio)
-        rest_s = max(total_s - checkpoint.total_s, 1e-9)
-        wanted = math.ceil(checkpoint.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
-        rarer = max(2, min(wanted, self.most_times_rarer, checkpoint.count))
         single = checkpoint.count == 1
-        saved_ratio = 1.0 if single else 1 - 1 / rarer
-        recoverable_ms = min(checkpoint.total_s, total_s) * saved_ratio * 1e3 / metrics.steps.count
+        recoverable_ms = stall.saved_ms(metrics, 1.0 if single else 1 - 1 / stall.rarer)
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
-        each = "" if single or checkpoint.median_s is None else f", {seconds(checkpoint.median_s)} each"
         return self.finding(
             severity=outside_severity(metrics, ratio),
             subject=checkpoint.subject or "ModelCheckpoint",
-            summary=(
-                f"{counted(checkpoint.count, 'checkpoint')} took {seconds(checkpoint.total_s)} of {seconds(total_s)} "
-                f"({percent(ratio)}){each}."
-            ),
-            advice=_advice_for_one(metrics) if single else _advice(metrics, rarer=rarer),
+            summary=f"{counted(checkpoint.count, 'checkpoint')} {stall.words(each=not single)}",
+            advice=_advice_for_one(metrics) if single else _advice(metrics, rarer=stall.rarer),
             evidence=(
                 self.evidence("least_ratio", ratio, "checkpoint share of the wall time"),
                 Evidence(name="checkpoints", value=checkpoint.total_s, unit="s"),
-                Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
+                Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
             gain=gain(recoverable_ms, 0.0 if single else recoverable_ms, run_ms_per_step(metrics)),

@@ -6,24 +6,22 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
-    BaseRule,
     condition,
     gain,
     outside_severity,
-    require_possible,
     run_ms_per_step,
-    run_s,
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.wording import counted, percent, seconds
+from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
+from lightning_gpuprof.rules.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValidationStall(BaseRule):
+class ValidationStall(StallRule):
     """Validation takes a large part of the wall time, while training waits.
 
     ## What it means
@@ -58,43 +56,35 @@ class ValidationStall(BaseRule):
     """
 
     id = "validation-stall"
+    name = "validation"
 
     least_ratio: float = threshold(0.20, source="catalogue: a fifth of the wall time")
     critical_ratio: float = threshold(0.40, source="heuristic: less than that may be wanted")
     wanted_ratio: float = threshold(0.05, source="heuristic: what validation may cost")
     most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the validation runs of the whole fit."""
-        total_s = run_s(metrics)
-        validation = metrics.validation
-        require_possible("the time of validation", validation.total_s)
-        ratio = validation.total_s / total_s
-        if validation.count == 0 or not ratio >= self.least_ratio:
-            return None
-        ratio = min(1.0, ratio)
-        rest_s = max(total_s - validation.total_s, 1e-9)
-        wanted = math.ceil(validation.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
-        rarer = max(2, min(wanted, self.most_times_rarer, max(2, validation.count)))
-        recoverable_ms = min(validation.total_s, total_s) * (1 - 1 / rarer) * 1e3 / metrics.steps.count
+    def part(self, metrics: Metrics) -> Recurring:
+        """The validation runs of the whole fit."""
+        return metrics.validation
+
+    def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
+        """Judge them."""
+        validation = stall.part
+        recoverable_ms = stall.saved_ms(metrics, 1 - 1 / stall.rarer)
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
-        level: Severity = outside_severity(metrics, ratio)
-        if level == "critical" and ratio < self.critical_ratio:
+        level: Severity = outside_severity(metrics, stall.ratio)
+        if level == "critical" and stall.ratio < self.critical_ratio:
             level = "warning"
-        each = "" if validation.median_s is None else f", {seconds(validation.median_s)} each"
         return self.finding(
             severity=level,
             subject=validation.subject or "validation loop",
-            summary=(
-                f"{counted(validation.count, 'validation run')} took {seconds(validation.total_s)} of "
-                f"{seconds(total_s)} ({percent(ratio)}){each}."
-            ),
-            advice=_advice(metrics, rarer=rarer),
+            summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
+            advice=_advice(metrics, rarer=stall.rarer),
             evidence=(
-                self.evidence("least_ratio", ratio, "validation share of the wall time"),
+                self.evidence("least_ratio", stall.ratio, "validation share of the wall time"),
                 Evidence(name="validation", value=validation.total_s, unit="s"),
-                Evidence(name="wall time without set-up and tear-down", value=total_s, unit="s"),
+                Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
                 Evidence(name="validation runs", value=validation.count),
             ),
             gain=gain(recoverable_ms, recoverable_ms, run_ms_per_step(metrics)),

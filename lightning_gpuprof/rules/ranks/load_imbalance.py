@@ -10,15 +10,12 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     condition,
-    gain,
     is_cpu_only,
     severity,
     steady_period_ms,
     threshold,
-    worthwhile,
 )
-from lightning_gpuprof.rules.ranks.rank_times import rank_times
-from lightning_gpuprof.rules.ranks.straggler_rank import most_waiting_ratio, waiting_evidence
+from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 
@@ -65,23 +62,19 @@ class LoadImbalance(BaseRule):
         if times is None:
             return None
         late = sorted(times.ranks, key=lambda one: -one.slowest_ratio)
-        wait_ms, waiting_ratio = times.imbalance.median_ms, most_waiting_ratio(metrics, period_ms)
-        lower_ratio, lost_ms = times.imbalance.lower_ratio, wait_ms
-        if waiting_ratio is not None:
-            lower_ratio, lost_ms = min(lower_ratio, waiting_ratio), min(wait_ms, waiting_ratio * period_ms)
-        if lower_ratio < self.least_ratio or late[0].slowest_ratio >= self.most_slowest_ratio:
-            return None
-        if not worthwhile(lost_ms, period_ms):
+        lost = lost_by_waiting(metrics, times.imbalance, period_ms)
+        if late[0].slowest_ratio >= self.most_slowest_ratio or not lost.is_worth(self.least_ratio):
             return None
         turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in late[:4]])
         sampler, batch = condition(metrics, "loader.sampler"), condition(metrics, "loader.batch_size")
         now = f"The sampler is {sampler}, {batch} samples a batch: use" if sampler and batch else "Use"
         return self.finding(
-            severity=severity(lower_ratio, times.steps),
+            severity=severity(lost.lower_ratio, times.steps),
             subject="batches of the ranks",
             summary=(
-                f"The slowest rank of a step takes {millis(wait_ms)} longer than the mean of all ranks in a step of "
-                f"{millis(period_ms)}, and it is another one each time: {turns} of {counted(times.steps, 'step')}."
+                f"The slowest rank of a step takes {millis(times.imbalance.median_ms)} longer than the mean of all "
+                f"ranks in a step of {millis(period_ms)}, and it is another one each time: {turns} of "
+                f"{counted(times.steps, 'step')}."
             ),
             advice=(
                 f"{now} a distributed sampler that gives all ranks batches of about the same work in a step: buckets "
@@ -95,9 +88,9 @@ class LoadImbalance(BaseRule):
                     "most_slowest_ratio", late[0].slowest_ratio, f"steps in which rank {late[0].rank} is the slowest"
                 ),
                 Evidence(name="period", value=period_ms, unit="ms"),
-                *waiting_evidence(waiting_ratio),
+                *lost.evidence,
             ),
-            gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
-            confidence=0.6 if is_cpu_only(metrics) or waiting_ratio is not None else 0.4,
+            gain=lost.gain,
+            confidence=0.6 if is_cpu_only(metrics) or lost.waiting_ratio is not None else 0.4,
             explains=claims.COMMUNICATION,
         )

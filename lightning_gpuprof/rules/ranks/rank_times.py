@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.metrics import Metrics, RankTimes
-from lightning_gpuprof.rules.base import MIN_STEPS, MissingSignal, is_distributed
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.finding import Evidence, Gain
+from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
+from lightning_gpuprof.rules.base import MIN_STEPS, MissingSignal, gain, is_cpu_only, is_distributed, worthwhile
+from lightning_gpuprof.rules.device_split import device_split
 
 
 def rank_times(metrics: Metrics) -> RankTimes | None:
@@ -23,3 +27,63 @@ def rank_times(metrics: Metrics) -> RankTimes | None:
     if times.steps < MIN_STEPS:
         raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
     return times
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """What steps lose while ranks wait for another one."""
+
+    period_ms: float
+    lower_ratio: float
+    """Certain share of the step."""
+    lost_ms: float
+    """Per step."""
+    waiting_ratio: float | None
+    """Share of the step in which the device of this rank can wait; None on a CPU, or where no trace window tells."""
+
+    def is_worth(self, least_ratio: float) -> bool:
+        """Whether it is worth a finding from this certain share of the step on."""
+        return self.lower_ratio >= least_ratio and worthwhile(self.lost_ms, self.period_ms)
+
+    @property
+    def gain(self) -> Gain:
+        """Of a step without it."""
+        return gain(self.lost_ms, self.lower_ratio * self.period_ms, self.period_ms)
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """How long the device can wait, if that is known."""
+        if self.waiting_ratio is None:
+            return ()
+        name = "device idle or only communicating, share of the step"
+        return (Evidence(name=name, value=self.waiting_ratio, unit="ratio"),)
+
+
+def lost_by_waiting(metrics: Metrics, share: Share, period_ms: float) -> Lost:
+    """Time of one rank beyond others, as far as the device of this rank can wait for it.
+
+    Args:
+        metrics: The run.
+        share: How much longer the rank takes than the others, of a step.
+        period_ms: Median period.
+    """
+    most = _most_waiting_ratio(metrics, period_ms)
+    return Lost(
+        period_ms=period_ms,
+        lower_ratio=share.lower_ratio if most is None else min(share.lower_ratio, most),
+        lost_ms=share.median_ms if most is None else min(share.median_ms, most * period_ms),
+        waiting_ratio=most,
+    )
+
+
+def _most_waiting_ratio(metrics: Metrics, period_ms: float) -> float | None:
+    """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
+
+    Returns:
+        None on a CPU, or if no trace window tells.
+    """
+    split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
+    analysis = None if split is None or split.window is None else split.window.analysis
+    if split is None or analysis is None or analysis.communication is None:
+        return None
+    return min(1.0, split.idle_ratio + split.exposed_communication_ratio)

@@ -10,15 +10,12 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
-    gain,
     is_cpu_only,
     severity,
     steady_period_ms,
     threshold,
-    worthwhile,
 )
-from lightning_gpuprof.rules.device_split import device_split
-from lightning_gpuprof.rules.ranks.rank_times import rank_times
+from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _LOOK: dict[Phase, str] = {
@@ -80,24 +77,19 @@ class StragglerRank(BaseRule):
         if times is None:
             return None
         late = max(times.ranks, key=lambda one: one.excess.lower_ratio)
-        excess_ms, waiting_ratio = late.excess.median_ms, most_waiting_ratio(metrics, period_ms)
-        lower_ratio, lost_ms = late.excess.lower_ratio, excess_ms
-        if waiting_ratio is not None:
-            lower_ratio, lost_ms = min(lower_ratio, waiting_ratio), min(excess_ms, waiting_ratio * period_ms)
-        if lower_ratio < self.least_ratio or late.slowest_ratio < self.least_slowest_ratio:
-            return None
-        if not worthwhile(lost_ms, period_ms):
+        lost = lost_by_waiting(metrics, late.excess, period_ms)
+        if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
             return None
         phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
         waiting = times.world_size - 1
         return self.finding(
-            severity=severity(lower_ratio, times.steps),
+            severity=severity(lost.lower_ratio, times.steps),
             subject=f"rank {late.rank}",
             summary=(
-                f"Rank {late.rank} on {late.host} takes {millis(excess_ms)} longer than the others in a step of "
-                f"{millis(period_ms)}, {millis(late.excess_by_phase_ms[phase])} of it in {phase}; it is the slowest in "
-                f"{percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and {counted(waiting, 'rank')} "
-                f"{'waits' if waiting == 1 else 'wait'} for it."
+                f"Rank {late.rank} on {late.host} takes {millis(late.excess.median_ms)} longer than the others in a "
+                f"step of {millis(period_ms)}, {millis(late.excess_by_phase_ms[phase])} of it in {phase}; it is the "
+                f"slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
+                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
             ),
             advice=_advice(late, phase),
             evidence=(
@@ -106,32 +98,12 @@ class StragglerRank(BaseRule):
                 ),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, "steps in which it is the slowest"),
                 Evidence(name="period", value=period_ms, unit="ms"),
-                *waiting_evidence(waiting_ratio),
+                *lost.evidence,
             ),
-            gain=gain(lost_ms, lower_ratio * period_ms, period_ms),
-            confidence=0.8 if is_cpu_only(metrics) or waiting_ratio is not None else 0.5,
+            gain=lost.gain,
+            confidence=0.8 if is_cpu_only(metrics) or lost.waiting_ratio is not None else 0.5,
             explains=claims.COMMUNICATION,
         )
-
-
-def most_waiting_ratio(metrics: Metrics, period_ms: float) -> float | None:
-    """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
-
-    Returns:
-        None on a CPU, or if no trace window tells.
-    """
-    split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
-    analysis = None if split is None or split.window is None else split.window.analysis
-    if split is None or analysis is None or analysis.communication is None:
-        return None
-    return min(1.0, split.idle_ratio + split.exposed_communication_ratio)
-
-
-def waiting_evidence(ratio: float | None) -> tuple[Evidence, ...]:
-    """:func:`most_waiting_ratio` as evidence, if it is known."""
-    if ratio is None:
-        return ()
-    return (Evidence(name="device idle or only communicating, share of the step", value=ratio, unit="ratio"),)
 
 
 def _advice(late: RankShare, phase: Phase) -> str:

@@ -1,0 +1,78 @@
+"""What validation and checkpoints share: their part of the run, and what doing them less often gains."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.rules.base import BaseRule, require_possible, run_s
+from lightning_gpuprof.rules.wording import percent, seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall:
+    """What a recurring part of a run takes of it."""
+
+    part: Recurring
+    total_s: float
+    """Of the run, without set-up and tear-down."""
+    ratio: float
+    """The part's share of that."""
+    rarer: int
+    """How many times less often it should happen."""
+
+    def saved_ms(self, metrics: Metrics, saved_ratio: float) -> float:
+        """Per training step, if this share of the part were saved."""
+        return min(self.part.total_s, self.total_s) * saved_ratio * 1e3 / metrics.steps.count
+
+    def words(self, *, each: bool = True) -> str:
+        """Its time as the end of a sentence: ``took 3.00 s of 9.00 s (33 %), 0.15 s each.`` with the median one."""
+        median_s = self.part.median_s if each else None
+        per_one = "" if median_s is None else f", {seconds(median_s)} each"
+        return f"took {seconds(self.part.total_s)} of {seconds(self.total_s)} ({percent(self.ratio)}){per_one}."
+
+
+class StallRule(BaseRule, ABC):
+    """A rule about a part of the run that recurs while training waits."""
+
+    name: ClassVar[str]
+    """The part, in words."""
+    least_ratio: float
+    """Share of the wall time from which it speaks; a threshold of each rule."""
+    wanted_ratio: float
+    """Share of the wall time that it may take; likewise."""
+    most_times_rarer: int
+    """How many times less often it may happen at most; likewise."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the part over the whole fit."""
+        total_s = run_s(metrics)
+        part = self.part(metrics)
+        require_possible(f"the time of {self.name}", part.total_s)
+        ratio = part.total_s / total_s
+        if part.count == 0 or not ratio >= self.least_ratio:
+            return None
+        rest_s = max(total_s - part.total_s, 1e-9)
+        wanted = math.ceil(part.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
+        rarer = max(2, min(wanted, self.most_times_rarer, part.count))
+        return self.judge(metrics, Stall(part=part, total_s=total_s, ratio=min(1.0, ratio), rarer=rarer))
+
+    @abstractmethod
+    def part(self, metrics: Metrics) -> Recurring:
+        """The part of the run."""
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
+        """Judge the part, which takes the least share at least.
+
+        Args:
+            metrics: The run.
+            stall: What it takes.
+
+        Raises:
+            MissingSignal: There is too little of it to judge.
+        """
