@@ -372,18 +372,6 @@ def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: i
     return op_analyse_json(LinkedTrace(Trace.read(path)), names)
 
 
-def trace_facts(path: Path) -> WindowFacts:
-    """Facts of any Kineto trace.
-
-    Raises:
-        TraceError: It cannot be read.
-    """
-    from lightning_gpuprof.trace.facts import window_facts
-    from lightning_gpuprof.trace.reader import Trace
-
-    return window_facts(Trace.read(path), start_step=0, stop_step=0, file=path.name)
-
-
 def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:
     """The facts that the analysis left beside the trace, completed by what the run itself knows of the window."""
     facts = WindowFacts(start_step=window.start_step, stop_step=window.stop_step, file=window.file)

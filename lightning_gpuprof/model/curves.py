@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -13,8 +13,6 @@ CurveSource = Literal["nvml", "host", "memory"]
 
 MarkKind = Literal["outlier", "window", "validation", "checkpoint", "epoch", "regime"]
 """What can be marked beside the step time."""
-
-MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
 
 MARK_TERMS: dict[MarkKind, str] = {
     "outlier": "a steady step far above the others: median + max(5 robust standard deviations, half the median)",

@@ -234,10 +234,6 @@ class Memory(msgspec.Struct, kw_only=True, frozen=True):
     histories: tuple[MemoryHistory, ...] = ()
     out_of_memory: OutOfMemory | None = None
 
-    def held_on(self, device: str) -> int | None:
-        """Bytes that model and optimizers hold on a device, or None if they were not counted."""
-        return sum(row.total_bytes for row in self.held if row.device == device) if self.held else None
-
 
 __all__ = [
     "HOLDERS",

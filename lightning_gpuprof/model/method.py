@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -15,7 +15,6 @@ LevelName = Literal[
     "actions",
     "verification",
 ]
-LEVELS: tuple[LevelName, ...] = get_args(LevelName)
 """In order: each is only worth reading if the ones above hold."""
 
 LEVEL_QUESTIONS: dict[LevelName, str] = {

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.analyze.comparison.uncertainty import median_relative_error
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Verdict
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Value
@@ -121,13 +120,6 @@ def test_wide_scatter_over_few_steps_widens_the_noise_band() -> None:
     assert wide.training.lower is not None
     assert wide.training.upper is not None
     assert wide.training.lower < 1 < wide.training.upper
-
-
-def test_standard_error_of_the_median_follows_its_formula() -> None:
-    period = run(10.0, std_ratio=0.2).steps.period_ms
-    assert period is not None
-    assert median_relative_error(period, 100) == pytest.approx(1.2533 * 0.2 / 10)
-    assert median_relative_error(period, 400) == pytest.approx(median_relative_error(period, 100) / 2)
 
 
 @pytest.mark.parametrize("steady", [0, 9])

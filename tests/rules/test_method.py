@@ -9,7 +9,7 @@ from test_device_split import on_gpu
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.finding import Verdict
-from lightning_gpuprof.model.method import LEVELS, Check, Level, Method
+from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level, Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.model.window import OperatorRow
@@ -50,7 +50,7 @@ def traced(metrics: Metrics) -> Metrics:
 
 
 def test_the_levels_come_in_the_order_of_the_method() -> None:
-    assert tuple(one.name for one in of(build()).levels) == LEVELS
+    assert tuple(one.name for one in of(build()).levels) == tuple(LEVEL_QUESTIONS)
 
 
 def test_operations_are_worth_a_look_where_clocks_are_held_down() -> None:

@@ -7,7 +7,7 @@ import pytest
 from sample_report import HOSTILE, full_report, minimal_report
 
 from lightning_gpuprof.model.finding import CombinedGain
-from lightning_gpuprof.model.method import LEVELS, Check, Cost, Level, Method, Outlook
+from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Cost, Level, Method, Outlook
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import html, json_report, method_tables, tensorboard_text
 from lightning_gpuprof.sinks.terminal import print_report
@@ -24,7 +24,7 @@ def with_method(report: Report, text: str = "It is known.") -> Report:
             why="the run is input-bound" if name == "operation" else "",
             lines=(text, "and more"),
         )
-        for name in LEVELS
+        for name in LEVEL_QUESTIONS
     )
     checklist = (
         Check(group="baseline", text="a metric is defined", state="yes", evidence=text),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sample_report
 
-from lightning_gpuprof.model.curves import MARK_KINDS
+from lightning_gpuprof.model.curves import MARK_TERMS
 from lightning_gpuprof.sinks.html import render_html
 
 pytestmark = pytest.mark.slow
@@ -68,8 +68,8 @@ def test_what_happened_to_the_steps_is_marked_in_the_figure(page) -> None:
     traces = page.evaluate(
         "document.querySelector('#steps .js-plotly-plot').data.map((t) => [t.name, t.x.filter((x) => x !== null)])"
     )
-    shown = {name: x for name, x in traces if name in MARK_KINDS}
-    assert set(shown) == set(MARK_KINDS)
+    shown = {name: x for name, x in traces if name in MARK_TERMS}
+    assert set(shown) == set(MARK_TERMS)
     for row in sample_report.full_report().marks:
         edge = 0.5 if row.kind == "window" else 0  # steps are drawn around their numbers
         assert shown[row.kind][: len(row.marks)] == [mark.from_batch - edge for mark in row.marks]

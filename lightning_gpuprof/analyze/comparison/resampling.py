@@ -67,11 +67,6 @@ class Resampling:
         self._starts = rng.integers(0, self._full - self._length + 1, (ROUNDS, blocks))
         self._stream = stream
 
-    @property
-    def block_steps(self) -> int:
-        """Length of a block in steps."""
-        return self._length * self._size
-
     def means(self, values: Floats) -> Drawn:
         """Draws of the mean of a column of shape (n,)."""
         return self._around(float(values.mean()), *self._deviations(values), values)

@@ -60,16 +60,6 @@ def draws_of(report: Report, times: StepTimes | None, *, stream: int) -> Draws |
     return _of_report(steps, steps.period_ms, stream)
 
 
-def median_relative_error(values: Distribution, count: int) -> float:
-    """Standard error of a median as a share of the median, ``1.2533 * std / (sqrt(count) * median)``.
-
-    Args:
-        values: Statistics of the sample; the unit does not matter.
-        count: Size of the sample, at least 1.
-    """
-    return MEDIAN_ERROR * values.std / (math.sqrt(count) * values.median)
-
-
 def _resampled(times: StepTimes, stream: int) -> Draws:
     period = times.period_ms
     resampling = Resampling(period, stream=stream)

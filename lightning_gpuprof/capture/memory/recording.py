@@ -31,7 +31,6 @@ WINDOW = "window"
 READY_STEPS = 2
 """Optimizer steps after which all states are there."""
 
-_AT_THE_END = ("allocated_bytes", "reserved_bytes", "allocated_peak_bytes", "inactive_split_bytes", "retries_count")
 _NO_HISTORY = (
     "the allocator's history was not recorded. Record it: TraceConfig(memory_snapshot=True) with a window over the "
     "step, or torch.cuda.memory._record_memory_history() before fit"

@@ -64,10 +64,6 @@ class PynvmlBackend:
         """The processes with a compute context."""
         return self._processes(device, "Compute")
 
-    def is_ours(self, process: GpuProcess) -> bool:
-        """Whether a process is this one or a child of it."""
-        return self._family.holds(process.pid)
-
     def process_name(self, process: GpuProcess) -> str:
         """What a process runs; raises ``NvmlError`` if the driver does not tell."""
         return text(self._ask("nvmlSystemGetProcessName", process.pid))

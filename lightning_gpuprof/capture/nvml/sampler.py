@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
@@ -36,15 +35,6 @@ ERRORS_EVERY_S = 60.0
 
 _SILENT_SAMPLES = 3
 """Samples without any answer after which a GPU counts as lost; one may be a passing state of the driver."""
-
-
-class GpuName(NamedTuple):
-    """Which GPU a subject of samples is."""
-
-    subject: str
-    """``gpu0``, ``gpu1``, in the CUDA order of this process."""
-    name: str
-    uuid: str
 
 
 @dataclass(kw_only=True)
@@ -131,10 +121,6 @@ class NvmlSampler:
         except NvmlError as error:
             raise SourceUnavailableError(f"NVML not available: {error}; {_LOST}") from error
         self._waiting = [Conditions(values=facts), *(self._notice(text) for text in selection.problems)]
-
-    def device_names(self) -> list[GpuName]:
-        """The GPUs that are sampled, in the CUDA order of this process; empty before ``open``."""
-        return [GpuName(gpu.subject, gpu.device.name, gpu.device.uuid) for gpu in self._gpus]
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """One sample of each GPU.

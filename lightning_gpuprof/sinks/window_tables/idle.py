@@ -225,23 +225,6 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
     )
 
 
-def idle_tables(idle: Idle, limit: int = 10) -> tuple[Table, ...]:
-    """All tables, device by device; those that would only say that they are empty are left out.
-
-    Args:
-        idle: Idle times of all devices.
-        limit: Most gaps of each device.
-    """
-    if not idle.devices:
-        return (Table(title="Idle time", columns=(), rows=(), absent="The trace holds no work of a device."),)
-    shown = []
-    for device in idle.devices:
-        shown.append(cause_table(device))
-        others = (host_table(device), step_table(device), longest_table(device, limit), neighbour_table(device, limit))
-        shown += [table for table in others if table.rows]
-    return tuple(shown)
-
-
 def unseen_sentence(idle: Idle) -> str:
     """Which causes the trace could not show, empty if it could show all."""
     if not idle.unseen:
