@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
     from lightning_gpuprof.model.report import Report
+    from lightning_gpuprof.pipeline import Logged
     from lightning_gpuprof.sinks.notebook import WholePage
 
 JOB_TIMEOUT_S = 15.0
@@ -183,7 +184,7 @@ class GpuProfiler(Callback):
         self._origin = Origin()
         self._session: Session | None = None
         self._entry: Entry | None = None
-        self._logged_to = ""
+        self._logged: Logged | None = None
         self._told_of_another = False
         self._log: object = None
 
@@ -340,7 +341,7 @@ class GpuProfiler(Callback):
         return {**kept, "_session": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
-        self._logged_to = ""
+        self._logged = None
         self._session = Session(
             trainer,
             module,
@@ -430,7 +431,7 @@ class GpuProfiler(Callback):
                 kinds=self.options.reports,
                 baseline=self.options.baseline,
                 notices=session.notices,
-                logged_to=self._logged_to,
+                logged=self._logged,
             )
 
     def _tells_loggers(self, trainer: pl.Trainer) -> bool:
@@ -438,7 +439,7 @@ class GpuProfiler(Callback):
         return bool(trainer.is_global_zero and trainer.loggers and wanted)
 
     def _tell_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
-        self._logged_to = _pipeline().push_to_loggers(
+        self._logged = _pipeline().push_to_loggers(
             session.folder,
             kinds=self.options.reports,
             notices=session.notices,

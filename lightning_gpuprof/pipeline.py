@@ -62,16 +62,24 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
         JournalError: There is no readable journal in the folder.
     """
     found = find_journal(directory)
-    return _report_from(read_journal(found), found, notices)
+    journal = read_journal(found)
+    return report_of(_metrics_of(journal, found, notices))
 
 
-def _report_from(journal: Journal, found: Path, notices: Sequence[Notice] = ()) -> Report:
-    """The report of the journal that was read from a file; what belongs to it lies beside that file."""
+def _metrics_of(
+    journal: Journal, found: Path, notices: Sequence[Notice] = (), *, before: Metrics | None = None
+) -> Metrics:
+    """The metrics of the journal that was read from a file; what belongs to it lies beside that file.
+
+    ``before`` are those of the same run when its steps were over.
+    """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
+    if before is not None and journal.header.world_size == 1:  # other ranks may have gone on
+        return analyze_metrics.with_end(before, journal, windows, notices)
     others = _other_ranks(found, journal)
     metrics = analyze_metrics.build(told_apart(journal, others), windows, notices)
-    return report_of(journal, dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None))
+    return dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None)
 
 
 _MOST_JOURNALS = 64
@@ -150,13 +158,22 @@ def _worth_making(report: Report, asked: Sequence[ReportKind] | None) -> Sequenc
     return tuple(kind for kind in REPORT_KINDS if kind != "html" or not brief.is_enough(report))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """What the loggers were given."""
+
+    metrics: Metrics
+    to: str
+    """Log folder of the first TensorBoard logger, or an empty string."""
+
+
 def finish_run(
     folder: Path,
     *,
     kinds: Sequence[ReportKind] | None,
     baseline: str | None,
     notices: Sequence[Notice],
-    logged_to: str = "",
+    logged: Logged | None = None,
 ) -> Report:
     """What happens at the end of a stage: report, files, terminal, comparison with a baseline.
 
@@ -165,13 +182,13 @@ def finish_run(
         kinds: What to make; None: what the run is worth.
         baseline: An earlier run to compare with, or None; the comparison is written beside the report.
         notices: That did not reach the journal.
-        logged_to: Folder of the TensorBoard logger that was given the diagnosis; empty if none.
+        logged: What :func:`push_to_loggers` gave; None if there were no loggers.
     """
     begin_ns = time.perf_counter_ns()
     with progress("making the report"):
         found = find_journal(folder)
         journal = read_journal(found)
-        report = _report_from(journal, found, notices)
+        report = report_of(_metrics_of(journal, found, notices, before=logged.metrics if logged else None))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
     in_brief = kinds is None and brief.is_enough(report)
     kinds = _worth_making(report, kinds)
@@ -182,7 +199,7 @@ def finish_run(
             where |= write_reports(report, folder, kinds)
     except ReportError as error:
         problems.append(str(error))
-    if logged_to:
+    if logged_to := logged.to if logged is not None else "":
         # One folder above both, where the traces lie in another logger's.
         both = os.path.commonpath([os.path.abspath(logged_to), folder.resolve()])  # noqa: PTH100
         where["TensorBoard"] = f"tensorboard --logdir {logged_to if both == os.path.abspath(logged_to) else both}"  # noqa: PTH100
@@ -228,7 +245,7 @@ def push_to_loggers(
     guard: Callable[[object], AbstractContextManager[object]],
     late: Callable[[str], None],
     finished: bool,
-) -> str:
+) -> Logged:
     """Give the diagnosis, the final numbers and the files to the trainer's loggers, before Lightning ends them.
 
     What comes after (other callbacks' teardown, the loggers' own end) is in the final report only.
@@ -244,12 +261,15 @@ def push_to_loggers(
         finished: The run came to its own end; one that did not gives no files.
 
     Returns:
-        Log folder of the first TensorBoard logger, or an empty string.
+        For :func:`finish_run`, which adds the end to it.
     """
     from lightning_gpuprof.sinks import loggers  # not where there are none
 
-    report = make_report(folder, notices=notices)
-    return loggers.push(
+    found = find_journal(folder)
+    journal = read_journal(found)
+    metrics = _metrics_of(journal, found, notices)
+    report = report_of(metrics)
+    to = loggers.push(
         report,
         trainer_loggers,
         step,
@@ -258,6 +278,7 @@ def push_to_loggers(
         late=late,
         finished=finished,
     )
+    return Logged(metrics=metrics, to=to)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +347,7 @@ def load_run(path: Path) -> Run:
             journal = read_journal(found)
         except JournalError:
             return Run(report=load_report(path), times=None)
-        return Run(report=_report_from(journal, found), times=step_times(journal))
+        return Run(report=report_of(_metrics_of(journal, found)), times=step_times(journal))
     return Run(report=json_report.read(path), times=None)
 
 
@@ -400,8 +421,8 @@ def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFact
     )
 
 
-def report_of(journal: Journal, metrics: Metrics) -> Report:
-    """The report of a journal of which the metrics are known."""
+def report_of(metrics: Metrics) -> Report:
+    """Diagnose a run: the report of its metrics."""
     diagnosis = engine.diagnose(metrics)
     target, cost = targets.outlook(metrics, diagnosis), targets.cost(metrics)
     return Report(

@@ -7,6 +7,7 @@ import datetime
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.report import Steps, Validity, Wall
+from lightning_gpuprof.model.report import CallbackRow, LedgerRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
 OWN_NAME = "GpuProfiler"
@@ -72,7 +73,6 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     compiled = compilation.steps_compiled_in(journal)
     chosen = steady.select(steps, phases, compiled)
     period = steps.period_ns[chosen.steady]
-    wall = budget.wall(journal)
     host = host_use(journal, _from_ns(steps, chosen))
     shares = {
         phase: found
@@ -94,10 +94,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     )
     crowd = signals.caveats(cpu, host, journal.header.world_size)
     return Metrics(
-        run=_run(journal),
-        validity=_validity(journal, wall, summary, chosen, [*journal.notices, *notices], crowd),
-        status=journal.footer.status if journal.footer else "unfinished",
-        wall=wall,
+        **_account(journal, windows, phases, summary, chosen, [*journal.notices, *notices], crowd),
         steps=summary,
         phases=budget.phase_rows(
             phases,
@@ -106,7 +103,6 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             device_time.medians_ms(journal, chosen.steady),
         ),
         shares=shares,
-        callbacks=budget.callback_rows(journal, wall.total_s),
         callback_shares=_callback_shares(journal, chosen.steady, period),
         loader=loader,
         cpu=cpu,
@@ -123,9 +119,6 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             summary.steady_from,
             host.process.rss_bytes.max if host.process and host.process.rss_bytes else None,
         ),
-        windows=with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
-        overhead=_overhead(journal, phases, chosen.steady),
-        ledger=ledger(journal),
         compile=compilation.compile_facts(journal, chosen, compiled),
         series=_series(journal, phases, far[:MAX_MARKS]),
         curves=curves(journal),
@@ -142,6 +135,59 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         interpreter_lock=interpreter_lock(journal, phases, chosen.steady),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
     )
+
+
+def with_end(
+    metrics: Metrics, journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[Notice] = ()
+) -> Metrics:
+    """The metrics of a run that has come to its end since: its steps are not computed again.
+
+    Args:
+        metrics: Built when the steps were over and no samples were taken any more.
+        journal: As it is now.
+        windows: Facts of its windows, some of which may not have been there before.
+        notices: Notices that did not reach the journal.
+    """
+    phases = journal.steps.phases(journal.slots)
+    chosen = steady.select(journal.steps, phases, compilation.steps_compiled_in(journal))
+    crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
+    told = [*journal.notices, *notices]
+    return dataclasses.replace(metrics, **_account(journal, windows, phases, metrics.steps, chosen, told, crowd))
+
+
+class _Account(TypedDict):
+    """What the end of a run still changes."""
+
+    run: dict[str, Value]
+    validity: Validity
+    status: str
+    wall: Wall
+    callbacks: tuple[CallbackRow, ...]
+    windows: tuple[WindowFacts, ...]
+    overhead: dict[str, float | None]
+    ledger: tuple[LedgerRow, ...]
+
+
+def _account(
+    journal: Journal,
+    windows: Sequence[WindowFacts],
+    phases: dict[Phase, Ints],
+    facts: Steps,
+    chosen: Selection,
+    notices: Sequence[Notice],
+    crowd: Sequence[str],
+) -> _Account:
+    wall = budget.wall(journal)
+    return {
+        "run": _run(journal),
+        "validity": _validity(journal, wall, facts, chosen, notices, crowd),
+        "status": journal.footer.status if journal.footer else "unfinished",
+        "wall": wall,
+        "callbacks": budget.callback_rows(journal, wall.total_s),
+        "windows": with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
+        "overhead": _overhead(journal, phases, chosen.steady),
+        "ledger": ledger(journal),
+    }
 
 
 def _from_ns(steps: StepColumns, chosen: Selection) -> int | None:

@@ -17,7 +17,7 @@ from lightning_gpuprof.sinks import html, json_report, tensorboard_text
 
 
 def report(of: Journal) -> Report:
-    made = report_of(of, build(of, []))
+    made = report_of(build(of, []))
     assert msgspec.json.decode(json_report.encode(made), type=Report) == made
     assert html.render_html(made)
     assert tensorboard_text.markdown(made)

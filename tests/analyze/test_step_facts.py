@@ -110,7 +110,7 @@ def test_a_journal_of_any_stage_becomes_a_report(stage: Stage) -> None:
     of = journal(200, stage=stage)
     of.segments = [Segment(kind="setup", start_ns=0, end_ns=100 * MS, charged={0: 100 * MS})]
     of.steps.global_step[:] = 0 if stage != "fit" else np.arange(200)
-    report = report_of(of, build(of))
+    report = report_of(build(of))
     assert report.run["stage"] == stage
     assert set(report.wall.parts) == set(parts_of(stage))
     assert report.wall.parts[STEP_PARTS[stage]] == pytest.approx(2)
