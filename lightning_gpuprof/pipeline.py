@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import engine, targets
+from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.sinks import brief, json_report
 from lightning_gpuprof.sinks.files import write_whole
@@ -427,32 +429,17 @@ def report_of(metrics: Metrics) -> Report:
     target, cost = targets.outlook(metrics, diagnosis), targets.cost(metrics)
     return Report(
         schema_version=SCHEMA_VERSION,
-        run=dict(metrics.run),
-        validity=metrics.validity,
-        wall=metrics.wall,
-        steps=metrics.steps,
-        phases=metrics.phases,
-        callbacks=metrics.callbacks,
-        devices=metrics.devices,
-        host=metrics.host,
-        memory=metrics.memory,
-        windows=metrics.windows,
-        verdict=diagnosis.verdict,
-        findings=diagnosis.findings,
-        not_evaluated=diagnosis.not_evaluated,
-        overhead=dict(metrics.overhead),
-        ledger=metrics.ledger,
-        compile=metrics.compile,
-        series=_mutable(metrics.series),
-        curves=metrics.curves,
-        marks=metrics.marks,
-        ranks=_ranks_of(metrics.ranks),
-        input=metrics.input,
-        combined=diagnosis.combined,
+        **{**_published(metrics), **_published(diagnosis), "ranks": _ranks_of(metrics.ranks)},
         method=method(metrics, diagnosis, outlook=target, cost=cost),
         target=target,
         cost=cost,
     )
+
+
+def _published(source: Metrics | Diagnosis) -> dict[str, Any]:
+    """What a report has under the name that it has here."""
+    names = (field.name for field in dataclasses.fields(source))
+    return {name: getattr(source, name) for name in names if name in Report.__struct_fields__}
 
 
 def _ranks_of(found: RankTimes | None) -> Ranks | None:
@@ -473,7 +460,3 @@ def _ranks_of(found: RankTimes | None) -> Ranks | None:
             for one in found.ranks
         ),
     )
-
-
-def _mutable(series: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    return {name: list(values) for name, values in series.items()}

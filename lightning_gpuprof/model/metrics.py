@@ -224,7 +224,7 @@ class RankTimes:
 class Metrics:
     """All numbers of one run, for one rank."""
 
-    run: Mapping[str, Value]
+    run: dict[str, Value]
     """Conditions, flat, dotted names."""
     validity: Validity
     status: str
@@ -251,11 +251,11 @@ class Metrics:
     host: HostUse
     memory: Memory
     windows: tuple[WindowFacts, ...]
-    overhead: Mapping[str, float | None]
+    overhead: dict[str, float | None]
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""
-    series: Mapping[str, list[float]] = field(default_factory=dict)
+    series: dict[str, list[float]] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
     marks: tuple[Marks, ...] = ()
     ranks: RankTimes | None = None
