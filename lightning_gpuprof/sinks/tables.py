@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
-from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, Report
+from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, PhaseRow, Report
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 from lightning_gpuprof.sinks import numbers, plain, wording
 
@@ -104,7 +104,7 @@ def wall_table(report: Report) -> Table:
             Column(title="", bar=True),
             Column(title="time", unit="s", numeric=True),
             Column(
-                title="share",
+                title=OF_WALL,
                 term=f"of the wall time of {wording.stage(report)}; the shares sum to 100 %",
                 numeric=True,
             ),
@@ -114,8 +114,19 @@ def wall_table(report: Report) -> Table:
     )
 
 
+OF_STEP = "of step"
+OF_ALL_STEPS = "of all steps"
+OF_WALL = "of wall"
+
+
+def share_of_step(report: Report, row: PhaseRow) -> float | None:
+    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings."""
+    period = report.steps.period_ms
+    return None if row.median_ms is None or period is None or period.median <= 0 else row.median_ms / period.median
+
+
 def phase_table(report: Report) -> Table:
-    """Phases of a step, in the report's order; their shares sum to 1."""
+    """Phases of a step, in the report's order, with both shares, each under its name."""
     columns = [
         Column(title="phase", term="disjoint slice of host time in a step; the phases sum to the period"),
         Column(title="", bar=True),
@@ -132,18 +143,21 @@ def phase_table(report: Report) -> Table:
         )
     columns += [
         Column(title="p95", unit="ms", term=f"wall: {P95}", numeric=True),
-        Column(title="share", term="of the time of all steps; the shares sum to 100 %", numeric=True),
+        Column(title=OF_STEP, term="the median over the median period; rare long steps do not move it", numeric=True),
+        Column(title=OF_ALL_STEPS, term="of the time of all steps; the shares sum to 100 %", numeric=True),
         Column(title="total", unit="s", term="over all steps, warm-up and profiled ones too", numeric=True),
     ]
     rows = []
     for row in report.phases:
+        of_step = share_of_step(report, row)
         cells = [
             Cell(text=row.phase, term=PHASE_TERMS[row.phase]),
-            Cell(text="", ratio=row.share, key=row.phase),
+            Cell(text="", ratio=row.share if of_step is None else min(1.0, of_step), key=row.phase),
             Cell(text=numbers.fixed(row.median_ms)),
             *([Cell(text=numbers.fixed(row.cpu_ms))] if with_cpu else []),
             *([Cell(text=numbers.fixed(row.device_ms))] if with_device else []),
             Cell(text=numbers.fixed(row.p95_ms)),
+            Cell(text=numbers.percent(of_step)),
             Cell(text=numbers.percent(row.share)),
             Cell(text=numbers.fixed(row.total_s)),
         ]
@@ -181,7 +195,7 @@ def callback_table(report: Report, limit: int) -> Table:
             Column(title="hook", term="the method of the callback that the time was spent in"),
             Column(title="", bar=True),
             Column(title="total", unit="s", term="exclusive time over the whole run", numeric=True),
-            Column(title="share", term=f"of the wall time of {wording.stage(report)}", numeric=True),
+            Column(title=OF_WALL, term=f"of the wall time of {wording.stage(report)}", numeric=True),
         ),
         rows=rows,
         absent="No callback took measurable time.",

@@ -147,10 +147,11 @@ def _wall(report: Report) -> list[RenderableType]:
 
 
 def _phases(report: Report) -> list[RenderableType]:
+    other_share = tables.OF_STEP if report.steps.period_ms is None else tables.OF_ALL_STEPS
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
         title("Phases of a step (host time, medians of steady steps)"),
-        indented(draw(tables.phase_table(seen).without("total"))),
+        indented(draw(tables.phase_table(seen).without("total").without(other_share))),
     ]
     if seen.phases:
         lines += [indented(Text(line, style="dim")) for line in wording.empty_phases(report)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import LABEL_TERMS, STEP_LABELS, LedgerRow, Report
 from lightning_gpuprof.sinks import numbers, plain, wording
-from lightning_gpuprof.sinks.tables import PART_TERMS, Cell, Column, Table
+from lightning_gpuprof.sinks.tables import OF_WALL, PART_TERMS, Cell, Column, Table
 
 LEAST_PHASE_RATIO = 0.02
 """Of a regime's median period: phases below it are left out of the table of regimes."""
@@ -41,7 +41,7 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
             Column(title="", bar=True),
             Column(title="times", term="steps, and stretches between steps, in which it took time", numeric=True),
             Column(title="total", unit="s", term="exclusive: no second is in two rows", numeric=True),
-            Column(title="share", term=f"of the wall time of {wording.stage(report)}", numeric=True),
+            Column(title=OF_WALL, term=f"of the wall time of {wording.stage(report)}", numeric=True),
         ),
         rows=tuple(rows),
         absent="The report has no ledger.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.sinks import terminal
 
 _PERCENT = r"(?P<percent>[\d.]+) %"
 _TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
@@ -46,6 +49,8 @@ def mixture(seed: int, kinds: tuple[tuple[float, float, float], ...]) -> Metrics
         made.steps.charged[slot][:] = ints(np.array([kind[place] for kind in kinds]) * MS)[chosen]
     made.steps.period_ns[:] = sum(made.steps.charged.values())
     made.steps.start_ns[:] = made.steps.start_ns[0] + np.r_[0, np.cumsum(made.steps.period_ns)[:-1]]
+    assert made.footer is not None
+    made.footer.end_ns = int(made.steps.start_ns[-1] + made.steps.period_ns[-1])
     return build(made)
 
 
@@ -68,3 +73,40 @@ def test_short_steps_that_wait_and_long_ones_that_do_not() -> None:
     assert shares
     for told, divided in shares:
         assert abs(told - divided) <= 1
+
+
+def printed(metrics: Metrics) -> str:
+    stream = io.StringIO()
+    terminal.print_report(report_of(metrics), stream)
+    return re.sub(r"\n +(?=of the step)", " ", stream.getvalue())  # a sentence that was folded there
+
+
+def test_the_terminal_shows_one_share_of_the_step_for_the_wait() -> None:
+    """A third of the steps is long and waits little, so that the share of the total and of the wall time are others."""
+    metrics = mixture(1, ((6.0, 3.0, 1.0), (6.0, 3.0, 1.0), (2.0, 20.0, 1.0)))
+    wait = next(row for row in metrics.phases if row.phase == "data_wait")
+    assert wait.share < 0.4
+    text = printed(metrics)
+    of_step = [
+        re.findall(r"([\d.]+) % (?:\(at least [\d.]+ %\) )?of the step", line)
+        + re.findall(r"data_wait share of the step ([\d.]+) %", line)
+        + re.findall(r"^ *data_wait .* ([\d.]+) %$", line)
+        for line in text.splitlines()
+        if re.search(r"data_wait|batch", line)
+    ]
+    shown = [float(value) for values in of_step for value in values]
+    assert len(shown) >= 5, text
+    assert all(abs(value - 60) < 0.5 for value in shown), shown
+
+
+def test_each_other_share_on_the_terminal_is_named() -> None:
+    text = printed(mixture(1, ((6.0, 3.0, 1.0), (6.0, 3.0, 1.0), (2.0, 20.0, 1.0))))
+    heads = [line.split("  ")[-1].strip() for line in text.splitlines() if re.match(r" +(what|phase) ", line)]
+    assert heads[:2] == ["of wall", "of step"]
+
+
+def test_without_a_steady_step_the_phases_have_their_share_of_all_steps() -> None:
+    text = printed(build(journal(2)))
+    head = next(line for line in text.splitlines() if re.match(r" +phase ", line))
+    assert head.endswith("of all steps")
+    assert re.search(r"\n *data_wait .* 40.0 %\n", text)

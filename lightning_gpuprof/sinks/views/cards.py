@@ -67,10 +67,11 @@ def _data_preparation(report: Report) -> str:
     wait = next((row for row in report.phases if row.phase == "data_wait"), None)
     if wait is None:
         return _card("input", "Data preparation", "not measured", "there are no steps")
-    said = "of the steps' time waiting for batches"
+    of_step = tables.share_of_step(report, wait)
+    said = f"of {'the time of all steps' if of_step is None else 'a step'} waiting for batches"
     if report.input is not None:
         said += f"; limit: {escape(report.input.verdict)}"
-    return _card("input", "Data preparation", numbers.percent(wait.share), said)
+    return _card("input", "Data preparation", numbers.percent(wait.share if of_step is None else of_step), said)
 
 
 def _timeline(report: Report) -> str:
