@@ -134,9 +134,13 @@ def run(files: Sequence[Path], wanted: OutputOptions) -> int:
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)
-        of_one = wanted if len(files) == 1 else replace(wanted, html=None)  # several have a page together
+        html = wanted.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
-            all_written = list(outputs.write(path, linked, analysis, of_one))
+            all_written = list(
+                outputs.write(
+                    path, linked, analysis, html=html, csv=wanted.csv, annotated=wanted.annotated, flame=wanted.flame
+                )
+            )
         for kind, written in all_written:
             print(f"{kind}: {written}", file=sys.stderr)
         if wanted.analysis_json:

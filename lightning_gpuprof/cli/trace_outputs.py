@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -44,9 +43,6 @@ from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-if TYPE_CHECKING:
-    from lightning_gpuprof.cli.trace import OutputOptions
 
 _BLOCK_BYTES = 1 << 20
 _PAGE_OF = "get one trace, or several ranks of one job"
@@ -177,8 +173,26 @@ class Ranks:
         _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables, make_console(None).width))
 
 
-def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: OutputOptions) -> Iterator[tuple[str, Path]]:
-    """Write the files that are wanted.
+def write(
+    path: Path,
+    linked: LinkedTrace,
+    found: TraceAnalysis,
+    *,
+    html: Path | None,
+    csv: Path | None,
+    annotated: Path | None,
+    flame: Path | None,
+) -> Iterator[tuple[str, Path]]:
+    """Write files of one trace; None for what is not to be made.
+
+    Args:
+        path: The trace.
+        linked: The same, read.
+        found: What was computed from it.
+        html: A page.
+        csv: Folder of all tables.
+        annotated: The trace with what was found in it.
+        flame: Stacks, as folded text if the name ends so.
 
     Yields:
         What was written, and where.
@@ -186,25 +200,25 @@ def write(path: Path, linked: LinkedTrace, found: TraceAnalysis, wanted: OutputO
     Raises:
         ReportError: A file cannot be written.
     """
-    if wanted.html is not None:
-        write_whole(wanted.html, render_trace_html(found, name=path.name).encode())
-        yield "HTML", wanted.html
+    if html is not None:
+        write_whole(html, render_trace_html(found, name=path.name).encode())
+        yield "HTML", html
     try:
-        if wanted.csv is not None:
-            write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], wanted.csv)
-            write_all_rows_csv(found, wanted.csv / "full")
-            yield "CSV", wanted.csv
-        if wanted.annotated is not None:
-            write_annotated(path, wanted.annotated, linked, counters=counters_beside(path, linked))
-            yield "annotated trace", wanted.annotated
-        if wanted.flame is not None:
-            if wanted.flame.suffix == ".folded":
+        if csv is not None:
+            write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], csv)
+            write_all_rows_csv(found, csv / "full")
+            yield "CSV", csv
+        if annotated is not None:
+            write_annotated(path, annotated, linked, counters=counters_beside(path, linked))
+            yield "annotated trace", annotated
+        if flame is not None:
+            if flame.suffix == ".folded":
                 weight: Weight = "device" if len(linked.work) else "host"
                 text = "".join(f"{line}\n" for line in folded_stacks(linked, weight=weight)).encode()
             else:
                 text = msgspec.json.encode(speedscope(linked))
-            write_whole(wanted.flame, text)
-            yield "stacks", wanted.flame
+            write_whole(flame, text)
+            yield "stacks", flame
     except OSError as error:
         where = error.filename or path
         raise ReportError(

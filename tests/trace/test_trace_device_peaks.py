@@ -6,8 +6,8 @@ import pytest
 import torch
 from lightning.fabric.utilities.throughput import _CUDA_FLOPS
 
+from lightning_gpuprof.model.trace.kernels import KernelDtype
 from lightning_gpuprof.trace.analyses.devices.device_peaks import Peaks, peaks_of
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
 
 PRODUCTS = {
     "NVIDIA GB200": "GB200",

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     MATRIX_CLASSES,
-    KernelClass,
-    KernelDtype,
     does_matrix_work,
     kernel_class,
     kernel_dtype,

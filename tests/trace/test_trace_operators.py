@@ -7,7 +7,7 @@ from operator_events import AUTOGRAD, calls, launch, linked, op, shaped, with_in
 from tiny_traces import Json, span
 
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
-from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_types
+from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.operators.operators import operators, type_of
 from lightning_gpuprof.trace.tables import Inputs
 

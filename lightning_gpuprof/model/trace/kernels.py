@@ -6,6 +6,24 @@ from typing import Literal
 
 import msgspec
 
+KernelClass = Literal[
+    "gemm",
+    "convolution",
+    "attention",
+    "norm/reduction",
+    "elementwise",
+    "copy",
+    "optimizer",
+    "communication",
+    "embedding",
+    "triton",
+    "other",
+]
+"""What a kernel does, by its name."""
+
+KernelDtype = Literal["fp64", "tf32", "fp32", "bf16", "fp16", "fp8", "int8"]
+"""What a kernel computes with."""
+
 TensorCores = Literal["yes", "no", "unknown"]
 """Whether the name of a kernel proves that it ran on tensor cores (AMD: matrix cores)."""
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.trace.kernels import KernelDtype
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
 from lightning_gpuprof.trace.reader import Trace
 
 

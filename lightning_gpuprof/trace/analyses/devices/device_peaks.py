@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
+from lightning_gpuprof.model.trace.kernels import KernelDtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,22 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, Protocol
+from typing import Protocol
 
-KernelClass = Literal[
-    "gemm",
-    "convolution",
-    "attention",
-    "norm/reduction",
-    "elementwise",
-    "copy",
-    "optimizer",
-    "communication",
-    "embedding",
-    "triton",
-    "other",
-]
-KernelDtype = Literal["fp64", "tf32", "fp32", "bf16", "fp16", "fp8", "int8"]
+from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 
 MATRIX_CLASSES: frozenset[KernelClass] = frozenset({"gemm", "convolution", "attention"})
 """Classes whose work tensor cores could do."""

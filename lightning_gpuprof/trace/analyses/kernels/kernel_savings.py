@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.model.trace.kernels import NoSaving, NoSavingRow, SavingRow
+from lightning_gpuprof.model.trace.kernels import KernelDtype, NoSaving, NoSavingRow, SavingRow
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.analyses.kernels.device_fill import KernelFill
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelDtype
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, Trait, tensor_cores_available
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import SMALL_NS
 from lightning_gpuprof.trace.distinct import distinct

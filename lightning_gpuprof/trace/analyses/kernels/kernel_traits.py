@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.kernels import TensorCores
+from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype, TensorCores
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     MATRIX_CLASSES,
-    KernelClass,
-    KernelDtype,
     does_matrix_work,
     kernel_class,
     kernel_dtype,

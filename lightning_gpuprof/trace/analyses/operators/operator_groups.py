@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES
+from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes
-from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import KernelClass, KernelDtype
+from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 from lightning_gpuprof.trace.analyses.roofline.operands import Operands, Shape, UnknownError, as_shape
 
 

@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.model.trace.kernels import KernelClass
 from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
+from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
-from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES, KernelClass
+from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, kernel_traits
-from lightning_gpuprof.trace.analyses.operators.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
