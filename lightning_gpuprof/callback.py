@@ -91,7 +91,8 @@ class GpuProfiler(Callback):
 
     Args:
         windows: Optimizer steps to trace: ``200``, ``(200, 205)`` with both ends included, a list of such, ``[]`` for
-            none. ``None`` traces one window once the run is steady. In YAML write ``[[200, 205]]`` for a range.
+            none. ``None`` traces one window once the run is steady, after 2 s at the earliest. In YAML write
+            ``[[200, 205]]`` for a range.
         trace: How windows are recorded; ``false`` switches them off.
         nvml: How GPUs are sampled; ``false`` switches it off.
         host: How CPUs and memory are sampled; ``false`` switches it off.

@@ -26,6 +26,8 @@ STEADY_LOOKBACK = 10
 STEADY_TOLERANCE = 0.15
 STEADY_AT_THE_LATEST = 100
 """Optimizer steps of this run after which it is called steady in any case."""
+STEADY_AFTER_S = 2.0
+"""Not before. To trace and to analyse takes about a second, which a fit of a few tenths is not worth; a search has many."""
 
 NO_BUDGET = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
 
@@ -127,6 +129,7 @@ class WindowController:
         """At which the first warm-up for the next window began, if there was one."""
         self._first_step = 0
         self._traced_step = 0
+        self._first_boundary_ns = 0
         self._last_boundary_ns = 0
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
         self._last_step = 0
@@ -425,7 +428,8 @@ class WindowController:
         if self._last_boundary_ns:
             self._periods.append(now_ns - self._last_boundary_ns)
         self._last_boundary_ns = now_ns
-        if len(self._periods) < 2 * STEADY_LOOKBACK:
+        self._first_boundary_ns = self._first_boundary_ns or now_ns
+        if now_ns - self._first_boundary_ns < STEADY_AFTER_S * 1e9 or len(self._periods) < 2 * STEADY_LOOKBACK:
             return
         periods = list(self._periods)
         before = statistics.median(periods[:STEADY_LOOKBACK])

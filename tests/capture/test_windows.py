@@ -176,12 +176,21 @@ def test_training_that_ends_in_the_warm_up_discards_it() -> None:
 
 def test_a_steady_run_gets_one_window_of_its_own() -> None:
     run = Run(None)
-    run.train(100)
+    run.train(100, period_ns=100 * MS)
     assert len(run.records) == 1
     start, stop, problem = spans(run)[0]
     assert stop - start == 2
     assert 20 <= start <= 40
     assert problem == ""
+
+
+def test_a_run_of_less_than_two_seconds_gets_none_by_itself() -> None:
+    run = Run(None)
+    run.train(1900, period_ns=MS)
+    assert run.records == []
+    longer = Run(None)
+    longer.train(2100, period_ns=MS)
+    assert [2000 <= start <= 2010 for start, _, _ in spans(longer)] == [True]
 
 
 @pytest.mark.parametrize("first_step", [0, 5000])

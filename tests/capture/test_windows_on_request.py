@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noting_tracer import Run, reasons, spans
+from noting_tracer import MS, Run, reasons, spans
 
 from lightning_gpuprof.model.config import parse_windows
 
@@ -21,7 +21,7 @@ def test_a_multiple_at_a_window_of_its_own_is_left_out() -> None:
 
 def test_multiples_go_on_beside_the_window_of_a_steady_run() -> None:
     run = Run(None, every_n_steps=30)
-    run.train(100)
+    run.train(100, period_ns=100 * MS)
     starts = [r.start_step for r in run.records]
     assert 20 <= starts[0] < 28
     assert starts[1:] == [30, 60, 90]
@@ -48,7 +48,7 @@ def test_the_reason_of_a_window_is_recorded() -> None:
     run.train(65)
     assert reasons(run) == [(20, "every_n_steps"), (41, "planned"), (60, "every_n_steps")]
     steady = Run(None)
-    steady.train(100)
+    steady.train(100, period_ns=100 * MS)
     assert [reason for _, reason in reasons(steady)] == ["steady"]
 
 
@@ -103,7 +103,7 @@ def test_several_requests_at_once_are_one_window() -> None:
 
 def test_a_request_before_the_run_is_steady_leaves_it_its_window() -> None:
     run = Run(None)
-    run.train(100, asked_at={5: "requested by file"})
+    run.train(100, period_ns=100 * MS, asked_at={5: "requested by file"})
     assert [reason for _, reason in reasons(run)] == ["requested by file", "steady"]
 
 
