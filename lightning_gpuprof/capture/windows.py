@@ -27,7 +27,7 @@ STEADY_TOLERANCE = 0.15
 STEADY_AT_THE_LATEST = 100
 """Optimizer steps of this run after which it is called steady in any case."""
 STEADY_AFTER_S = 2.0
-"""Not before. To trace and to analyse takes about a second, which a fit of a few tenths is not worth; a search has many."""
+"""Not before: to trace and to analyse takes about a second, which a fit of a few tenths is not worth."""
 
 NO_BUDGET = "not opened: the limit of windows or of their size (trace.max_windows, trace.max_mb) was reached"
 

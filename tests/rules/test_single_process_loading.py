@@ -6,6 +6,7 @@ from metrics_builder import build
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
 
@@ -200,3 +201,13 @@ def test_what_taking_a_batch_from_a_worker_may_cost_is_not_certain_to_be_gained(
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(1.5)
     assert finding.gain.saved_lower_ms_per_step == 0
+
+
+def test_an_iterable_dataset_is_told_to_share_before_it_gets_workers() -> None:
+    """Pasted as it stood, num_workers=5 made an epoch of 100 steps one of 500."""
+    waits = build(times_ms={"data_wait": 200.0}, num_workers=0)
+    stream = build(times_ms={"data_wait": 200.0}, num_workers=0, run={"loader.sampler": "_InfiniteConstantSampler"})
+    told = {f.rule: f.advice for f in diagnose(stream).findings}
+    for rule in ("single-process-loading", "input-bound"):
+        assert "torch.utils.data.get_worker_info()" in told[rule]
+    assert not any("get_worker_info" in f.advice for f in diagnose(waits).findings)

@@ -21,6 +21,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.input.loading import STREAM_SAMPLER
 from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _OWN_NAME = "GpuProfiler"
@@ -28,8 +29,6 @@ _NAMED_RATIO = 0.10
 _LOADERS = ("iter(dataloader)", "setup_data")
 """Begins of rows with time that is no part of the gap, as measured here."""
 _FIRST_FETCH = "fetch of the first batch"
-_NO_SAMPLER = "_InfiniteConstantSampler"
-"""What torch gives a loader whose dataset is iterable: no sampler can be chosen then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +104,7 @@ class EpochBoundaryIdle(BaseRule):
             advice=_advice(
                 named,
                 module=str(condition(metrics, "model.class") or ""),
-                iterable=condition(metrics, "loader.sampler") == _NO_SAMPLER,
+                iterable=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
                 each_s=median(gaps_s),
                 epoch_s=median(start.steps_s for start in starts),
             ),

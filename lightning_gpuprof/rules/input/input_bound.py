@@ -32,6 +32,7 @@ from lightning_gpuprof.rules.input.loading import (
     made_in_time,
     making_idle_ratio,
     making_wait,
+    sharding_words,
     wait_severity,
 )
 from lightning_gpuprof.rules.input.starving import in_bursts
@@ -187,6 +188,7 @@ def _advice(state: Loading | None, plan: WorkerPlan | None, *, wait: Share, peri
         return (
             f"{goal}. First make batches beside the step: {code_line(state, plan.num_workers)} instead of num_workers="
             f"{state.num_workers} leaves at best {millis(plan.period_ms)}. Then make them cheaper: {cheaper}."
+            f"{sharding_words(state)}"
         )
     if state.num_workers and certain_ratio(state) < LEAST_WAIT_RATIO:
         return (

@@ -57,6 +57,9 @@ SPIN_MS = 5.0
 """How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
 threads."""
 
+STREAM_SAMPLER = "_InfiniteConstantSampler"
+"""What torch gives a loader whose dataset is iterable: no sampler can be chosen then."""
+
 MAX_WORKERS = 16
 """Most workers that are proposed where they mostly wait and CPUs are no limit. Heuristic: each is a process with its
 own memory."""
@@ -105,6 +108,8 @@ class Loading:
     idle_ratio: float | None = 1.0
     """Share of the step in which the device has no work while the batch is made, all of it on a CPU: the rest of the
     wait is free. None: no trace window tells."""
+    is_stream: bool = False
+    """An iterable dataset: each worker runs all of it, unless it takes a part for each."""
     has_model: bool = False
     """The dataset uses the model that is trained; workers would have copies that do not learn."""
 
@@ -191,6 +196,7 @@ def loading(metrics: Metrics) -> Loading:
         queued_ms=_queued_ms(metrics, workers=workers, period_ms=period_ms),
         others_cpus=_others_cpus(metrics),
         idle_ratio=making_idle_ratio(metrics, period_ms),
+        is_stream=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
         has_model=metrics.run.get("loader.dataset_has_model") is True,
     )
 
@@ -378,6 +384,17 @@ def code_line(state: Loading, workers: int) -> str:
     """The DataLoader call with the proposed values; pinned memory only where there is a GPU to copy to."""
     pinned = "pin_memory=True, " if state.on_gpu else ""
     return f"DataLoader(..., num_workers={workers}, {pinned}persistent_workers=True)"
+
+
+def sharding_words(state: Loading) -> str:
+    """What an iterable dataset has to do before it gets workers, as a sentence; empty where that is no matter."""
+    if not state.is_stream or state.num_workers:
+        return ""
+    return (
+        " The dataset is iterable: first let each worker take its part, or every worker reads all of it and an epoch "
+        "has that many times the steps. In __iter__, with info = torch.utils.data.get_worker_info(), read only every "
+        "info.num_workers-th file or record, from number info.id on."
+    )
 
 
 def cpu_words(state: Loading) -> str:

@@ -18,6 +18,7 @@ from lightning_gpuprof.rules.input.loading import (
     helpful_plan,
     loading,
     making_evidence,
+    sharding_words,
     wait_severity,
 )
 from lightning_gpuprof.rules.wording import millis
@@ -108,7 +109,7 @@ class SingleProcessLoading(BaseRule):
             ),
             advice=(
                 f"num_workers is 0: set num_workers={plan.num_workers} ({cpu_words(state)}; {batch_words(state)}): "
-                f"{code_line(state, plan.num_workers)}.{cap_words(state, plan.num_workers)}"
+                f"{code_line(state, plan.num_workers)}.{cap_words(state, plan.num_workers)}{sharding_words(state)}"
             ),
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
