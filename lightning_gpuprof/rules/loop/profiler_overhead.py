@@ -24,8 +24,8 @@ class ProfilerOverhead(BaseRule):
     Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
     and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and by how much the
     work of traced steps, and of those beside the analysis of a trace, took longer than in the steady steps around. What
-    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. In a run
-    of less than 20 s only timing is judged: sampling is dense at first, and one window is much of it. It is
+    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. A run
+    of less than 20 s is not judged: what happens once, at its start or in a window, is much of it. It is
     information only; numbers about steady steps do not hold the windows' part.
 
     ## When it is wrong
@@ -55,10 +55,10 @@ class ProfilerOverhead(BaseRule):
         windows_s = metrics.overhead.get("windows_s")
         if step is None or not possible(step):
             raise MissingSignal("the profiler's own cost per step was not measured")
+        if total_s < self.least_run_s:
+            return None
         window_ratio = min(1.0, windows_s / total_s) if windows_s is not None and possible(windows_s) else 0.0
         background_ratio = background if background is not None and possible(background) else 0.0
-        if total_s < self.least_run_s:
-            window_ratio = background_ratio = 0.0
         told, advice = [], []
         if step >= self.least_step_ratio:
             told.append(f"timing takes {percent(step)} of the step")
