@@ -99,7 +99,7 @@ def steps(report: Report) -> str:
     """How many steps, how fast, in one line."""
     facts = report.steps
     trained = f" ({numbers.count(facts.optimizer_steps)} optimizer steps)" if stage(report) == "fit" else ""
-    parts = [f"{numbers.count(facts.count)} steps{trained}"]
+    parts = [f"{numbers.count(facts.count)} step{'' if facts.count == 1 else 's'}{trained}"]
     parts.append(f"wall time {numbers.seconds(report.wall.total_s)}")
     if facts.period_ms is not None:
         interval = numbers.interval(facts.period_median_interval_ms)

@@ -54,7 +54,7 @@ class FrameworkDdpSync(BaseRule):
     ## What to do
 
     Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once
-    for each batch. There is no setting; where no rank is ever stopped by a signal, replace the method.
+    for each batch. No setting of the Trainer leaves it out.
 
     ## Example
 
@@ -134,6 +134,6 @@ def _advice(metrics: Metrics) -> str:
     batches = condition(metrics, "trainer.accumulate_grad_batches")
     instead = f" in place of accumulate_grad_batches={batches}" if isinstance(batches, int) and batches > 1 else ""
     return (
-        f"Give a step more work: {larger}{instead} needs the check half as often. No setting leaves it out; where no "
-        "rank is ever stopped by a signal: trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None."
+        f"Give a step more work: {larger}{instead} needs the check half as often. No setting of the Trainer "
+        "leaves it out."
     )
