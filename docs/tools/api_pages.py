@@ -122,6 +122,7 @@ PAGES: tuple[Page, ...] = (
         "`CONTRIBUTING.md`. Another package names its class in the entry-point group `lightning_gpuprof.rules`.",
         names=(
             *_all("lightning_gpuprof.rules.base"),
+            *_all("lightning_gpuprof.rules.examples"),
             ("lightning_gpuprof.model.finding", "Finding"),
             ("lightning_gpuprof.model.claim", "Claim"),
             ("lightning_gpuprof.model.finding", "Evidence"),

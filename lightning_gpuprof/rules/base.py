@@ -19,6 +19,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.examples import Example
 from lightning_gpuprof.rules.wording import percent
 
 MIN_STEPS = 10
@@ -124,6 +125,8 @@ class BaseRule:
     id: ClassVar[str]
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
+    examples: ClassVar[tuple[Example, ...]] = ()
+    """Runs and what the rule makes of them: tests, and the section Example of its page."""
 
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None

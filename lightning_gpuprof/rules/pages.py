@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.examples import table
 from lightning_gpuprof.rules.suggestions import no_such_rule
 
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
@@ -41,7 +42,9 @@ def explain(rule_id: str) -> str:
 
 def page(rule: Rule) -> str:
     """One rule's page: its docstring under its id, and its thresholds with their sources."""
-    return f"# {rule.id}\n\n{_text(rule)}\n{_thresholds(rule)}"
+    examples = getattr(rule, "examples", ())
+    shown = f"\n{table(examples)}" if examples else ""
+    return f"# {rule.id}\n\n{_text(rule)}\n{shown}{_thresholds(rule)}"
 
 
 def overview() -> dict[str, str]:

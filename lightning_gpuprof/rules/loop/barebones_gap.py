@@ -16,9 +16,12 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import millis, percent
 
 _TIMES = 4
+
+_NO_OTHERS = dict.fromkeys(("data_wait", "h2d", "backward", "optimizer", "zero_grad", "callbacks", "logging"), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +49,24 @@ class BarebonesGap(BaseRule):
 
     Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is left without logging, callbacks and
     progress bar: as a test only.
-
-    ## Example
-
-    "Set batch_size=128: Lightning's loop takes 0.61 ms of a step of 3.1 ms (20 %), whatever the batch size (32)."
     """
 
     id = "barebones-gap"
 
     least_ratio: float = threshold(0.10, source="catalogue")
     most_period_ms: float = threshold(20.0, source="catalogue: longer steps hide it")
+
+    examples = (
+        fires(
+            "the loop takes a fifth of 5 ms",
+            "info",
+            "Set batch_size=128",
+            times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0},
+        ),
+        quiet("it takes less than a tenth of 5 ms", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 0.44}),
+        looks_alike("it takes as much of 21 ms", times_ms={**_NO_OTHERS, "forward": 11.0, "loop": 10.0}),
+        not_evaluated("four steps are steady", "4 steady steps", steady=4),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the loop's share of short steps."""

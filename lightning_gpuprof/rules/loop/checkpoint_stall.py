@@ -20,6 +20,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 from lightning_gpuprof.rules.wording import counted, listed, percent
 
@@ -50,10 +51,6 @@ class CheckpointStall(StallRule):
     ## What to do
 
     Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
-
-    ## Example
-
-    "Save 14 times less often" for 20 checkpoints of 0.6 s in a run of 100 s.
     """
 
     id = "checkpoint-stall"
@@ -63,6 +60,16 @@ class CheckpointStall(StallRule):
     least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")
     wanted_ratio: float = threshold(0.01, source="heuristic: what checkpoints may cost")
     most_times_rarer: int = threshold(100, source="heuristic")
+
+    examples = (
+        fires("20 checkpoints take 6 s", "critical", "Save 20 times less often: for instance", checkpoint=(20, 6.0)),
+        fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
+        quiet("they take 1 s of it", checkpoint=(4, 1.0)),
+        quiet("there are none", checkpoint=(0, 0.0)),
+        looks_alike("validation takes 9 s", validation=(4, 9.0)),
+        not_evaluated("there is one slow checkpoint", "but 2 are needed", checkpoint=(1, 6.0)),
+        not_evaluated("there are five steps", "5 steps were run", steps=5, validation=(0, 0.0), checkpoint=(4, 0.8)),
+    )
 
     def part(self, metrics: Metrics) -> Recurring:
         """The checkpoints of the whole fit."""

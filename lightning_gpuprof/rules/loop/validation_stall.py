@@ -16,6 +16,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 from lightning_gpuprof.rules.wording import counted
 
@@ -48,11 +49,6 @@ class ValidationStall(StallRule):
     Validate less often, on fewer batches, with larger batches (no gradients are kept, so they fit), or with workers on
     the validation loader. Numbers start from the settings of this run: batches are counted, not shares of the loader,
     and `val_check_interval` is an int where the training loader has no length.
-
-    ## Example
-
-    "Validate every 10 epochs instead of every epoch: Trainer(check_val_every_n_epoch=10)" for 20 validation runs of
-    0.15 s in a run of 3.3 s.
     """
 
     id = "validation-stall"
@@ -62,6 +58,17 @@ class ValidationStall(StallRule):
     critical_ratio: float = threshold(0.40, source="heuristic: less than that may be wanted")
     wanted_ratio: float = threshold(0.05, source="heuristic: what validation may cost")
     most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")
+
+    examples = (
+        fires("4 runs take 14 s of 34 s", "critical", "(check_val_every_n_epoch=4)", validation=(4, 14.0)),
+        fires("they take 13 s of 33 s", "warning", "4 validation runs took 13.0 s", validation=(4, 13.0)),
+        fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
+        fires("no step is steady", "info", "validation runs took", steps=15, steady=0, validation=(4, 0.4)),
+        quiet("it takes less than a fifth", validation=(4, 4.9)),
+        quiet("there is none", validation=(0, 0.0)),
+        looks_alike("checkpoints take as long", checkpoint=(4, 14.0)),
+        not_evaluated("there are nine steps", "9 steps were run, 10 are needed", steps=9, validation=(4, 0.7)),
+    )
 
     def part(self, metrics: Metrics) -> Recurring:
         """The validation runs of the whole fit."""

@@ -1,0 +1,62 @@
+"""Examples in a rule's own file: runs, and what the rule makes of them. Tests and the rule's page come from them.
+
+A run is a healthy one in which keywords change something: those that ``build`` of ``tests/rules/metrics_builder.py``
+takes. Nothing is run outside of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lightning_gpuprof.model.finding import Severity
+
+Outcome = Literal["fires", "quiet", "looks alike", "not evaluated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One run and what a rule makes of it."""
+
+    outcome: Outcome
+    run: str
+    """What is special about it, in words."""
+    says: str = ""
+    """A part of summary or advice; of a rule that cannot judge, of the reason."""
+    severity: Severity | None = None
+    changes: Mapping[str, object]
+    """Keywords of the healthy run that differ."""
+
+
+def fires(run: str, severity: Severity, says: str, **changes: object) -> Example:
+    """A run with the fault."""
+    return Example(outcome="fires", run=run, says=says, severity=severity, changes=changes)
+
+
+def quiet(run: str, **changes: object) -> Example:
+    """A run without the fault, or with too little of it."""
+    return Example(outcome="quiet", run=run, changes=changes)
+
+
+def looks_alike(run: str, **changes: object) -> Example:
+    """A run that another cause makes look as if it had the fault."""
+    return Example(outcome="looks alike", run=run, changes=changes)
+
+
+def not_evaluated(run: str, says: str, **changes: object) -> Example:
+    """A run of which a signal is missing."""
+    return Example(outcome="not evaluated", run=run, says=says, changes=changes)
+
+
+def table(examples: tuple[Example, ...]) -> str:
+    """Examples in Markdown, as a section of the rule's page."""
+    rows = [f"| {one.run} | {_told(one)} |" for one in examples]
+    return "\n".join(["## Example", "", "| a run in which | the rule says |", "|---|---|", *rows, ""])
+
+
+def _told(example: Example) -> str:
+    said = f'"{example.says}"'.replace("|", "\\|")
+    if example.outcome == "fires":
+        return f"{example.severity}: {said}"
+    return f"not evaluated: {said}" if example.outcome == "not evaluated" else "nothing"

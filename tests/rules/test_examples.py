@@ -1,0 +1,62 @@
+"""The examples in the rules' own files: each is a test."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+from metrics_builder import build
+
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal
+from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.examples import Example
+
+RULES = [rule for rule in discover(entry_points=()).rules if cast(BaseRule, rule).examples]
+
+
+def judge(rule: Any, example: Example) -> None:
+    metrics = build(**cast(dict[str, Any], example.changes))
+    if example.outcome == "not evaluated":
+        with pytest.raises(MissingSignal) as missing:
+            rule.check(metrics)
+        assert example.says in missing.value.why
+        return
+    found = rule.check(metrics)
+    assert (found is not None) is (example.outcome == "fires")
+    if found is not None:
+        assert found.severity == example.severity
+        assert example.says in f"{found.summary} {found.advice}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"),
+    [
+        pytest.param(rule, one, id=f"{rule.id}: {one.run}")
+        for rule in cast(list[BaseRule], RULES)
+        for one in rule.examples
+    ],
+)
+def test_a_rule_judges_its_examples_as_they_say(rule: Any, example: Example) -> None:
+    judge(rule, example)
+
+
+def test_the_rule_in_contributing_judges_its_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    source = textwrap.dedent(text.partition("   ```python\n")[2].partition("   ```")[0])
+    module = ModuleType("zero_grad_slow")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(source, vars(module))
+    rule = module.ZeroGradSlow()
+    for example in rule.examples:
+        judge(rule, example)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_examples_show_all_that_a_rule_can_say(rule: Any) -> None:
+    assert rule.check(build()) is None
+    assert {one.outcome for one in rule.examples} == {"fires", "quiet", "looks alike", "not evaluated"}
+    assert all(one.says for one in rule.examples if one.outcome in ("fires", "not evaluated"))
