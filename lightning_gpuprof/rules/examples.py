@@ -29,22 +29,22 @@ class Example:
     """Keywords of the healthy run that differ."""
 
 
-def fires(run: str, severity: Severity, says: str, **changes: object) -> Example:
+def fires(run: str, severity: Severity, says: str, /, **changes: object) -> Example:
     """A run with the fault."""
     return Example(outcome="fires", run=run, says=says, severity=severity, changes=changes)
 
 
-def quiet(run: str, **changes: object) -> Example:
+def quiet(run: str, /, **changes: object) -> Example:
     """A run without the fault, or with too little of it."""
     return Example(outcome="quiet", run=run, changes=changes)
 
 
-def looks_alike(run: str, **changes: object) -> Example:
+def looks_alike(run: str, /, **changes: object) -> Example:
     """A run that another cause makes look as if it had the fault."""
     return Example(outcome="looks alike", run=run, changes=changes)
 
 
-def not_evaluated(run: str, says: str, **changes: object) -> Example:
+def not_evaluated(run: str, says: str, /, **changes: object) -> Example:
     """A run of which a signal is missing."""
     return Example(outcome="not evaluated", run=run, says=says, changes=changes)
 

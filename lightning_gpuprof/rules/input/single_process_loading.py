@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import (
     LEAST_WAIT_RATIO,
     batch_words,
@@ -22,6 +23,14 @@ from lightning_gpuprof.rules.input.loading import (
     wait_severity,
 )
 from lightning_gpuprof.rules.wording import millis
+
+_SLOW = {
+    "times_ms": {"data_wait": 41.0, "forward": 4.0, "backward": 5.0, "optimizer": 1.0, "zero_grad": 0.2, "loop": 1.0},
+    "num_workers": 0,
+    "usable_cpus": 2.0,
+    "process_cpus": 1.1,
+    "worker_cpus": None,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +80,22 @@ class SingleProcessLoading(BaseRule):
     ## What to do
 
     Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
-
-    ## Example
-
-    "num_workers is 0: set num_workers=2 (2 CPUs are usable, 0.9 free; one batch takes 41.0 ms to make, the step needs
-    12.0 ms without it): DataLoader(..., num_workers=2, persistent_workers=True)"
     """
 
     id = "single-process-loading"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+
+    examples = (
+        fires("a batch takes 41 ms, the rest 12 ms", "critical", "set num_workers=2 (2 CPUs", **_SLOW),
+        fires("the wait is no computation", "critical", "set num_workers=5", **{**_SLOW, "process_cpus": 0.23}),
+        quiet("there are two workers", **{**_SLOW, "num_workers": 2}),
+        quiet("the fetch is short", num_workers=0),
+        looks_alike("one CPU must do all the work", **{**_SLOW, "usable_cpus": 1.0, "process_cpus": 1.0}),
+        looks_alike("the dataset uses the model", **_SLOW, run={"loader.dataset_has_model": True}),
+        not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge a loader without workers."""

@@ -14,9 +14,22 @@ from lightning_gpuprof.rules.base import (
     is_distributed,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import percent
 
 _MIB = 2**20
+
+
+_COPIES = {
+    "device.type": "cuda",
+    "device.memory_bytes": 40 * 2**30,
+    "trainer.world_size": 4,
+    "trainer.strategy": "DDPStrategy",
+    "trainer.gradient_as_bucket_view": False,
+    "model.parameter_bytes": 5 * 2**30,
+    "model.parameters": 1000,
+    "model.trainable_parameters": 1000,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +54,25 @@ class BucketViewOff(BaseRule):
     ## What to do
 
     `Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
-
-    ## Example
-
-    "gradient_as_bucket_view is False: 5,120 MiB of gradients are held twice, 13 % of the device's memory".
     """
 
     id = "bucket-view-off"
 
     least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
+
+    examples = (
+        fires("5 GiB of gradients are copied on 40 GiB", "info", "5,120 MiB of gradients twice, 12 %", run=_COPIES),
+        fires(
+            "5 % of the memory is freed", "info", "gradients twice", run={**_COPIES, "model.trainable_parameters": 401}
+        ),
+        quiet("less is freed", run={**_COPIES, "model.trainable_parameters": 399}),
+        quiet("gradients are views", run={**_COPIES, "trainer.gradient_as_bucket_view": True}),
+        quiet("there is one rank", run={**_COPIES, "trainer.world_size": 1}),
+        quiet("the strategy is FSDP", run={**_COPIES, "trainer.strategy": "FSDPStrategy"}),
+        looks_alike("the model is on the CPU", run={**_COPIES, "device.type": "cpu"}),
+        not_evaluated("the memory is not known", "memory", run={**_COPIES, "device.memory_bytes": None}),
+        not_evaluated("the strategy is not known", "strategy", run={**_COPIES, "trainer.strategy": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the setting beside the sizes."""

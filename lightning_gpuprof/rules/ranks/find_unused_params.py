@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import millis
 
 _SEARCH = "search_unused_parameters"
+
+
+_LOOKS = {
+    "trainer.world_size": 2,
+    "trainer.strategy": "DDPStrategy",
+    "trainer.find_unused_parameters": True,
+    "model.parameter_tensors": 12,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +44,23 @@ class FindUnusedParams(BaseRule):
 
     `Trainer(strategy="ddp")`. If parameters are unused after all, DDP says so with an error in the second step: then
     set it back, or freeze what is not used.
-
-    ## Example
-
-    "find_unused_parameters is True: set Trainer(strategy="ddp") and see whether DDP reports unused parameters".
     """
 
     id = "find-unused-params"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
+
+    examples = (
+        fires("DDP looks for them", "info", "Net has 12 parameter tensors; set Trainer(", run=_LOOKS),
+        quiet("it does not", run={**_LOOKS, "trainer.find_unused_parameters": False}),
+        quiet("there is one rank", run={**_LOOKS, "trainer.world_size": 1}),
+        quiet(
+            "another strategy has no such setting",
+            run={**_LOOKS, "trainer.strategy": "FSDPStrategy", "trainer.find_unused_parameters": None},
+        ),
+        looks_alike("the graph is static", run={**_LOOKS, "trainer.static_graph": True}),
+        not_evaluated("the strategy is not known", "strategy", run={"trainer.world_size": 2}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the setting."""

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FOR_CPUS = frozenset({"gloo", "mpi"})
+
+
+_GLOO = {
+    "device.type": "cuda",
+    "trainer.world_size": 4,
+    "trainer.strategy": "DDPStrategy",
+    "trainer.backend": "gloo",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +42,21 @@ class WrongBackend(BaseRule):
     ## What to do
 
     `Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
-
-    ## Example
-
-    "The process group's backend is gloo: set DDPStrategy(process_group_backend="nccl")" for 4 ranks on 4 GPUs.
     """
 
     id = "wrong-backend"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
+
+    examples = (
+        fires("4 GPUs use gloo", "info", 'DDPStrategy(process_group_backend="nccl")', run=_GLOO),
+        quiet("they use NCCL", run={**_GLOO, "trainer.backend": "nccl"}),
+        quiet("only what is on the CPU uses gloo", run={**_GLOO, "trainer.backend": "cpu:gloo,cuda:nccl"}),
+        quiet("there is one rank", run={**_GLOO, "trainer.world_size": 1, "trainer.backend": None}),
+        looks_alike("the ranks are on the CPU", run={**_GLOO, "device.type": "cpu"}),
+        looks_alike("the system has no NCCL", run={**_GLOO, "machine.system": "Windows AMD64"}),
+        not_evaluated("the backend is not known", "backend", run={**_GLOO, "trainer.backend": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the setting."""

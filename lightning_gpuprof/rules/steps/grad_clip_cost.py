@@ -16,6 +16,7 @@ from lightning_gpuprof.rules.base import (
     step_share,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -48,16 +49,23 @@ class GradClipCost(BaseRule):
     Leave it out if the norm never passes the limit (log it to see), clip fewer and larger tensors, or accumulate:
     clipping happens once per optimizer step. In a hook of one's own use `torch.nn.utils.clip_grad_norm_`, which
     handles all tensors together.
-
-    ## Example
-
-    "Clipping 1,006 gradients to a norm of 1.0 takes 9.8 ms of a step of 61 ms (16 %)."
     """
 
     id = "grad-clip-cost"
 
     least_ratio: float = threshold(0.05, source="catalogue")
     fixed_ms: float = threshold(0.5, source="heuristic: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")
+
+    examples = (
+        fires("clipping takes 10 ms of 60 ms", "warning", "10.0 ms of a step of 60.0 ms", times_ms={"clip": 10.0}),
+        fires("it takes a twentieth and 0.5 ms", "info", "clip_grad_norm_", times_ms={"clip": 3.4}),
+        quiet("it takes less", times_ms={"clip": 3.2}),
+        quiet("nothing is clipped"),
+        looks_alike("a GPU works meanwhile", times_ms={"clip": 10.0}, run={"device.type": "cuda"}, idle_ratio=0.02),
+        not_evaluated(
+            "no window shows the GPU", "no trace window", times_ms={"clip": 10.0}, run={"device.type": "cuda"}
+        ),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phase in which gradients are clipped."""
