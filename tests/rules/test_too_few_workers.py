@@ -9,7 +9,6 @@ from metrics_builder import build
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
 from lightning_gpuprof.rules.input.loading import loading, making_evidence
 from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
@@ -60,41 +59,6 @@ def test_unknown_cpu_use_is_said_and_held_to_the_usable_cpus() -> None:
     assert "set num_workers=2 " in finding.advice
     assert "was not measured" in finding.advice
     assert finding.confidence == 0.6
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(build()) is None
-
-
-def test_it_is_quiet_without_workers() -> None:
-    assert RULE.check(behind(workers=0)) is None
-
-
-def test_it_is_quiet_where_the_workers_use_all_cpus() -> None:
-    assert RULE.check(behind(workers=2, worker_cpus=1.9)) is None
-
-
-def test_it_is_quiet_where_the_queue_is_mostly_full() -> None:
-    assert RULE.check(behind(waited=0.1)) is None
-
-
-def test_it_is_quiet_where_the_wait_may_be_the_receipt_of_a_batch() -> None:
-    assert RULE.check(behind(wait_ms=2.9, waited=1.0)) is None
-
-
-@pytest.mark.parametrize(("waited", "fires"), [(0.299, False), (0.30, True)])
-def test_the_share_of_empty_queues_decides(waited: float, fires: bool) -> None:
-    assert (RULE.check(behind(waited=waited)) is not None) is fires
-
-
-def test_without_the_state_of_the_queue_it_does_not_judge() -> None:
-    with pytest.raises(MissingSignal, match="no batch ready"):
-        RULE.check(behind(waited=None))
-
-
-def test_a_loader_that_is_not_known_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="not a torch DataLoader"):
-        RULE.check(build(no_loader=True))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

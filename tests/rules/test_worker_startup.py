@@ -6,7 +6,6 @@ import pytest
 from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.worker_startup import WorkerStartup
 
 RULE = WorkerStartup()
@@ -33,34 +32,6 @@ def test_it_fires_on_workers_that_are_started_anew() -> None:
     assert "num_workers=2, persistent_workers=True" in finding.advice
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(3 * (1.2 - 0.0008) * 1e3 / 400, rel=1e-3)
-
-
-@pytest.mark.parametrize("persistent", [True])
-def test_it_is_quiet_with_persistent_workers(persistent: bool) -> None:
-    assert RULE.check(restarting(persistent=persistent)) is None
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(build(persistent_workers=False)) is None
-
-
-def test_it_is_quiet_without_workers() -> None:
-    assert RULE.check(build(num_workers=0, persistent_workers=False, first_wait_s=2.0)) is None
-
-
-def test_it_is_quiet_where_each_batch_is_slow_to_make() -> None:
-    metrics = build(times_ms={"data_wait": 400.0}, persistent_workers=False, first_wait_s=0.85, iterator_s=0.01)
-    assert RULE.check(metrics) is None
-
-
-def test_one_epoch_start_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="1 epoch starts after the first, 2 are needed"):
-        RULE.check(restarting(epochs=2))
-
-
-def test_a_loader_that_is_not_known_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="not a torch DataLoader"):
-        RULE.check(build(no_loader=True))
 
 
 def test_the_share_of_the_epoch_decides() -> None:

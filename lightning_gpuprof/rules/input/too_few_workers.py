@@ -14,6 +14,7 @@ from lightning_gpuprof.rules.base import (
     gain,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import (
     EMPTY_QUEUE_RATIO,
     LEAST_WAIT_RATIO,
@@ -30,6 +31,15 @@ from lightning_gpuprof.rules.input.loading import (
 )
 from lightning_gpuprof.rules.input.starving import burst_ratio, in_bursts
 from lightning_gpuprof.rules.wording import counted, millis, percent
+
+_BEHIND = {
+    "times_ms": {"data_wait": 150.0, "forward": 4.0, "backward": 5.0},
+    "num_workers": 1,
+    "usable_cpus": 2.0,
+    "process_cpus": 0.1,
+    "worker_cpus": 0.02,
+    "fetch_waited_ratio": 0.98,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +79,6 @@ class TooFewWorkers(BaseRule):
 
     Set the printed number. If the workers mostly wait for storage, more of them than CPUs are right; the warning that
     DataLoader prints then does not apply.
-
-    ## Example
-
-    One worker, items that take 20 ms of waiting each, 8 per batch, a step of 10 ms: "num_workers is 1: set
-    num_workers=16".
     """
 
     id = "too-few-workers"
@@ -81,6 +86,22 @@ class TooFewWorkers(BaseRule):
 
     least_waited_ratio: float = threshold(EMPTY_QUEUE_RATIO, source="MindInsight: queue empty above 30 %")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+
+    examples = (
+        fires("one worker waits for its items", "critical", "num_workers is 1: set num_workers=12", **_BEHIND),
+        fires("it computes on one of two CPUs", "critical", "set num_workers=2 ", **{**_BEHIND, "worker_cpus": 0.95}),
+        fires("its CPU time is not known", "critical", "was not measured", **{**_BEHIND, "worker_cpus": None}),
+        fires("the queue is empty at 30 % of steps", "critical", "set num", **{**_BEHIND, "fetch_waited_ratio": 0.30}),
+        quiet("it is empty at fewer", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
+        quiet("there are no workers", **{**_BEHIND, "num_workers": 0}),
+        looks_alike("workers use all CPUs", **{**_BEHIND, "num_workers": 2, "worker_cpus": 1.9}),
+        looks_alike(
+            "the wait is the receipt of a batch",
+            **{**_BEHIND, "times_ms": {"data_wait": 2.9, "forward": 4.0, "backward": 5.0}, "fetch_waited_ratio": 1.0},
+        ),
+        not_evaluated("the queue is not known", "no batch ready", **{**_BEHIND, "fetch_waited_ratio": None}),
+        not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge a loader with workers."""

@@ -22,7 +22,15 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import counted, percent, seconds
+
+_ANEW = {
+    "times_ms": {"forward": 4.0, "backward": 5.0},
+    "persistent_workers": False,
+    "iterator_s": 0.3,
+    "first_wait_s": 0.9,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +65,6 @@ class WorkerStartup(BaseRule):
     anew. The workers then keep their copy of the dataset: a change to the dataset object in the
     training process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays
     instead.
-
-    ## Example
-
-    "Keep the workers alive between epochs: DataLoader(..., num_workers=2, persistent_workers=True). persistent_workers
-    is False, and 9 epoch starts waited 10.8 s in total."
     """
 
     id = "worker-startup"
@@ -70,6 +73,22 @@ class WorkerStartup(BaseRule):
     least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")
     many_waits: float = threshold(10.0, source="heuristic: ten ordinary waits")
     least_epochs: int = threshold(2, source="heuristic: one epoch start can be an accident")
+
+    examples = (
+        fires("three starts wait 1.2 s each", "critical", "num_workers=2, persistent_workers=True", **_ANEW),
+        quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
+        quiet("they start quickly", persistent_workers=False),
+        quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
+        looks_alike(
+            "each batch is slow to make",
+            times_ms={"data_wait": 400.0},
+            persistent_workers=False,
+            first_wait_s=0.85,
+            iterator_s=0.01,
+        ),
+        not_evaluated("there are two epochs", "1 epoch starts after the first, 2 are needed", **{**_ANEW, "epochs": 2}),
+        not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the starts of all epochs but the first."""

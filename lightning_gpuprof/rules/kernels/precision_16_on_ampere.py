@@ -8,6 +8,9 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+
+_SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capability": "9.0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +35,24 @@ class Precision16OnAmpere(BaseRule):
     ## What to do
 
     `Trainer(precision="bf16-mixed")`.
-
-    ## Example
-
-    "Set Trainer(precision="bf16-mixed"): precision is 16-mixed on a device of compute capability 9.0."
     """
 
     id: ClassVar[str] = "precision-16-on-ampere"
 
     least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
+
+    examples = (
+        fires("float16 runs on a GPU of capability 9.0", "info", 'precision="bf16-mixed"', run=_SCALED),
+        fires("its capability is 8.0", "info", "bf16-mixed", run={**_SCALED, "device.capability": "8.0"}),
+        fires("its capability is 12.0", "info", "bf16-mixed", run={**_SCALED, "device.capability": "12.0"}),
+        quiet("it has no bfloat16", run={**_SCALED, "device.capability": "7.5"}),
+        quiet("it runs in bfloat16", run={**_SCALED, "trainer.precision": "bf16-mixed"}),
+        quiet("it runs in float32", run={**_SCALED, "trainer.precision": "32-true"}),
+        looks_alike("weights are float16: no scaler", run={**_SCALED, "trainer.precision": "16-true"}),
+        looks_alike("it runs on a CPU", run={**_SCALED, "device.type": "cpu"}),
+        not_evaluated("the precision is not known", "precision", run={**_SCALED, "trainer.precision": None}),
+        not_evaluated("the capability is not known", "capability", run={**_SCALED, "device.capability": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look at the precision and the device."""
