@@ -154,7 +154,8 @@ class StepOutliers(BaseRule):
             + (_DOUBT if doubtful else "")
             + (_ALIKE if alike else "")
             + (HIDDEN if hidden else ""),
-            advice=f"Look first for other processes that use the machine's CPUs. If there are none, {advice[:1].lower()}{advice[1:]}"
+            advice="Look first for other processes that use the machine's CPUs. If there are none, "
+            f"{advice[:1].lower()}{advice[1:]}"
             if doubtful
             else advice,
             evidence=self._evidence(outliers, holders, ratio=ratio),
