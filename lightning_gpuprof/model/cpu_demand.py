@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import CpuFacts
+from lightning_gpuprof.model.numbers import possible
 
 QUOTA_RATIO = 0.10
 """Periods of the control group in which the quota was used up, from which that is a reason to wait. Heuristic."""
@@ -23,7 +22,7 @@ which is not read. Heuristic: what others have left to use cannot hold up a thre
 def used_up_ratio(host: HostUse) -> float | None:
     """Share of its periods in which the control group's quota was used up; None: not measured."""
     ratio = host.cgroup.throttled_ratio if host.cgroup is not None else None
-    return ratio if ratio is not None and _possible(ratio) else None
+    return ratio if ratio is not None and possible(ratio) else None
 
 
 def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
@@ -37,13 +36,9 @@ def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
     delays = [row.use.run_delay_ratio.mean for row in host.worker_rows if row.use.run_delay_ratio is not None]
     if host.children is not None and host.children.cpu_cpus is not None:
         delays.append(host.children.cpu_cpus.mean)
-    measured = filter(_possible, [cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0])
+    measured = filter(possible, [cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0])
     if sum(measured) >= ALL_RATIO * cpu.usable_cpus:
         return True
     process_cpus = 1.0 if cpu.process_cpus is None else cpu.process_cpus
     wanted = [process_cpus, cpu.run_delay_ratio or 0.0, cpu.worker_cpus or 0.0, *delays]
-    return sum(filter(_possible, wanted)) > MORE_RATIO * cpu.usable_cpus
-
-
-def _possible(value: float) -> bool:
-    return math.isfinite(value) and value >= 0
+    return sum(filter(possible, wanted)) > MORE_RATIO * cpu.usable_cpus

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks
+from lightning_gpuprof.model.device_step import DeviceStep, Unmeasured
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
@@ -252,6 +253,8 @@ class Metrics:
     memory: Memory
     windows: tuple[WindowFacts, ...]
     overhead: dict[str, float | None]
+    device_step: DeviceStep | Unmeasured = field(default_factory=lambda: Unmeasured(why="no trace window was recorded"))
+    """What the busiest device does in an untraced step."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""

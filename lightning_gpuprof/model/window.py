@@ -6,6 +6,9 @@ import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 
+MAX_UNMATCHED_RATIO = 0.1
+"""Share of device work launched outside a window from which its busy time per step is not trusted. Heuristic."""
+
 
 class DeviceActivity(msgspec.Struct, kw_only=True, frozen=True):
     """Activity of one device inside the window, microseconds. ``busy_us + idle_us = window_us``."""
@@ -70,3 +73,18 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     """Everything else that was computed, with the first rows of each table; ``gpuprof trace FILE`` gives all."""
     stop_cost_ms: float | None = None
     """What closing the window cost the training thread."""
+
+    @property
+    def is_on_slow_step(self) -> bool:
+        """Whether the window was opened because a step was slow, so that it shows no ordinary steps."""
+        return self.reason.startswith("slow step")
+
+    @property
+    def device_work(self) -> int:
+        """Kernels, copies and memsets."""
+        return self.launches_matched + self.launches_unmatched
+
+    @property
+    def holds_earlier_work(self) -> bool:
+        """Whether much of the device work was launched before the window, so that it is not that of its steps."""
+        return self.launches_unmatched > MAX_UNMATCHED_RATIO * self.device_work

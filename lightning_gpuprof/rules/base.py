@@ -14,11 +14,12 @@ from typing import ClassVar, Protocol, TypeVar
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.numbers import possible as possible
 from lightning_gpuprof.model.phases import Part, Phase
-from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.examples import Example
 from lightning_gpuprof.rules.wording import percent
 
@@ -56,9 +57,6 @@ _PERIODIC_FACTOR = 1.5
 
 _MOST_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing can be told. Heuristic."""
-
-MAX_UNMATCHED_RATIO = 0.1
-"""Share of device work launched outside a window from which its busy time per step is not trusted. Heuristic."""
 
 Number = TypeVar("Number", int, float)
 
@@ -208,11 +206,6 @@ def usable(share: Share) -> bool:
     return all(possible(x) and x <= 1.0 + _ROUNDING for x in ratios) and possible(share.median_ms)
 
 
-def possible(value: float) -> bool:
-    """Whether something that was measured is a finite number of at least 0."""
-    return math.isfinite(value) and value >= 0
-
-
 def require_possible(what: str, *values: float) -> None:
     """Take impossible numbers for what they are: not measured.
 
@@ -359,53 +352,19 @@ def machine_busy_ratio(metrics: Metrics) -> float | None:
     return machine.cpu_busy_ratio.mean if machine is not None and machine.cpu_busy_ratio is not None else None
 
 
-def is_slow_step_window(window: WindowFacts) -> bool:
-    """Whether a window was opened because a step was slow, so that it shows no ordinary steps."""
-    return window.reason.startswith("slow step")
+def device_step(metrics: Metrics) -> DeviceStep | None:
+    """What the busiest device does in an untraced step; None on a CPU, and if neither windows nor NVML tell."""
+    return metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
 
 
-def pace_ms(metrics: Metrics, period_ms: float) -> float:
-    """Time in which a device gets the work of one untraced step: the period, or the mean one if that is shorter.
-
-    A host that is ahead launches the work of some steps at once and waits at others until the queue has room. The
-    median of such steps is not the time that the device has for one; their mean is, with outlying steps, in which a
-    device may well be idle, taken for ordinary ones. Of a run whose parts differ in speed, mean over median of the
-    longest part is taken.
-    """
-    whole = metrics.steps.period_ms
-    if whole is None:
-        return period_ms
-    found = metrics.outliers
-    ratio = whole.mean / whole.median if whole.median > 0 else 1.0
-    if len(metrics.steps.regimes) > 1:
-        longest = max(metrics.steps.regimes, key=lambda regime: regime.count).period_ms
-        ratio = longest.mean / longest.median if longest.median > 0 else 1.0
-    elif found is not None and found.checked > 0 and whole.median > 0:
-        ratio = (found.total_ms - found.excess_ms) / found.checked / whole.median
-    return period_ms * min(1.0, ratio) if possible(ratio) and ratio > 0 else period_ms
-
-
-def device_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
+def device_idle_ratio(metrics: Metrics) -> float | None:
     """Share of an untraced step in which the busiest device has no work.
 
-    Tracing slows the host down, not the device: busy time per step comes from the windows and is held against the
-    period of steps that were not traced (:func:`pace_ms`).
-
     Returns:
-        0 to 1, the median over the windows, of two the lower; None if no window but such of slow steps has seen device
-        work of whole steps.
+        0 to 1; None if no trace window tells: of NVML's utilization alone it is only known how idle it is at least.
     """
-    period_ms = pace_ms(metrics, period_ms)
-    ratios = []
-    for window in metrics.windows:
-        device_work = window.launches_matched + window.launches_unmatched
-        if not window.devices or not window.steps_us or not device_work or is_slow_step_window(window):
-            continue
-        if window.launches_unmatched > MAX_UNMATCHED_RATIO * device_work:
-            continue
-        busy_ms = max(device.busy_us for device in window.devices) / 1e3 / len(window.steps_us)
-        ratios.append(min(1.0, max(0.0, 1.0 - busy_ms / period_ms)))
-    return sorted(ratios)[(len(ratios) - 1) // 2] if ratios else None
+    step = device_step(metrics)
+    return None if step is None or step.window is None else step.idle_ratio
 
 
 def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> Evidence:

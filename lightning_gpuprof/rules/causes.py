@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
+from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
@@ -20,7 +21,7 @@ from lightning_gpuprof.rules.base import (
     run_s,
     usable,
 )
-from lightning_gpuprof.rules.device_split import DeviceSplit, clock_loss, device_limit
+from lightning_gpuprof.rules.device_limit import clock_loss, device_limit
 from lightning_gpuprof.rules.loop.callback_slow import class_name
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.steps.step_outliers import (
@@ -117,13 +118,13 @@ class Cause:
     """Its name as a verdict, where that says more than the kind."""
 
 
-def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> Iterable[Cause]:
+def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> Iterable[Cause]:
     """All causes in the order of the decision tree, the model's own work last.
 
     Args:
         metrics: The run.
         period_ms: Median period of its steady steps.
-        split: What a device's time is made of; None on a CPU, and where no device was seen.
+        step: What a device's time is made of; None on a CPU, and where no device was seen.
     """
     outside = outside_steps(metrics)
     yield outside
@@ -132,7 +133,7 @@ def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> 
     if outliers is not None:
         yield outliers
         in_steps = max(0.0, in_steps - outliers.ratio)
-    if split is None:
+    if step is None:
         around = _around_the_model(metrics, period_ms, dict.fromkeys(_HOST_SLICES, 1.0), in_steps=in_steps)
         yield from _without_waits(around) if is_cpu_only(metrics) is False else around
         host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
@@ -150,13 +151,13 @@ def causes_of(metrics: Metrics, period_ms: float, split: DeviceSplit | None) -> 
             foreign_ratio=0.0 if own else crowded_ratio,
         )
         return
-    most = _idle_shares(metrics, split)
-    starved = max(0.0, split.idle_ratio - sum(most.values()))
-    yield from _limited_hardware(metrics, split, in_steps=in_steps)
-    yield from _communication(split, starved, in_steps=in_steps)
-    yield from _around_the_model(metrics, period_ms, most, uploads=split.upload_ratio, in_steps=in_steps)
-    yield from _starved_device(split, starved, period_ms, in_steps=in_steps)
-    yield _device_compute(metrics, split, starved, in_steps=in_steps)
+    most = _idle_shares(metrics, step)
+    starved = max(0.0, step.idle_ratio - sum(most.values()))
+    yield from _limited_hardware(metrics, step, in_steps=in_steps)
+    yield from _communication(step, starved, in_steps=in_steps)
+    yield from _around_the_model(metrics, period_ms, most, uploads=step.upload_ratio, in_steps=in_steps)
+    yield from _starved_device(step, starved, period_ms, in_steps=in_steps)
+    yield _device_compute(metrics, step, starved, in_steps=in_steps)
 
 
 def _without_waits(causes: Iterable[Cause]) -> Iterable[Cause]:
@@ -165,17 +166,17 @@ def _without_waits(causes: Iterable[Cause]) -> Iterable[Cause]:
         yield cause if cause.kind == "input-bound" else replace(cause, passes=False)
 
 
-def _idle_shares(metrics: Metrics, split: DeviceSplit) -> dict[Phase, float]:
+def _idle_shares(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
     """Of each phase around the model the share of the step in which the device is idle: what it costs.
 
     A wait while the device works is free. Where the window does not tell, the device is taken to be idle, but never
     longer in all than it is.
     """
-    left = split.idle_ratio
+    left = step.idle_ratio
     most: dict[Phase, float] = {}
     for phase in _HOST_SLICES:
         share = _share(metrics, phase)
-        wanted = 0.0 if share is None else share.median_ratio * split.idle_in_phase.get(phase, 1.0)
+        wanted = 0.0 if share is None else share.median_ratio * step.idle_in_phase.get(phase, 1.0)
         most[phase] = min(wanted, left)
         left -= most[phase]
     return most
@@ -311,7 +312,7 @@ def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> 
     return f"; it costs {percent(most[phase])}, as the device works in the rest"
 
 
-def _limited_hardware(metrics: Metrics, split: DeviceSplit, *, in_steps: float) -> Iterable[Cause]:
+def _limited_hardware(metrics: Metrics, step: DeviceStep, *, in_steps: float) -> Iterable[Cause]:
     """A GPU whose clock something holds down while it sets the pace."""
     losses = [(found, device) for device in metrics.devices if (found := clock_loss(device)) is not None]
     if not losses:
@@ -319,21 +320,21 @@ def _limited_hardware(metrics: Metrics, split: DeviceSplit, *, in_steps: float) 
     loss, device = max(losses, key=lambda entry: entry[0].ratio)
     yield Cause(
         kind="hardware-limited",
-        ratio=loss.ratio * split.computing_ratio * in_steps,
-        passes=1.0 - loss.ratio < CLOCK_RATIO and split.computing_ratio >= COMPUTE_RATIO,
+        ratio=loss.ratio * step.computing_ratio * in_steps,
+        passes=1.0 - loss.ratio < CLOCK_RATIO and step.computing_ratio >= COMPUTE_RATIO,
         words=f"{device.subject or device.name} runs at {loss.clock_mhz:,.0f} of {device.facts.sm_clock_max_mhz:,.0f} "
         f"MHz in {percent(loss.held_ratio)} of the samples in which it works; the driver's reason: "
         f"{THROTTLE_WORDS[loss.reason]}",
     )
 
 
-def _communication(split: DeviceSplit, starved: float, *, in_steps: float) -> Iterable[Cause]:
+def _communication(step: DeviceStep, starved: float, *, in_steps: float) -> Iterable[Cause]:
     """Kernels of collectives that nothing covers, and a device that is idle while the host prepares them."""
-    calls = starved * split.causes.get("communication", 0.0)
-    ratio = split.exposed_communication_ratio + calls
+    calls = starved * step.causes.get("communication", 0.0)
+    ratio = step.exposed_communication_ratio + calls
     if ratio <= 0:
         return
-    waiting_ratio = split.above_fastest_ratio or 0.0
+    waiting_ratio = step.above_fastest_ratio or 0.0
     slow = ""
     if waiting_ratio >= WAITING_RATIO:
         slow = f"; {percent(waiting_ratio)} of the collectives' time is above the fastest of their size: a wait, not "
@@ -342,37 +343,37 @@ def _communication(split: DeviceSplit, starved: float, *, in_steps: float) -> It
         kind="comm-bound",
         ratio=ratio * in_steps,
         passes=ratio >= COMMUNICATION_RATIO,
-        words=f"in {percent(split.exposed_communication_ratio)} of the step the device communicates or waits for other "
+        words=f"in {percent(step.exposed_communication_ratio)} of the step the device communicates or waits for other "
         "ranks while nothing computes"
         + (f", and in {percent(calls)} the host sets that up" if calls >= 0.01 else "")
         + slow,
     )
 
 
-def _starved_device(split: DeviceSplit, starved: float, period_ms: float, *, in_steps: float) -> Iterable[Cause]:
+def _starved_device(step: DeviceStep, starved: float, period_ms: float, *, in_steps: float) -> Iterable[Cause]:
     """A device that is idle inside the model's phases: after the host waited for it, or for want of launches."""
-    synced = starved * split.causes.get("host_sync", 0.0)
-    late = starved * max(0.0, 1.0 - sum(split.causes.get(cause, 0.0) for cause in _NOT_LATE))
+    synced = starved * step.causes.get("host_sync", 0.0)
+    late = starved * max(0.0, 1.0 - sum(step.causes.get(cause, 0.0) for cause in _NOT_LATE))
     yield Cause(
         kind="sync-bound",
         ratio=synced * in_steps,
         passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
-        words=f"the device has no work in {percent(split.idle_ratio)} of the step, and in {percent(synced)} because "
-        f"the host had waited for it before it launched more{_sync_site(split)}",
+        words=f"the device has no work in {percent(step.idle_ratio)} of the step, and in {percent(synced)} because "
+        f"the host had waited for it before it launched more{_sync_site(step)}",
     )
-    allocator = split.causes.get("allocator", 0.0)
+    allocator = step.causes.get("allocator", 0.0)
     memory = f"; {percent(allocator)} of that is allocating and freeing memory" if allocator >= ALLOCATOR_RATIO else ""
     yield Cause(
         kind="host-bound",
         ratio=late * in_steps,
         passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
-        words=f"the device has no work in {percent(split.idle_ratio)} of the step by {split.source}, and in "
+        words=f"the device has no work in {percent(step.idle_ratio)} of the step by {step.source}, and in "
         f"{percent(late)} only because the host does not launch it in time{memory}",
     )
 
 
-def _sync_site(split: DeviceSplit) -> str:
-    found = None if split.window is None or split.window.analysis is None else split.window.analysis.sync_points
+def _sync_site(step: DeviceStep) -> str:
+    found = None if step.window is None or step.window.analysis is None else step.window.analysis.sync_points
     if found is None or not found.sites:
         return ""
     site = found.sites[0]
@@ -380,17 +381,17 @@ def _sync_site(split: DeviceSplit) -> str:
     return f", most in {site.operation}{at}"
 
 
-def _device_compute(metrics: Metrics, split: DeviceSplit, starved: float, *, in_steps: float) -> Cause:
+def _device_compute(metrics: Metrics, step: DeviceStep, starved: float, *, in_steps: float) -> Cause:
     """The device's own work, with the gaps that are its own, by what limits it."""
-    turns = starved * (split.causes.get("queued", 0.0) + split.causes.get("back_to_back", 0.0))
-    kind, why = device_limit(metrics, split)
-    computing = split.computing_ratio + turns
+    turns = starved * (step.causes.get("queued", 0.0) + step.causes.get("back_to_back", 0.0))
+    kind, why = device_limit(metrics, step)
+    computing = step.computing_ratio + turns
     return Cause(
         kind=kind,
         ratio=computing * in_steps,
         passes=computing >= COMPUTE_RATIO,
-        words=f"the device works in {percent(1.0 - split.idle_ratio)} of the step by {split.source} and computes in "
-        f"{percent(split.computing_ratio)}" + (f"; {why}" if why else ""),
+        words=f"the device works in {percent(1.0 - step.idle_ratio)} of the step by {step.source} and computes in "
+        f"{percent(step.computing_ratio)}" + (f"; {why}" if why else ""),
     )
 
 

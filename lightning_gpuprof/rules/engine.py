@@ -25,9 +25,7 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     NotApplicable,
     Rule,
-    device_idle_ratio,
-    is_cpu_only,
-    pace_ms,
+    device_step,
     possible,
     run_ms_per_step,
     severity,
@@ -384,12 +382,11 @@ def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
 
     Idle time is that of the mean step: what the host does every few steps is in no median.
     """
-    period_ms = _or_zero(steady_period_ms, metrics)
-    idle_ratio = device_idle_ratio(metrics, period_ms) if period_ms > 0 and not is_cpu_only(metrics) else None
-    if idle_ratio is None or not possible(idle_ratio):
+    step, period_ms = device_step(metrics), _or_zero(steady_period_ms, metrics)
+    if step is None or step.window is None or period_ms <= 0:
         return None
     mean_ms = period_ms if metrics.steps.period_ms is None else metrics.steps.period_ms.mean
-    busy_ms = (1.0 - idle_ratio) * pace_ms(metrics, period_ms)
+    busy_ms = step.pace_ms - step.idle_ms
     return max(period_ms, mean_ms if possible(mean_ms) else 0.0) - busy_ms, busy_ms
 
 

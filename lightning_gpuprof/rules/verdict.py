@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import Verdict, VerdictKind
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
     MissingSignal,
+    device_step,
     is_cpu_only,
     is_mostly_outside,
     possible,
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.causes import (
     outside_steps,
     starved_words,
 )
-from lightning_gpuprof.rules.device_split import device_split
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -57,9 +57,9 @@ def decide(metrics: Metrics) -> Verdict:
         if is_mostly_outside(metrics):
             return Verdict(kind="outside-steps", summary=f"Outside-steps: {outside_steps(metrics).words}.")
         return Verdict(kind="not-enough-data", summary=f"Not enough data for a verdict: {missing.why}.")
-    split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
-    unseen = split is None and is_cpu_only(metrics) is False
-    causes = _merged(causes_of(metrics, period_ms, split))
+    step = device_step(metrics)
+    unseen = step is None and is_cpu_only(metrics) is False
+    causes = _merged(causes_of(metrics, period_ms, step))
     compute = next(cause for cause in causes if cause.kind in _DEVICE_KINDS)
     passing = [cause for cause in causes if cause.passes and cause is not compute]
     if len(passing) >= 2 and passing[0].ratio - passing[1].ratio < MIXED_RATIO:

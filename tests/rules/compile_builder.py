@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, Recompile
 from lightning_gpuprof.model.metrics import Metrics

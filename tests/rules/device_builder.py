@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
-from metrics_builder import HEALTHY_MS, build
+from metrics_builder import HEALTHY_MS, build, replace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics

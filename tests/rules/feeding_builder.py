@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, WorkerUse
 from lightning_gpuprof.model.input_pipeline import (

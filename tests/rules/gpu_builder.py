@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-from metrics_builder import build, distribution
+from metrics_builder import build, distribution, replace
 from no_kernels import EMPTY, NO_FILL
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ErrorCounter, ThrottleShare

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gpu_builder import gpu, on
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.memory import (
     MEMORY_PHASES,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
@@ -42,6 +43,15 @@ HEALTHY_MS: Mapping[Phase, float] = {
 
 LOWER = 0.98
 """Lower bound over median of every share."""
+
+
+Anything = TypeVar("Anything")
+
+
+def replace(old: Anything, /, **changes: Any) -> Anything:
+    """A dataclass with other fields; of Metrics, what is computed from them is computed anew."""
+    new: Any = dataclasses.replace(old, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(new, device_step=device_step(new)) if isinstance(new, Metrics) else new
 
 
 def share(median_ms: float, period_ms: float, *, lower: float = LOWER, total_ratio: float | None = None) -> Share:
@@ -205,7 +215,7 @@ def build(
             prefetch_factor=2 if num_workers else None,
             dataset="Digits",
         )
-    return Metrics(
+    metrics = Metrics(
         run={
             "device.type": "cpu",
             "torch.num_threads": 1,
@@ -261,6 +271,7 @@ def build(
         if blocked_known
         else None,
     )
+    return replace(metrics)
 
 
 def _recurring(times: tuple[int, float], subject: str = "") -> Recurring:

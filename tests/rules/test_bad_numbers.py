@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from metrics_builder import build, busy_machine, outliers
+from metrics_builder import build, busy_machine, outliers, replace
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.device import DeviceEnergy
@@ -38,7 +38,8 @@ def mutated(value: Any, chance: float, dice: random.Random) -> Any:
     if isinstance(value, msgspec.Struct):
         return type(value)(**{name: mutated(getattr(value, name), chance, dice) for name in value.__struct_fields__})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value)(**{f.name: mutated(getattr(value, f.name), chance, dice) for f in dataclasses.fields(value)})
+        changes = {f.name: mutated(getattr(value, f.name), chance, dice) for f in dataclasses.fields(value)}
+        return replace(value, **changes)  # what is computed from broken numbers is computed, too
     return value
 
 
@@ -109,9 +110,7 @@ def everything_is_wrong_on_a_gpu() -> Metrics:
     )
     wrong = everything_is_wrong()
     targets = {"gpuprof.target": "1.5x", "gpuprof.price_per_gpu_hour": 2.5, "device.type": "cuda"}
-    return dataclasses.replace(
-        wrong, run={**wrong.run, **targets}, windows=(facts, facts), devices=(device,), blocked=None
-    )
+    return replace(wrong, run={**wrong.run, **targets}, windows=(facts, facts), devices=(device,), blocked=None)
 
 
 def texts(found: Method) -> list[str]:
@@ -124,7 +123,7 @@ def test_broken_numbers_of_a_gpu_are_taken_calmly(chance: float) -> None:
     base = everything_is_wrong_on_a_gpu()
     for seed in range(40):
         dice = random.Random(f"{seed} {chance}")
-        metrics = dataclasses.replace(mutated(base, chance, dice), run=base.run)
+        metrics = replace(mutated(base, chance, dice), run=base.run)
         diagnosis = diagnose(metrics)
         assert_calm(diagnosis)
         combined = diagnosis.combined
@@ -140,22 +139,22 @@ def test_broken_numbers_of_a_gpu_are_taken_calmly(chance: float) -> None:
 
 
 CONTRADICTIONS: dict[str, Metrics] = {
-    "a device that works longer than the step": dataclasses.replace(
+    "a device that works longer than the step": replace(
         build(run={"device.type": "cuda"}), windows=(window(period_ms=500.0),)
     ),
-    "causes that sum to more than the idle time": dataclasses.replace(
+    "causes that sum to more than the idle time": replace(
         build(run={"device.type": "cuda"}),
         windows=(window(causes={"launch": 0.9, "host_sync": 0.9}),),
     ),
     "shares that sum to more than the step": build(times_ms={"data_wait": 60.0, "callbacks": 60.0}),
-    "a GPU in a run on the CPU": dataclasses.replace(build(), devices=(gpu(utilization=0.9),)),
-    "windows of a GPU in a run on the CPU": dataclasses.replace(build(), windows=(window(causes={"launch": 0.5}),)),
-    "a clock above its maximum": dataclasses.replace(
+    "a GPU in a run on the CPU": replace(build(), devices=(gpu(utilization=0.9),)),
+    "windows of a GPU in a run on the CPU": replace(build(), windows=(window(causes={"launch": 0.5}),)),
+    "a clock above its maximum": replace(
         build(run={"device.type": "cuda"}),
         windows=(window(),),
         devices=(gpu(clock_mhz=3000.0, reasons={"sw_thermal": 1.0}),),
     ),
-    "no condition at all": dataclasses.replace(build(), run={}),
+    "no condition at all": replace(build(), run={}),
 }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from compile_builder import compiled, graph_break, recompile
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 from test_bad_numbers import assert_calm, mutated
 from test_collector_pauses import collecting
 from test_host_leak import growing

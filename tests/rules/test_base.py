@@ -5,11 +5,11 @@ import inspect
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import msgspec
 import pytest
-from metrics_builder import build, distribution
+from metrics_builder import build, distribution, replace
 
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.report import Wall
@@ -88,12 +88,11 @@ def test_a_run_without_wall_time_is_not_measured() -> None:
 
 
 def test_device_idle_time_is_held_against_untraced_steps() -> None:
-    metrics = build(idle_ratio=0.3)
-    assert metrics.period_ms is not None
-    assert device_idle_ratio(metrics, metrics.period_ms) == pytest.approx(0.3)
-    assert device_idle_ratio(build(), 50.0) is None
+    metrics = build(idle_ratio=0.3, run={"device.type": "cuda"})
+    assert device_idle_ratio(metrics) == pytest.approx(0.3)
+    assert device_idle_ratio(build()) is None
     orphaned = msgspec.structs.replace(metrics.windows[0], launches_matched=100, launches_unmatched=400)
-    assert device_idle_ratio(replace(metrics, windows=(orphaned,)), metrics.period_ms) is None
+    assert device_idle_ratio(replace(metrics, windows=(orphaned,))) is None  # nor is known how tracing inflated it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from gpu_trace import recorded_steps
 from late_steps import training
-from metrics_builder import build, distribution, share
+from metrics_builder import build, distribution, replace, share
 from test_engine import finding
 from trace_metrics import metrics_of
 

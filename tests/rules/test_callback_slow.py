@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import lightning.pytorch.callbacks
 import pytest
-from metrics_builder import build, outliers
+from metrics_builder import build, outliers, replace
 from traced_builder import window
 
 from lightning_gpuprof.model.metrics import Metrics

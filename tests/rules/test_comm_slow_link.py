@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from device_builder import STEPS, collective, distributed, without_windows
+from metrics_builder import replace
 from msgspec.structs import replace as changed
 
 from lightning_gpuprof.model.metrics import Metrics

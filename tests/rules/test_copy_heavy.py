@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_trace import GpuTrace, recorded_steps
+from metrics_builder import replace
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import Metrics

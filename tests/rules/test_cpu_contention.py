@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
 from feeding_builder import starved
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, ProcessUse, WorkerUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline

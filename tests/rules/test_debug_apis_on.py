@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.rules.base import MissingSignal

@@ -3,12 +3,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
 import pytest
-from metrics_builder import build, distribution, outliers, scaled
+from metrics_builder import build, distribution, outliers, replace, scaled
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, Severity, speedup

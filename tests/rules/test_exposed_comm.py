@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from device_builder import STEPS, collective, distributed, without_windows
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_builder import gpu, on
 from memory_builder import allocator, memory
+from metrics_builder import replace
 
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.hardware.gpu_shared import GpuShared

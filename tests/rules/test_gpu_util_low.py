@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from gpu_builder import constant, gpu, idle_window, on
+from metrics_builder import replace
 
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from gpu_builder import copying_window, errors, gpu, held, idle_window, kernels_window, on
 from memory_builder import GIB, allocator, grows, memory
+from metrics_builder import replace
 from msgspec.structs import replace as replace_struct
 from test_bad_numbers import assert_calm, mutated
 

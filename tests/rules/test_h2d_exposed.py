@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from copying import PAGEABLE, PINNED, copying
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
+from metrics_builder import replace
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.rules.base import MissingSignal

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from gpu_builder import copying_window, gpu, on
+from metrics_builder import replace
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.window import WindowFacts

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse
 from lightning_gpuprof.model.metrics import Metrics

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
-from metrics_builder import build, outliers
+from metrics_builder import build, outliers, replace
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics, Share

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from feeding_builder import shares_of, starved, worker_row
+from metrics_builder import replace
 
 from lightning_gpuprof.model.input_pipeline import InputVerdictKind, InputWorker
 from lightning_gpuprof.model.metrics import Metrics

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from metrics_builder import build, outliers
+from metrics_builder import build, outliers, replace
 
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.loop.logging_overhead import LoggingOverhead

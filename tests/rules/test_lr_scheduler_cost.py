@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from memory_builder import BLIND, GIB, grows, memory, on_gpu
+from metrics_builder import replace
 
 from lightning_gpuprof.model.memory import Growth, MemoryHistory, OutOfMemory, SourceHolder
 from lightning_gpuprof.model.metrics import Metrics

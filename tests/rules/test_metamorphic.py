@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import msgspec
 import pytest
-from metrics_builder import scaled
+from metrics_builder import replace, scaled
 from test_bad_numbers import everything_is_wrong_on_a_gpu
 from test_engine import FAULTS
 from traced_builder import gpu, window
@@ -29,7 +28,7 @@ def told(diagnosis: Diagnosis) -> tuple[object, ...]:
 def test_set_up_and_tear_down_change_nothing(run: str) -> None:
     metrics = RUNS[run]
     parts = {**metrics.wall.parts, "setup": 500.0, "teardown": 300.0}
-    longer = dataclasses.replace(metrics, wall=Wall(total_s=sum(parts.values()), parts=parts))
+    longer = replace(metrics, wall=Wall(total_s=sum(parts.values()), parts=parts))
     before, after = diagnose(metrics), diagnose(longer)
     assert [f.rule for f in after.findings] == [f.rule for f in before.findings]
     assert after.verdict.kind == before.verdict.kind
@@ -54,8 +53,8 @@ def test_the_order_of_devices_and_windows_changes_nothing() -> None:
     base = everything_is_wrong_on_a_gpu()
     quiet = gpu(utilization=0.2, sm=0.3, dram=0.2, tensor=0.1)
     windows = (*base.windows, window(period_ms=200.0, causes={"launch": 0.8}))
-    one = dataclasses.replace(base, devices=(*base.devices, quiet), windows=windows)
-    two = dataclasses.replace(base, devices=(quiet, *base.devices), windows=windows[::-1])
+    one = replace(base, devices=(*base.devices, quiet), windows=windows)
+    two = replace(base, devices=(quiet, *base.devices), windows=windows[::-1])
     assert diagnose(one).verdict.kind == diagnose(two).verdict.kind
 
 
@@ -69,7 +68,7 @@ def test_the_names_of_devices_and_the_rank_change_nothing() -> None:
         )
         for facts in base.windows
     )
-    other = dataclasses.replace(base, windows=renamed, run={**base.run, "rank": 5})
+    other = replace(base, windows=renamed, run={**base.run, "rank": 5})
     assert told(diagnose(other)) == told(diagnose(base))
 
 

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
-from metrics_builder import build
-from test_device_split import on_gpu
+from metrics_builder import build, replace
+from test_device_step import on_gpu
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.finding import Verdict

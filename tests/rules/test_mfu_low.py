@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from device_builder import POINTWISE, STEPS, TENSOR_GEMM, Kernels, without_windows
+from metrics_builder import replace
 from msgspec.structs import replace as changed
 
 from lightning_gpuprof.model.metrics import Metrics

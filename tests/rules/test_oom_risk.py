@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from gpu_builder import gpu
 from memory_builder import BLIND, GIB, SIZELESS, allocator, held, on_gpu
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.memory import Memory, OutOfMemory
 from lightning_gpuprof.model.metrics import Metrics

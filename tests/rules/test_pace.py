@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from feeding_builder import starved, worker_row
+from metrics_builder import replace
 from test_engine import finding
 
 from lightning_gpuprof.model.finding import Finding, Gain

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_builder import copying_window, gpu, on
+from metrics_builder import replace
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal

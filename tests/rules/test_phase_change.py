@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import msgspec
 import pytest
-from metrics_builder import build, outliers
+from metrics_builder import build, outliers, replace
 from traced_builder import window
 from uneven_builder import of_regimes, stretch
 

@@ -3,12 +3,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from metrics_builder import share
+from metrics_builder import replace, share
 from trace_metrics import metrics_of, window_of
 
 from lightning_gpuprof.model.host import GcUse

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import msgspec
 import pytest
 from feeding_builder import starved
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.claim import RESOURCES, Resource
 from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, speedup

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
-from metrics_builder import build
+from metrics_builder import build, replace
 from uneven_builder import stretch
 
 from lightning_gpuprof.model.evenness import Evenness, Stretch

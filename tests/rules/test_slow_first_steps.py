@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from compile_builder import compiled
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.journal import Value

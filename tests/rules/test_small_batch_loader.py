@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from feeding_builder import shares_of, starved
-from metrics_builder import build, distribution, outliers, share
+from metrics_builder import build, distribution, outliers, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from metrics_builder import build, busy_machine, outliers
+from metrics_builder import build, busy_machine, outliers, replace
 from uneven_builder import stretch
 
 from lightning_gpuprof.model.evenness import Evenness

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from device_builder import collective, distributed
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics, RankShare, RankTimes
 from lightning_gpuprof.rules import claims

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
-from metrics_builder import build, distribution, outliers, scaled
+from metrics_builder import build, distribution, outliers, replace, scaled
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import check_price, parse_target

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from device_builder import (
     roofline_row,
     without_windows,
 )
-from metrics_builder import build
+from metrics_builder import build, replace
 from msgspec.structs import replace as changed
 
 from lightning_gpuprof.model.metrics import Metrics

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_builder import gpu, held, on
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal

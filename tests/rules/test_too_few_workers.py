@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from feeding_builder import starved, worker_row
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
 from lightning_gpuprof.model.metrics import Metrics

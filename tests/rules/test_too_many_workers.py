@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from feeding_builder import level, starved, worker_row
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.host import HostUse, MachineUse
 from lightning_gpuprof.model.metrics import Metrics

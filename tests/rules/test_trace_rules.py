@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
+from metrics_builder import replace
 from trace_metrics import metrics_of, recorded, window_of
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis

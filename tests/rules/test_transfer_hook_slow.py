@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import msgspec
 import pytest
 from copying import PAGEABLE, copying
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.metrics import HookShare, Metrics

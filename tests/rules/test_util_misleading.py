@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from gpu_builder import gpu, kernels_window, on
+from metrics_builder import replace
 
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.hardware.util_misleading import UtilMisleading

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from metrics_builder import build
+from metrics_builder import build, replace
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow

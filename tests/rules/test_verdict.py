@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from metrics_builder import build, busy_machine, outliers, scaled, share
+from metrics_builder import build, busy_machine, outliers, replace, scaled, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase

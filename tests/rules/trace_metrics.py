@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
 
 import msgspec
-from metrics_builder import build, distribution, outliers, share
+from metrics_builder import build, distribution, outliers, replace, share
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share

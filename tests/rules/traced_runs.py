@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
-from metrics_builder import build, distribution, share
+from metrics_builder import build, distribution, replace, share
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics

@@ -288,7 +288,7 @@ def clock_gain(metrics: Metrics, device: Device, *, lost: float, lower: float) -
 
 def busy_ratio(metrics: Metrics, device: Device) -> float | None:
     """Share of a step in which the GPU works, by trace windows, else by the driver's utilization; None: not known."""
-    idle = device_idle_ratio(metrics, steady_period_ms(metrics)) if len(metrics.devices) == 1 else None
+    idle = device_idle_ratio(metrics) if len(metrics.devices) == 1 else None
     if idle is not None and possible(idle):
         return min(1.0, 1.0 - min(1.0, idle))
     found = device.values.get("utilization_ratio")

@@ -112,7 +112,7 @@ class InputBound(BaseRule):
             return None
         if certain < self.least_ratio and state is not None and in_bursts(metrics, state) is not None:
             return None  # that wait is part of the bursts, which rules of the workers tell
-        seen = fetch_is_seen(metrics, period_ms)
+        seen = fetch_is_seen(metrics)
         if certain < self.least_ratio and metrics.windows and not seen:
             raise MissingSignal(
                 f"a fetch of {millis(wait.median_ms)} may be the price of any fetch, and what the device does "

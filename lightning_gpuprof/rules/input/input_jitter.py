@@ -103,7 +103,7 @@ class InputJitter(BaseRule):
         # Exact for steps that are alike but for their wait.
         period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))
         excess_ratio = wait.total_ratio - wait.median_ratio
-        idle_ratio = step_idle_ratio(metrics, period_ms)
+        idle_ratio = step_idle_ratio(metrics)
         if idle_ratio is not None and idle_ratio < LEAST_IDLE_RATIO:
             return None
         excess_ms = excess_ratio * period_ms

@@ -12,6 +12,7 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
     device_idle_ratio,
+    device_step,
     is_cpu_only,
     possible,
     require_possible,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
     step_share,
     worthwhile,
 )
-from lightning_gpuprof.rules.device_split import device_split, fetched_beside_device_us
 from lightning_gpuprof.rules.steps.interpreter_lock import holds_the_interpreter
 from lightning_gpuprof.rules.wording import cpus, millis
 
@@ -246,12 +246,12 @@ def workers_set_the_pace(metrics: Metrics) -> bool:
     return metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO and wait.median_ms > RECEIVE_GUARD_MS
 
 
-def step_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
+def step_idle_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device has no work, 1 on a CPU; None if no trace window tells."""
-    return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics, period_ms)
+    return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics)
 
 
-def fetch_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
+def fetch_idle_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device has no work and a batch is waited for: what the wait costs.
 
     A device that is idle elsewhere in the step, for want of launches, makes a fetch beside its work no dearer.
@@ -259,8 +259,8 @@ def fetch_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     Returns:
         As :func:`step_idle_ratio`, which it is where windows do not tell what the device did during the fetch.
     """
-    idle_ratio, wait = step_idle_ratio(metrics, period_ms), metrics.share("data_wait")
-    in_fetch = _idle_in_fetch(metrics, period_ms)
+    idle_ratio, step, wait = step_idle_ratio(metrics), device_step(metrics), metrics.share("data_wait")
+    in_fetch = step.idle_in_phase.get("data_wait") if step is not None and step.sees_fetch else None
     if idle_ratio is None or in_fetch is None or wait is None:
         return idle_ratio
     return min(idle_ratio, wait.median_ratio * in_fetch)
@@ -268,28 +268,16 @@ def fetch_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
 
 def making_idle_ratio(metrics: Metrics, period_ms: float) -> float | None:
     """As :func:`fetch_idle_ratio`, without what the sampler costs of it: no idle time is gained twice."""
-    idle_ratio, slowest = fetch_idle_ratio(metrics, period_ms), slowest_order(metrics)
+    idle_ratio, slowest = fetch_idle_ratio(metrics), slowest_order(metrics)
     if idle_ratio is None or slowest is None:
         return idle_ratio
     return max(0.0, idle_ratio - (slowest.order_ms or 0.0) / period_ms)
 
 
-def fetch_is_seen(metrics: Metrics, period_ms: float) -> bool:
+def fetch_is_seen(metrics: Metrics) -> bool:
     """Whether it is known what a wait costs: on a CPU, or where a window shows the device also before a fetch."""
-    if is_cpu_only(metrics):
-        return True
-    split = device_split(metrics, period_ms)
-    if step_idle_ratio(metrics, period_ms) is None or split is None or split.window is None:
-        return False
-    return fetched_beside_device_us(split.window) != 0.0
-
-
-def _idle_in_fetch(metrics: Metrics, period_ms: float) -> float | None:
-    """Share of the fetch in which the device has no work; None on a CPU, or if no window tells."""
-    if is_cpu_only(metrics) or not fetch_is_seen(metrics, period_ms):
-        return None
-    split = device_split(metrics, period_ms)
-    return None if split is None else split.idle_in_phase.get("data_wait")
+    step = device_step(metrics)
+    return bool(is_cpu_only(metrics)) or (step is not None and step.sees_fetch)
 
 
 def wait_severity(idle_ratio: float | None, certain: float, steps: int) -> Severity:

@@ -71,7 +71,7 @@ class SamplerSlow(BaseRule):
             raise MissingSignal("the time of the sampler was not measured")
         order_ms = min(slowest.order_ms, wait.median_ms)
         lower_ms = min(slowest.order_ms, wait.lower_ratio * period_ms)
-        idle_ratio = fetch_idle_ratio(metrics, period_ms)
+        idle_ratio = fetch_idle_ratio(metrics)
         recoverable_ms = order_ms if idle_ratio is None else min(order_ms, idle_ratio * period_ms)
         if lower_ms < self.least_ratio * period_ms or not worthwhile(recoverable_ms, period_ms):
             return None

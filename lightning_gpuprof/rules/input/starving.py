@@ -202,7 +202,7 @@ def in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
         if cpu_ms is None
         else dataclasses.replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
         queued_ms=state.queued_ms * longer,
-        idle_ratio=step_idle_ratio(metrics, period_ms),
+        idle_ratio=step_idle_ratio(metrics),
     )
 
 

@@ -12,12 +12,10 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
-    MAX_UNMATCHED_RATIO,
     MissingSignal,
     condition,
     device_idle_ratio,
     is_cpu_only,
-    is_slow_step_window,
     possible,
     steady_period_ms,
     usable,
@@ -112,7 +110,7 @@ def device_run(metrics: Metrics) -> DeviceRun | None:
     elsewhere = {p: s.median_ratio for p, s in metrics.shares.items() if p not in COMPUTE_PHASES and usable(s)}
     if workers_set_the_pace(metrics):
         elsewhere.pop("data_wait", None)
-    idle = device_idle_ratio(metrics, period_ms) or 0.0
+    idle = device_idle_ratio(metrics) or 0.0
     return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=max(0.0, idle - sum(elsewhere.values())))
 
 
@@ -127,8 +125,7 @@ def _device_window(facts: WindowFacts) -> DeviceWindow | None:
 
 def ordinary(facts: WindowFacts) -> bool:
     """Whether a window shows ordinary steps, with hardly any work that was launched before it."""
-    work = facts.launches_matched + facts.launches_unmatched
-    return bool(work) and facts.launches_unmatched <= MAX_UNMATCHED_RATIO * work and not is_slow_step_window(facts)
+    return bool(facts.device_work) and not facts.holds_earlier_work and not facts.is_on_slow_step
 
 
 def class_us(window: DeviceWindow, *classes: str) -> float:

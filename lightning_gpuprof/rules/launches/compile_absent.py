@@ -9,7 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
-from lightning_gpuprof.rules.launches.device_idle import compiled
+from lightning_gpuprof.rules.launches.device_idle import compiled, confidence
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_call, late_launches
 
 
@@ -65,6 +65,6 @@ class CompileAbsent(BaseRule):
                 self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
                 Evidence(name="compiled", value="no"),
             ),
-            confidence=found.step.confidence,
+            confidence=confidence(found.step),
             explains=claims.LATE_LAUNCHES,
         )

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
@@ -75,7 +76,7 @@ class GpuGaps(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the longest gaps of the window."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         owners = self._owners(step)
         cost_ms = step.estimate_ms(sum(owner.traced_ms for owner in owners))
         lower_ms = step.lower_ms(cost_ms)
@@ -86,12 +87,12 @@ class GpuGaps(BaseRule):
         worst = owners[0]
         told = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=worst.place,
             summary=(
                 f"The device has nothing to do for {millis(cost_ms)} of {millis(step.period_ms)} per step, in gaps of "
                 f"up to {millis(max(owner.longest_ms for owner in owners))}, while the host launches nothing: "
-                f"{listed(told)}.{step.remark}"
+                f"{listed(told)}.{remark(step)}"
             ),
             advice=_advice(worst),
             evidence=(
@@ -104,18 +105,18 @@ class GpuGaps(BaseRule):
                     "ms",
                     limit=max(self.least_gap_ms, self.least_gap_ratio * step.period_ms),
                 ),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(cost_ms, lower_ms, step.period_ms),
-            confidence=step.confidence,
+            confidence=confidence(step),
             explains=claims.ALLOCATOR if _mostly_allocates(owners) else claims.HOST_ELSEWHERE,
         )
 
-    def _long_gaps(self, step: DeviceStep) -> list[IdleGap]:
+    def _long_gaps(self, step: ExplainedStep) -> list[IdleGap]:
         least_us = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms) * 1e3
         return [gap for gap in step.device.longest if gap.cause in _CAUSES and gap.duration_us > least_us]
 
-    def _owners(self, step: DeviceStep) -> list[_Owner]:
+    def _owners(self, step: ExplainedStep) -> list[_Owner]:
         by_place: dict[tuple[str, str], list[IdleGap]] = {}
         for gap in self._long_gaps(step):
             by_place.setdefault((_place(gap), gap.phase or ""), []).append(gap)

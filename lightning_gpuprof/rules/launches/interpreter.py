@@ -12,7 +12,6 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     is_distributed,
-    is_slow_step_window,
     possible,
     steady_period_ms,
     step_share,
@@ -144,7 +143,7 @@ def _tells(window: WindowFacts) -> bool:
     analysis = window.analysis
     return (
         analysis is not None
-        and not is_slow_step_window(window)
+        and not window.is_on_slow_step
         and len(window.steps_us) > 0
         and analysis.operators is not None
         and analysis.operators.calls > 0

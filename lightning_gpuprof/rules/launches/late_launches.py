@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules.base import MissingSignal, condition, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled, device_step, shapes_vary
+from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary, step_evidence
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -30,7 +31,7 @@ _SEPARATE_OPTIMIZER_KERNELS = 4
 class LateLaunches:
     """Idle time of the device for want of launches, in ms per untraced step."""
 
-    step: DeviceStep
+    step: ExplainedStep
     idle_ms: float
     lower_ms: float
     kernels: float
@@ -69,7 +70,7 @@ class LateLaunches:
             Evidence(name="mean kernel", value=self.mean_kernel_us, unit="us"),
             Evidence(name="period per kernel", value=self.every_us, unit="us"),
             Evidence(name="host in Python meanwhile", value=self.python_ratio, unit="ratio"),
-            *self.step.evidence(),
+            *step_evidence(self.step),
         )
 
 
@@ -77,10 +78,10 @@ def late_launches(metrics: Metrics) -> LateLaunches:
     """How long the device is idle because launches come late.
 
     Raises:
-        MissingSignal: As :func:`~lightning_gpuprof.rules.launches.device_idle.device_step`; or the window has no
+        MissingSignal: As :func:`~lightning_gpuprof.rules.launches.device_idle.explained_step`; or the window has no
             kernels.
     """
-    step = device_step(metrics)
+    step = explained_step(metrics)
     kernels = step.window.kernels
     facts = step.analysis.kernels
     if not kernels or facts is None:
@@ -112,7 +113,7 @@ def fewer_launches(metrics: Metrics, found: LateLaunches) -> str:
     return " ".join(text for text in advice if text)
 
 
-def _after_waits_ms(step: DeviceStep) -> float:
+def _after_waits_ms(step: ExplainedStep) -> float:
     """Idle time per traced step that follows a wait for the device and is among the late launches all the same."""
     points = step.analysis.sync_points
     if points is None:
@@ -120,7 +121,7 @@ def _after_waits_ms(step: DeviceStep) -> float:
     return max(0.0, points.idle_after_us / 1e3 / step.steps - step.traced_ms.get("host_sync", 0.0))
 
 
-def compile_call(step: DeviceStep) -> str:
+def compile_call(step: ExplainedStep) -> str:
     """How to compile: CUDA graphs are recorded anew for each shape, so they are only for shapes that stay."""
     varies = shapes_vary(step)
     if varies:

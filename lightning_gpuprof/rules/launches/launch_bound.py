@@ -8,8 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
-from lightning_gpuprof.rules.launches.device_idle import busy_words
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.launches.device_idle import busy_words, confidence, remark
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
 
 
@@ -60,11 +60,11 @@ class LaunchBound(BaseRule):
         step = found.step
         words = found.words[0].upper() + found.words[1:]
         return self.finding(
-            severity=step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject="launches",
             summary=(
                 f"{words}: {found.kernels:,.0f} kernels of {found.mean_kernel_us:.1f} us each, one every "
-                f"{found.every_us:.1f} us; {busy_words(step)}.{step.remark}"
+                f"{found.every_us:.1f} us; {busy_words(step)}.{remark(step)}"
             ),
             advice=fewer_launches(metrics, found),
             evidence=(
@@ -72,6 +72,6 @@ class LaunchBound(BaseRule):
                 *found.evidence(),
             ),
             gain=gain(found.idle_ms, found.lower_ms, step.period_ms),
-            confidence=step.confidence,
+            confidence=confidence(step),
             explains=claims.LATE_LAUNCHES,
         )

@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    is_cpu_only,
-    severity,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, compiled
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, is_cpu_only, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import compiled, confidence, remark
 from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.wording import millis, percent
@@ -88,12 +81,12 @@ class PythonOverhead(BaseRule):
         place = _place(step)
         at = f", most at {place}" if place else ""
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=place or "Python",
             summary=(
                 f"In {millis(idle_ms)} of a step of {millis(step.period_ms)} the device waits while the host runs "
                 f"Python between operators{at}: {percent(found.python_ratio)} of the time that launches come late."
-                f"{step.remark}"
+                f"{remark(step)}"
             ),
             advice=_advice(metrics, place),
             evidence=(
@@ -103,7 +96,7 @@ class PythonOverhead(BaseRule):
                 *found.evidence(),
             ),
             gain=gain(found.idle_ms, lower_ms, step.period_ms),
-            confidence=step.confidence,
+            confidence=confidence(step),
             explains=claims.LATE_LAUNCHES,
         )
 
@@ -136,7 +129,7 @@ class PythonOverhead(BaseRule):
         )
 
 
-def _place(step: DeviceStep) -> str:
+def _place(step: ExplainedStep) -> str:
     """The line before whose launches the longest gaps are, else the phase; empty if neither is known."""
     time_us: dict[str, float] = {}
     for gap in step.device.longest:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
-from lightning_gpuprof.rules.launches.device_idle import busy_words, device_step
+from lightning_gpuprof.rules.launches.device_idle import busy_words, confidence, seen_step, step_evidence
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -48,13 +48,14 @@ class QueueFull(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look whether launches waited for a place in the queue."""
-        step = device_step(metrics, most_unmatched_ratio=1.0)
-        attribution, streams = step.analysis.attribution, step.analysis.streams
-        if attribution is None or streams is None:
+        step = seen_step(metrics)
+        analysis = None if step.window is None else step.window.analysis
+        if analysis is None or analysis.attribution is None or analysis.streams is None:
             raise MissingSignal("the queue of the trace window could not be analysed")
+        attribution, streams = analysis.attribution, analysis.streams
         longest = max((device.queue.max for device in streams.devices), default=0)
         held_ms = attribution.full_queue_us / 1e3 / step.steps
-        idle_ratio = step.idle_ms / step.period_ms
+        idle_ratio = step.idle_ratio
         if held_ms <= 0 or longest < self.least_queue or idle_ratio > self.most_idle_ratio:
             return None
         return self.finding(
@@ -72,7 +73,7 @@ class QueueFull(BaseRule):
                 Evidence(name="longest queue", value=float(longest), limit=self.least_queue, source="HTA"),
                 Evidence(name="host held in launches per traced step", value=held_ms, unit="ms"),
                 Evidence(name="idle share of the step", value=idle_ratio, unit="ratio", limit=self.most_idle_ratio),
-                *step.evidence(),
+                *step_evidence(step),
             ),
-            confidence=step.confidence,
+            confidence=confidence(step),
         )

@@ -9,7 +9,8 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark
 from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
 from lightning_gpuprof.rules.wording import millis
 
@@ -73,12 +74,12 @@ class SlowLaunchApi(BaseRule):
             return None
         blocking = _waits_for_kernels(found, call)
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=call.name,
             summary=(
                 f"{call.name} takes {call.median_us:.1f} us at the median of {call.count / step.steps:,.0f} calls per "
                 f"step{', as long as the kernels' if blocking else ''}; launches come late for {millis(found.idle_ms)} "
-                f"of {millis(period_ms)}.{step.remark}"
+                f"of {millis(period_ms)}.{remark(step)}"
             ),
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
@@ -92,7 +93,7 @@ class SlowLaunchApi(BaseRule):
                 *found.evidence(),
             ),
             gain=gain(saved_ms, lower_ms, period_ms),
-            confidence=0.8 * step.confidence,
+            confidence=0.8 * confidence(step),
             explains=claims.LATE_LAUNCHES,
         )
 

@@ -9,7 +9,8 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark
 from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -72,12 +73,12 @@ class SmallKernels(BaseRule):
             return None
         rows = [row for row in facts.savings if row.kind == "launch gap"]
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=_name(rows[0]) if rows else "small kernels",
             summary=(
                 f"{small.count / step.steps:,.0f} of {found.kernels:,.0f} kernels per step are shorter than "
                 f"{small.limit_us:.0f} us; the device is idle for {millis(idle_ms)} of {millis(step.period_ms)} right "
-                f"before them{_most(rows, step.steps)}.{step.remark}"
+                f"before them{_most(rows, step.steps)}.{remark(step)}"
             ),
             advice=f"Fuse them. {fewer_launches(metrics, found)}",
             evidence=(
@@ -89,7 +90,7 @@ class SmallKernels(BaseRule):
                 *found.evidence(),
             ),
             gain=gain(idle_ms, lower_ms, step.period_ms),
-            confidence=step.confidence,
+            confidence=confidence(step),
             explains=claims.LATE_LAUNCHES,
         )
 

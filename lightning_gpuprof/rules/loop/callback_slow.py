@@ -85,7 +85,7 @@ class CallbackSlow(BaseRule):
         if not worth:
             return None
         slowest = worth[0]
-        most_ratio = most_held_ratio(metrics, "callbacks", period_ms)
+        most_ratio = most_held_ratio(metrics, "callbacks")
         taken_ms = max(slowest.median_ms, slowest.ratio * period_ms)
         time = HostTime(period_ms=period_ms, ratio=slowest.ratio, taken_ms=taken_ms, most_ratio=most_ratio)
         if not time.is_worth(self.least_ratio):

@@ -66,7 +66,7 @@ class LoggingOverhead(BaseRule):
         period_ms = steady_period_ms(metrics)
         share = step_share(metrics, "logging")
         ratio = ordinary_ratio(metrics, share, "logging")
-        most_ratio = most_held_ratio(metrics, "logging", period_ms)
+        most_ratio = most_held_ratio(metrics, "logging")
         taken_ms = max(share.median_ms, ratio * period_ms)
         time = HostTime(period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=most_ratio)
         if not time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):

@@ -10,7 +10,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import base
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, possible
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.launches.device_idle import device_step
+from lightning_gpuprof.rules.launches.device_idle import explained_step
 
 SHORT_RATIO = 0.80
 """Share of the GPU's memory from which it is short. Heuristic."""
@@ -149,7 +149,7 @@ def allocator_gain(metrics: Metrics) -> Gain | None:
         None if no window of ordinary steps tells, or it is not worthwhile.
     """
     try:
-        step = device_step(metrics)
+        step = explained_step(metrics)
     except MissingSignal:
         return None
     if step.analysis.idle is None or "allocator" in step.analysis.idle.unseen:

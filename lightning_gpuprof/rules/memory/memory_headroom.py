@@ -93,7 +93,7 @@ class MemoryHeadroom(BaseRule):
 
     def _underused(self, metrics: Metrics, use: Use, period_ms: float) -> str:
         """In what way the GPU is underused; empty if it is not."""
-        idle = device_idle_ratio(metrics, period_ms)
+        idle = device_idle_ratio(metrics)
         device = next((d for d in metrics.devices if d.subject == use.memory.name), None)
         active = device.values.get("sm_active_ratio") if device is not None else None
         counted = device is not None and active is not None and device.samples >= gpus.MIN_SAMPLES

@@ -14,11 +14,13 @@ from lightning_gpuprof.rules.base import (
     gain,
     is_cpu_only,
     is_distributed,
+    severity,
     steady_period_ms,
     step_share,
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import millis, percent
 
@@ -80,20 +82,20 @@ class FrameworkDdpSync(BaseRule):
             return None
         step = found.step
         return self.finding(
-            severity=step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether one was told to "
-                f"stop, and reads the answer on the host: {found.idle_words}.{step.remark}"
+                f"stop, and reads the answer on the host: {found.idle_words}.{remark(step)}"
             ),
             advice=_advice(metrics),
             evidence=(
                 self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after the check, share of the step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
-            confidence=0.8 * step.confidence,
+            confidence=0.8 * confidence(step),
             explains=claims.ALL_RANKS_CHECK,
         )
 

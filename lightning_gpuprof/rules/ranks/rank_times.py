@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Gain
 from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
-from lightning_gpuprof.rules.base import MIN_STEPS, MissingSignal, gain, is_cpu_only, is_distributed, worthwhile
-from lightning_gpuprof.rules.device_split import device_split
+from lightning_gpuprof.rules.base import (
+    MIN_STEPS,
+    MissingSignal,
+    device_step,
+    gain,
+    is_distributed,
+    worthwhile,
+)
 
 
 def rank_times(metrics: Metrics) -> RankTimes | None:
@@ -67,7 +73,7 @@ def lost_by_waiting(metrics: Metrics, share: Share, period_ms: float) -> Lost:
         share: How much longer the rank takes than the others, of a step.
         period_ms: Median period.
     """
-    most = _most_waiting_ratio(metrics, period_ms)
+    most = most_waiting_ratio(metrics)
     return Lost(
         period_ms=period_ms,
         lower_ratio=share.lower_ratio if most is None else min(share.lower_ratio, most),
@@ -76,14 +82,14 @@ def lost_by_waiting(metrics: Metrics, share: Share, period_ms: float) -> Lost:
     )
 
 
-def _most_waiting_ratio(metrics: Metrics, period_ms: float) -> float | None:
+def most_waiting_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
 
     Returns:
         None on a CPU, or if no trace window tells.
     """
-    split = None if is_cpu_only(metrics) else device_split(metrics, period_ms)
-    analysis = None if split is None or split.window is None else split.window.analysis
-    if split is None or analysis is None or analysis.communication is None:
+    step = device_step(metrics)
+    analysis = None if step is None or step.window is None else step.window.analysis
+    if step is None or analysis is None or analysis.communication is None:
         return None
-    return min(1.0, split.idle_ratio + split.exposed_communication_ratio)
+    return min(1.0, step.idle_ratio + step.exposed_communication_ratio)

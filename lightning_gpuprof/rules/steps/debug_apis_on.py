@@ -199,7 +199,7 @@ class DebugApisOn(BaseRule):
         most_ratio, saved = None, None
         if anomaly_ms is not None:
             period_ms = steady_period_ms(metrics)
-            most_ratio = most_held_ratio(metrics, "forward", period_ms)
+            most_ratio = most_held_ratio(metrics, "forward")
             anomaly_ms = min(anomaly_ms, period_ms)
             cost = (
                 f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "

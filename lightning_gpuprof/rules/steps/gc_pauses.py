@@ -91,7 +91,7 @@ class GcPauses(BaseRule):
         period_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
         if lower_ratio < self.least_ratio or not worthwhile(mean_ms, period_ms):
             return None
-        certain_ratio = stalled_ratio(metrics, lower_ratio, period_ms)
+        certain_ratio = stalled_ratio(metrics, lower_ratio)
         hidden = certain_ratio < self.least_ratio
         level: Severity = "info" if hidden else severity(certain_ratio, metrics.steps.steady_count)
         total_s = sum(g.total_s for g in pauses.generations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Gain, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -10,13 +10,13 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     device_idle_ratio,
+    device_step,
     gain,
     is_cpu_only,
     severity,
     usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.device_split import device_split
 
 HIDDEN = " The device is not known to be idle so long: the host may be ahead of it, and then it costs nothing."
 """Said of time of the host that a device may not wait for."""
@@ -77,18 +77,15 @@ def counted_time(metrics: Metrics, period_ms: float, *, ratio: float, taken_ms: 
     Raises:
         MissingSignal: As :func:`counted_ratio`.
     """
-    return HostTime(
-        period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=counted_ratio(metrics, 1.0, period_ms)
-    )
+    return HostTime(period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=counted_ratio(metrics, 1.0))
 
 
-def counted_ratio(metrics: Metrics, host_ratio: float, period_ms: float) -> float:
+def counted_ratio(metrics: Metrics, host_ratio: float) -> float:
     """On a CPU all of it; on a device not more than the device idles, for the rest is hidden behind its work.
 
     Args:
         metrics: The run.
         host_ratio: Share of the period.
-        period_ms: Median period.
 
     Raises:
         MissingSignal: The device is not known, or no trace window tells how much it idles.
@@ -98,32 +95,31 @@ def counted_ratio(metrics: Metrics, host_ratio: float, period_ms: float) -> floa
         raise MissingSignal("the device of the run is not known, so time of the host cannot be told from its work")
     if cpu_only:
         return host_ratio
-    idle_ratio = device_idle_ratio(metrics, period_ms)
+    idle_ratio = device_idle_ratio(metrics)
     if idle_ratio is None:
         raise MissingSignal("no trace window tells how long the device is idle, and only then the host's time counts")
     return min(host_ratio, idle_ratio)
 
 
-def most_held_ratio(metrics: Metrics, phase: Phase, period_ms: float) -> float | None:
+def most_held_ratio(metrics: Metrics, phase: Phase) -> float | None:
     """Share of the step that host time of a phase can hold up at most: that in which the device idles meanwhile.
 
     Args:
         metrics: The run.
         phase: Where the host is.
-        period_ms: Median period.
 
     Returns:
         1 on a CPU. Where windows tell the idle time of the whole step only, that. None: no window tells of the device.
     """
     if is_cpu_only(metrics):
         return 1.0
-    split = device_split(metrics, period_ms)
-    if split is None or split.window is None:
+    step = device_step(metrics)
+    if step is None or step.window is None:
         return None
-    part, share = split.idle_in_phase.get(phase), metrics.share(phase)
+    part, share = step.idle_in_phase.get(phase), metrics.share(phase)
     if part is None or share is None or not usable(share):
-        return split.idle_ratio
-    return min(split.idle_ratio, part * max(share.median_ratio, share.total_ratio))
+        return step.idle_ratio
+    return min(step.idle_ratio, part * max(share.median_ratio, share.total_ratio))
 
 
 def idle_evidence(metrics: Metrics, most_ratio: float | None, phase: Phase) -> tuple[Evidence, ...]:
@@ -133,7 +129,7 @@ def idle_evidence(metrics: Metrics, most_ratio: float | None, phase: Phase) -> t
     return (Evidence(name=f"device idle during {phase}, at most", value=most_ratio, unit="ratio"),)
 
 
-def stalled_ratio(metrics: Metrics, host_ratio: float, period_ms: float) -> float:
+def stalled_ratio(metrics: Metrics, host_ratio: float) -> float:
     """Of what stops the host now and then: what certainly holds the run up, so that 0 is no proof of the opposite.
 
     On a device not more than it idles, by the trace windows, which hardly hold such a stop, or by NVML, whichever tells
@@ -142,9 +138,8 @@ def stalled_ratio(metrics: Metrics, host_ratio: float, period_ms: float) -> floa
     Args:
         metrics: The run.
         host_ratio: Share of the steps' time.
-        period_ms: Median period.
     """
     if is_cpu_only(metrics) is not False:
         return host_ratio
-    found = (device_split(metrics, period_ms), device_split(replace(metrics, windows=()), period_ms))
-    return min(host_ratio, max((split.idle_ratio for split in found if split is not None), default=0.0))
+    step = device_step(metrics)
+    return min(host_ratio, 0.0 if step is None else max(step.idle_ratio, step.utilization_idle_ratio or 0.0))

@@ -101,11 +101,11 @@ class OptimizerSlow(BaseRule):
             return None
         floor_ms = tensors * _TENSOR_MS + _PASSES * held_bytes / _BYTES_PER_MS
         running_ratio = 1.0 - min(0.95, max(0.0, metrics.cpu.run_delay_ratio or 0.0))
-        lower_ms = counted_ratio(metrics, lower_ratio * running_ratio, period_ms) * period_ms - floor_ms
+        lower_ms = counted_ratio(metrics, lower_ratio * running_ratio) * period_ms - floor_ms
         if not worthwhile(lower_ms, period_ms):
             return None
         median_ms = share.median_ms - other_ratio * period_ms
-        running_ms = counted_ratio(metrics, median_ms / period_ms * running_ratio, period_ms) * period_ms
+        running_ms = counted_ratio(metrics, median_ms / period_ms * running_ratio) * period_ms
         recoverable_ms = max(lower_ms, running_ms - floor_ms)  # waiting for a CPU is no work of the optimizer
         level: Severity = "info"
         if tensors >= self.many_tensors:

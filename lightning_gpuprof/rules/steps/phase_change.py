@@ -15,6 +15,7 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     condition,
+    device_step,
     gain,
     is_cpu_only,
     severity,
@@ -23,7 +24,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
     worthwhile_evidence,
 )
-from lightning_gpuprof.rules.device_split import device_split
 from lightning_gpuprof.rules.steps.step_drift import drifts
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
@@ -158,7 +158,7 @@ class PhaseChange(BaseRule):
         lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
         if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
             return None
-        queued = _queued_meanwhile(metrics, change, regimes, mean_ms)
+        queued = _queued_meanwhile(metrics, change, regimes)
         if queued is not None and queued <= self.most_queued:
             return None
         return LastingChange(
@@ -196,7 +196,7 @@ _COLD = " The first epoch reads the data, later ones find them in a cache: what 
 _AHEAD = " On a GPU the host may only have been ahead until the queue of launches was full: no trace window tells."
 
 
-def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch], period_ms: float) -> float | None:
+def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch]) -> float | None:
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
 
     Returns:
@@ -206,12 +206,12 @@ def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch
     fast = change.fast
     if is_cpu_only(metrics) is not False or change.slow.from_batch < fast.from_batch:
         return math.inf
-    split = device_split(metrics, period_ms)
-    if split is None or split.window is None or not split.window.steps_us:
+    step = device_step(metrics)
+    if step is None or step.window is None:
         return None
-    if split.idle_ratio > _RESTS_RATIO:
+    if step.busy_ms < (1.0 - _RESTS_RATIO) * change.slow.period_ms:
         return math.inf
-    launches = (split.window.launches_matched + split.window.launches_unmatched) / len(split.window.steps_us)
+    launches = step.window.device_work / step.steps
     warmup = (metrics.evenness.warmup_steps or 0) if fast is regimes[0] else 0  # it is ahead in these already
     return (warmup + fast.count) * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 

@@ -141,7 +141,7 @@ class StepOutliers(BaseRule):
             return None
         holders = dominant_phases(shown_ms, self.named_ratio)
         alike = spread_alike(metrics, outliers)
-        certain_ratio = stalled_ratio(metrics, ratio, median_ms)
+        certain_ratio = stalled_ratio(metrics, ratio)
         hidden = certain_ratio < self.least_ratio
         accidents = outliers.count < self.least_count or _mostly_two(outliers, self.least_ratio)
         weak = doubtful or alike or hidden or accidents

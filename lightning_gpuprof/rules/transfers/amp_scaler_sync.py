@@ -8,7 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, condition, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, condition, gain, severity, threshold
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.steps.fused_update import FUSED
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 
@@ -57,11 +58,11 @@ class AmpScalerSync(BaseRule):
         if found is None:
             return None
         return self.finding(
-            severity=found.step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / found.step.period_ms, metrics.steps.steady_count),
             subject="GradScaler",
             summary=(
                 f"The gradient scaler reads a value from the device {times(found.per_step)} per step: the host waits, "
-                f"and {found.idle_words}.{found.step.remark}"
+                f"and {found.idle_words}.{remark(found.step)}"
             ),
             advice=_advice(metrics),
             evidence=(
@@ -71,10 +72,10 @@ class AmpScalerSync(BaseRule):
                 self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *found.step.evidence(),
+                *step_evidence(found.step),
             ),
             gain=gain(found.cost_ms, found.lower_ms, found.step.period_ms),
-            confidence=found.step.confidence,
+            confidence=confidence(found.step),
             explains=claims.WAITS_OF_THE_SCALER,
         )
 

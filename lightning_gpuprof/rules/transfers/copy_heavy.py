@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    threshold,
-    worthwhile,
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import (
+    confidence,
+    explained_step,
+    less_work_saves_ms,
+    remark,
+    step_evidence,
 )
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
 from lightning_gpuprof.rules.transfers.device_copies import copies
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -63,13 +63,13 @@ class CopyHeavy(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies within the device."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         outside_ms = copies(step, "HtoD").total_ms + copies(step, "DtoH").total_ms
         all_ms, rows = _layout_ms(metrics, step)
         if outside_ms > self.most_outside_ratio * all_ms:
             rows = ()  # the largest may be the batch on its way to the device
         found_ms = max(0.0, all_ms - outside_ms)
-        saved_ms = step.saved_ms(found_ms)
+        saved_ms = less_work_saves_ms(metrics, step, found_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
         shapes = [
@@ -79,10 +79,10 @@ class CopyHeavy(BaseRule):
         ]
         most = f": most of {listed(shapes)}" if shapes else ""
         return self.finding(
-            severity=step.severity(saved_ms),
+            severity=severity(saved_ms / step.period_ms, metrics.steps.steady_count),
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
             summary=(
-                f"{millis(found_ms)} of {millis(step.period_ms)} go to copies within the device{most}.{step.remark}"
+                f"{millis(found_ms)} of {millis(step.period_ms)} go to copies within the device{most}.{remark(step)}"
             ),
             advice=(
                 f"Find what copies{' ' + _tensor(rows[0]) if rows else ''}: contiguous() or reshape after permute, "
@@ -92,15 +92,15 @@ class CopyHeavy(BaseRule):
             evidence=(
                 self.evidence("least_ratio", found_ms / step.period_ms, "copies within the device, share of the step"),
                 Evidence(name="copies with the host per step", value=outside_ms, unit="ms"),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(saved_ms, saved_ms, step.period_ms),
-            confidence=0.5 * step.confidence,
+            confidence=0.5 * confidence(step),
             explains=claims.MEMORY_KERNELS,
         )
 
 
-def _layout_ms(metrics: Metrics, step: DeviceStep) -> tuple[float, tuple[OperatorShapes, ...]]:
+def _layout_ms(metrics: Metrics, step: ExplainedStep) -> tuple[float, tuple[OperatorShapes, ...]]:
     operators = step.analysis.operators
     if operators is None or operators.device_us is None:
         raise MissingSignal("the operators of the trace window could not be analysed")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes
 from lightning_gpuprof.rules.wording import millis
 
@@ -50,7 +51,7 @@ class D2hTraffic(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies to the host."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         found = copies(step, "DtoH")
         if found.total_bytes < self.least_bytes or found.exposed_ms < self.least_ratio * step.period_ms:
             return None
@@ -59,11 +60,11 @@ class D2hTraffic(BaseRule):
         place = _place(step)
         at = f" at {place}" if place else ""
         return self.finding(
-            severity=step.severity(found.exposed_ms),
+            severity=severity(found.exposed_ms / step.period_ms, metrics.steps.steady_count),
             subject=place or "outputs",
             summary=(
                 f"{found.rate_words} per step are copied to the host{at}, and the device computes nothing for "
-                f"{millis(found.exposed_ms)} of {millis(step.period_ms)} meanwhile.{step.remark}"
+                f"{millis(found.exposed_ms)} of {millis(step.period_ms)} meanwhile.{remark(step)}"
             ),
             advice=(
                 f"Reduce on the device before copying{at}: {found.rate_words} per step take {millis(found.total_ms)}. "
@@ -79,15 +80,15 @@ class D2hTraffic(BaseRule):
                     "bytes per step to the host",
                     limit=self.least_bytes / 1e6,
                 ),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(found.exposed_ms, found.exposed_ms, step.period_ms),
-            confidence=0.8 * step.confidence,
+            confidence=0.8 * confidence(step),
             explains=claims.COPIES_TO_HOST,
         )
 
 
-def _place(step: DeviceStep) -> str:
+def _place(step: ExplainedStep) -> str:
     """Where the host waits longest for such a copy: the line, else the phase; empty if it waits for none."""
     points = step.analysis.sync_points
     sites = [site for site in points.sites if "DtoH" in (site.copy or "")] if points is not None else []

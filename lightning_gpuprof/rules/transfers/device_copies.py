@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, possible
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep
 
 Direction = Literal["HtoD", "DtoH"]
 
@@ -52,7 +52,7 @@ class Copies:
 
 
 def copies(
-    step: DeviceStep, direction: Direction, *, pageable: bool | None = None, smaller_than: float = math.inf
+    step: ExplainedStep, direction: Direction, *, pageable: bool | None = None, smaller_than: float = math.inf
 ) -> Copies:
     """Copies of one direction.
 
@@ -95,7 +95,7 @@ def copies(
     )
 
 
-def pinned_bytes_per_s(metrics: Metrics, step: DeviceStep) -> tuple[float, str]:
+def pinned_bytes_per_s(metrics: Metrics, step: ExplainedStep) -> tuple[float, str]:
     """What copies of pinned memory to the device reach, and where that is from: the window, the link, or the least."""
     seen = copies(step, "HtoD", pageable=False)
     if seen.total_bytes >= LEAST_BYTES and seen.bytes_per_s is not None:

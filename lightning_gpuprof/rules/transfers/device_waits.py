@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.trace.sync_points import SyncSite
 from lightning_gpuprof.rules.base import MissingSignal, condition, is_distributed, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import DeviceStep, device_step
+from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.wording import millis
 
 Cause = Literal["progress bar", "gradient scaler", "batch upload", "host tensor", "rank check", "code"]
@@ -52,7 +53,7 @@ class Wait:
 class CostlyWaits:
     """All waits of one cause, as far as the device is idle because of them."""
 
-    step: DeviceStep
+    step: ExplainedStep
     waits: tuple[Wait, ...]
     """Costliest first."""
     per_step: float
@@ -94,10 +95,10 @@ def costly_waits(metrics: Metrics, cause: Cause, *, least_per_step: float, least
         None if there are fewer, or they cost less, or too little to gain from.
 
     Raises:
-        MissingSignal: As :func:`~lightning_gpuprof.rules.launches.device_idle.device_step`; or the sync points of
+        MissingSignal: As :func:`~lightning_gpuprof.rules.launches.device_idle.explained_step`; or the sync points of
             the window could not be computed.
     """
-    step = device_step(metrics)
+    step = explained_step(metrics)
     found = waits(metrics, step, cause)
     per_step = sum(wait.per_step for wait in found)
     cost_ms = sum(wait.cost_ms for wait in found)
@@ -112,7 +113,7 @@ def times(per_step: float) -> str:
     return "once" if abs(per_step - 1) < 0.05 else f"{per_step:.1f}".removesuffix(".0") + " times"
 
 
-def waits(metrics: Metrics, step: DeviceStep, cause: Cause) -> tuple[Wait, ...]:
+def waits(metrics: Metrics, step: ExplainedStep, cause: Cause) -> tuple[Wait, ...]:
     """The host's waits that one cause makes in ordinary steps, costliest first.
 
     Args:

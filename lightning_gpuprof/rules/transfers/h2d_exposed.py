@@ -8,8 +8,14 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, condition, gain, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import device_step
+from lightning_gpuprof.rules.base import BaseRule, condition, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import (
+    confidence,
+    explained_step,
+    less_work_saves_ms,
+    remark,
+    step_evidence,
+)
 from lightning_gpuprof.rules.transfers.device_copies import copies, megabytes
 from lightning_gpuprof.rules.wording import millis
 
@@ -52,27 +58,27 @@ class H2dExposed(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies of pinned memory to the device."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         found = copies(step, "HtoD", pageable=False)
-        saved_ms = step.saved_ms(found.exposed_ms)
+        saved_ms = less_work_saves_ms(metrics, step, found.exposed_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
         return self.finding(
-            severity=step.severity(saved_ms),
+            severity=severity(saved_ms / step.period_ms, metrics.steps.steady_count),
             subject="batch",
             summary=(
                 f"The device copies {found.rate_words} per step and computes nothing for {millis(found.exposed_ms)} of "
-                f"{millis(step.period_ms)} meanwhile.{step.remark}"
+                f"{millis(step.period_ms)} meanwhile.{remark(step)}"
             ),
             advice=_advice(metrics, found.rate_words, found.total_ms),
             evidence=(
                 self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies, share of the step"),
                 Evidence(name="bytes per step", value=megabytes(found.total_bytes)),
                 Evidence(name="copies per step", value=found.count),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(saved_ms, saved_ms, step.period_ms),
-            confidence=0.8 * step.confidence,
+            confidence=0.8 * confidence(step),
             explains=claims.BATCH_COPIES,
         )
 

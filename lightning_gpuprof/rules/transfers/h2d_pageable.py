@@ -8,8 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import device_step
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
 from lightning_gpuprof.rules.transfers.device_waits import waits
 from lightning_gpuprof.rules.wording import millis
@@ -56,7 +56,7 @@ class H2dPageable(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies of pageable memory to the device."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         found = copies(step, "HtoD", pageable=True)
         if found.total_bytes < self.least_bytes:
             return None
@@ -69,12 +69,12 @@ class H2dPageable(BaseRule):
         if cost_lower_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
             summary=(
                 f"Batches come from pageable memory, {found.rate_words} per step: the copies hold the device for "
                 f"{millis(found.exposed_ms)} of {millis(step.period_ms)}, and it is idle for {millis(waited_ms)} after "
-                f"the host has waited for them.{step.remark}"
+                f"the host has waited for them.{remark(step)}"
             ),
             advice=_advice(metrics),
             evidence=(
@@ -85,10 +85,10 @@ class H2dPageable(BaseRule):
                     "least_bytes", megabytes(found.total_bytes), "pageable bytes per step", limit=self.least_bytes / 1e6
                 ),
                 Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=source),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(saved_ms, lower_ms, step.period_ms),
-            confidence=0.8 * step.confidence,
+            confidence=0.8 * confidence(step),
             explains=claims.BATCH_COPIES,
         )
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import listed
 
@@ -57,11 +58,11 @@ class HostTensorCreation(BaseRule):
             return None
         places = list(dict.fromkeys(wait.where for wait in found.waits))[:3]
         return self.finding(
-            severity=found.step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / found.step.period_ms, metrics.steps.steady_count),
             subject=found.worst.where,
             summary=(
                 f"Tensors are copied from the host to the device {times(found.per_step)} per step within the model: "
-                f"the host waits for each, and {found.idle_words}.{found.step.remark}"
+                f"the host waits for each, and {found.idle_words}.{remark(found.step)}"
             ),
             advice=(
                 f"Make what is copied at {listed(places)} on the device: torch.zeros(..., device=self.device); or "
@@ -73,9 +74,9 @@ class HostTensorCreation(BaseRule):
                 ),
                 self.evidence("least_per_step", found.per_step, "copies per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *found.step.evidence(),
+                *step_evidence(found.step),
             ),
             gain=gain(found.cost_ms, found.lower_ms, found.step.period_ms),
-            confidence=found.step.confidence,
+            confidence=confidence(found.step),
             explains=claims.TENSORS_OF_THE_HOST,
         )

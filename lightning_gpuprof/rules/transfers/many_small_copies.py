@@ -8,8 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import device_step
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_copies import Copies, copies
 from lightning_gpuprof.rules.transfers.device_waits import waits
 from lightning_gpuprof.rules.wording import millis, percent
@@ -55,7 +55,7 @@ class ManySmallCopies(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge small copies to the device."""
-        step = device_step(metrics)
+        step = explained_step(metrics)
         found = copies(step, "HtoD", smaller_than=self.most_bytes)
         if found.count <= self.least_copies:
             return None
@@ -68,11 +68,11 @@ class ManySmallCopies(BaseRule):
         if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):
             return None
         return self.finding(
-            severity=step.severity(lower_ms),
+            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
             subject="batch",
             summary=(
                 f"{found.count:.0f} {_told(found, alike)}, cost "
-                f"{millis(cost_ms)} of {millis(step.period_ms)} ({percent(cost_ms / step.period_ms)}).{step.remark}"
+                f"{millis(cost_ms)} of {millis(step.period_ms)} ({percent(cost_ms / step.period_ms)}).{remark(step)}"
             ),
             advice=(
                 f"Collate into few tensors: {found.count:.0f} copies per step have a median below 64 KiB. Make "
@@ -81,10 +81,10 @@ class ManySmallCopies(BaseRule):
             evidence=(
                 self.evidence("least_copies", found.count, "small copies per step"),
                 self.evidence("least_ratio", cost_ms / step.period_ms, "their cost, share of the step"),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(cost_ms, lower_ms, step.period_ms),
-            confidence=0.6 * step.confidence,
+            confidence=0.6 * confidence(step),
             explains=claims.BATCH_COPIES,
         )
 

@@ -10,7 +10,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 from lightning_gpuprof.rules.wording import percent
 
@@ -61,11 +62,11 @@ class ProgressBarSync(BaseRule):
         bar = _bar(found.worst.where)
         saved = 1 - 1 / every
         return self.finding(
-            severity=found.step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / found.step.period_ms, metrics.steps.steady_count),
             subject=found.worst.where,
             summary=(
                 f"The progress bar reads a value from the device {times(found.per_step)} per step: the host waits, and "
-                f"{found.idle_words}.{found.step.remark}"
+                f"{found.idle_words}.{remark(found.step)}"
             ),
             advice=(
                 f"Draw the progress bar every {every} steps: Trainer(callbacks=[{bar}(refresh_rate={every})]). Or log "
@@ -75,10 +76,10 @@ class ProgressBarSync(BaseRule):
                 self.evidence("least_ratio", ratio, "idle after waits, share of the step"),
                 self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *found.step.evidence(),
+                *step_evidence(found.step),
             ),
             gain=gain(found.cost_ms * saved, found.lower_ms * saved, found.step.period_ms),
-            confidence=found.step.confidence,
+            confidence=confidence(found.step),
             explains=claims.WAITS_OF_THE_PROGRESS_BAR,
         )
 

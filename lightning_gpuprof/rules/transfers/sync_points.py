@@ -8,7 +8,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import Wait, costly_waits, times
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -83,21 +84,21 @@ class SyncPoints(BaseRule):
             return None
         step, worst = found.step, found.worst
         return self.finding(
-            severity=step.severity(found.lower_ms),
+            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=worst.where,
             summary=(
                 f"The host waits for the device {times(found.per_step)} per step, and {found.idle_words}: "
-                f"{listed([_told(wait) for wait in found.waits[:3]])}.{step.remark}"
+                f"{listed([_told(wait) for wait in found.waits[:3]])}.{remark(step)}"
             ),
             advice=f"At {worst.where}, {remedy(worst)}.{_others(found.waits)}",
             evidence=(
                 self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after waits, share of the step"),
                 self.evidence("least_per_step", found.per_step, "waits per step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step.evidence(),
+                *step_evidence(step),
             ),
             gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
-            confidence=step.confidence,
+            confidence=confidence(step),
             explains=claims.WAITS_OF_THE_CODE,
         )
 

@@ -76,7 +76,7 @@ class TransferHookSlow(BaseRule):
         if not known:
             return None
         (ratio, slowest), *rest = known
-        most_ratio = most_held_ratio(metrics, "h2d", period_ms)
+        most_ratio = most_held_ratio(metrics, "h2d")
         held_ratio = ratio if most_ratio is None else min(ratio, most_ratio)
         taken_ms = max(slowest.share.median_ms, ratio * period_ms)
         recoverable_ms = taken_ms if most_ratio is None else min(taken_ms, most_ratio * period_ms)

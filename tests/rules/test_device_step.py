@@ -1,21 +1,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
 import pytest
-from metrics_builder import build, outliers, scaled
+from gpu_trace import recorded_steps
+from late_steps import training
+from metrics_builder import build, outliers, replace, scaled
+from trace_metrics import metrics_of
 from traced_builder import gpu, window
 
+from lightning_gpuprof.analyze.device_step import pace_ms
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, Regime
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import device_idle_ratio, pace_ms
-from lightning_gpuprof.rules.device_split import clock_loss, device_split
+from lightning_gpuprof.rules.base import device_idle_ratio, device_step
+from lightning_gpuprof.rules.device_limit import clock_loss
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.input.loading import step_idle_ratio
+from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
+from lightning_gpuprof.rules.steps.host_time import counted_ratio, most_held_ratio, stalled_ratio
 from lightning_gpuprof.rules.verdict import decide
+from lightning_gpuprof.rules.wording import percent
 
 
 def on_gpu(
@@ -198,7 +206,7 @@ def test_without_windows_utilization_tells_the_idle_time() -> None:
     assert verdict_of(devices=(gpu(utilization=0.97),)).kind == "compute-bound"
     assert "was not measured" in verdict_of(devices=(gpu(utilization=0.5, distinct=19),)).summary
     beside = on_gpu(devices=(gpu(utilization=0.5),), validation=(4, 5.0))
-    assert device_split(beside, 50.0) is None
+    assert device_step(beside) is None
 
 
 def test_work_from_before_the_window_is_held_against_its_own_time() -> None:
@@ -207,15 +215,50 @@ def test_work_from_before_the_window_is_held_against_its_own_time() -> None:
     assert "was not measured" in verdict_of(msgspec.structs.replace(facts, inflation_ratio=None)).summary
 
 
+@pytest.mark.parametrize("unmatched", [0, 50, 170, 600])
+@pytest.mark.parametrize("idle", [0.05, 0.3, 0.6])
+def test_verdict_engine_and_rules_have_one_answer_to_how_idle_the_device_is(unmatched: int, idle: float) -> None:
+    metrics = on_gpu(window(causes={"host_sync": idle}, unmatched=unmatched, inflation=1.2))
+    summary = decide(metrics).summary
+    assert f"has no work in {percent(idle)} of the step" in summary or f"works in {percent(1 - idle)}" in summary
+    answers = (
+        device_idle_ratio(metrics),
+        step_idle_ratio(metrics),
+        most_held_ratio(metrics, "forward"),
+        counted_ratio(metrics, 1.0),
+        stalled_ratio(metrics, 1.0),
+        most_waiting_ratio(metrics),
+    )
+    assert answers == (pytest.approx(idle),) * len(answers)
+
+
+@pytest.mark.parametrize("unmatched_ratio", [0.0, 0.05, 0.17, 0.6])
+def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
+    """The host is far ahead, as where work from before the window is in it: a rule and the verdict tell of the rest."""
+    facts = recorded_steps(lambda trace: training(trace, kernels=500, kernel_us=100.0, fetch_us=10.0))
+    unmatched = round(unmatched_ratio * facts.device_work)
+    facts = msgspec.structs.replace(
+        facts,
+        launches_matched=facts.device_work - unmatched,
+        launches_unmatched=unmatched,
+        inflation_ratio=0.96,
+    )
+    said = diagnose(metrics_of(facts, period_ms=52.0))
+    (queue_full,) = [finding for finding in said.findings if finding.rule == "queue-full"]
+    (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "idle share of the step"]
+    assert isinstance(idle, float)
+    assert f"works in {percent(1.0 - idle)} of the step" in said.verdict.summary
+
+
 def test_the_shares_of_a_step_sum_to_one() -> None:
     facts = window(causes={"launch": 0.2, "data": 0.1}, exposed_communication=0.2, uploads=0.1, inflation=1.4)
-    split = device_split(on_gpu(facts), 50.0)
-    assert split is not None
-    parts = (split.idle_ratio, split.computing_ratio, split.exposed_communication_ratio, split.exposed_copy_ratio)
+    step = device_step(on_gpu(facts))
+    assert step is not None
+    parts = (step.idle_ratio, step.computing_ratio, step.exposed_communication_ratio, step.exposed_copy_ratio)
     assert sum(parts) == pytest.approx(1.0)
-    assert split.idle_ratio == pytest.approx(0.3)
-    assert split.upload_ratio == pytest.approx(0.1)
-    assert sum(split.causes.values()) == pytest.approx(1.0)
+    assert step.idle_ratio == pytest.approx(0.3)
+    assert step.upload_ratio == pytest.approx(0.1)
+    assert sum(step.causes.values()) == pytest.approx(1.0)
 
 
 def test_the_median_window_counts() -> None:
@@ -230,9 +273,9 @@ def test_of_two_windows_the_busier_counts_and_none_of_slow_steps() -> None:
     for windows in ((quiet, stalled), (stalled, quiet), (quiet, slow, slow), (slow, slow, quiet)):
         metrics = on_gpu(*windows)
         assert decide(metrics).kind == "compute-bound"
-        assert device_idle_ratio(metrics, 50.0) == pytest.approx(0.04)
-    assert device_idle_ratio(on_gpu(slow), 50.0) is None
-    assert device_split(on_gpu(slow), 50.0) is None
+        assert device_idle_ratio(metrics) == pytest.approx(0.04)
+    assert device_idle_ratio(on_gpu(slow)) is None
+    assert device_step(on_gpu(slow)) is None
 
 
 def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
@@ -242,10 +285,10 @@ def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
     for mean_ms, idle_ratio in ((47.0, 0.0), (80.0, 0.06)):
         period = msgspec.structs.replace(metrics.steps.period_ms, mean=mean_ms)
         uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period), outliers=None)
-        split = device_split(uneven, 50.0)
-        assert split is not None
-        assert split.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
-        assert device_idle_ratio(uneven, 50.0) == pytest.approx(idle_ratio, abs=1e-9)
+        step = device_step(uneven)
+        assert step is not None
+        assert step.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
+        assert device_idle_ratio(uneven) == pytest.approx(idle_ratio, abs=1e-9)
 
 
 def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:

@@ -1,0 +1,113 @@
+"""What the busiest device does in an untraced step: the one answer that the verdict, the engine and all rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
+from lightning_gpuprof.model.window import WindowFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmeasured:
+    """What a run could have, but does not tell."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceStep:
+    """The busiest device in an untraced step. Tracing slows the host down, hardly the device.
+
+    ``idle_ratio``, ``computing_ratio``, ``exposed_communication_ratio`` and ``exposed_copy_ratio`` sum to 1.
+    """
+
+    source: str
+    """Where the idle time is known from, as words."""
+    period_ms: float
+    """Median of steady untraced steps."""
+    pace_ms: float
+    """Time in which the device gets the work of one step: the period, or the mean step if that is shorter."""
+    busy_ms: float
+    """Work of a step; more than ``pace_ms`` where the window's steps have more of it."""
+    idle_ms: float
+    """What is left of ``pace_ms``."""
+    exposed_communication_ratio: float = 0.0
+    """Kernels of NCCL or RCCL that no computation covers; holds the wait for other ranks."""
+    above_fastest_ratio: float | None = None
+    """Of the time of collectives: what is above the fastest of their kind and size, and so no transfer but a wait for
+    other ranks, or links that others use. None unless that is known of half of the time."""
+    exposed_copy_ratio: float = 0.0
+    """Copies and memsets that no computation covers."""
+    upload_ratio: float = 0.0
+    """Of ``exposed_copy_ratio``: at most so much from host to device."""
+    idle_in_phase: Mapping[Phase, float] = field(default_factory=dict)
+    """Share of a phase's time in which the device is idle; phases that the window does not tell of are left out."""
+    causes: Mapping[IdleCause, float] = field(default_factory=dict)
+    """What the idle time is due to that is no fetch, callback, checkpoint or validation; sums to 1, or is empty."""
+    window: WindowFacts | None = None
+    """The window that this is from; None where only NVML's utilization tells. That counts a sample period with one
+    kernel as busy, so the device is then idle for at least ``idle_ms``."""
+    sees_fetch: bool = False
+    """Whether the window shows the device before and after enough of its fetches, or has no ranges of fetches."""
+    utilization_idle_ratio: float | None = None
+    """Idle share of the whole training by NVML's utilization; None: too few samples, or too much beside the steps."""
+    why_unexplained: str = ""
+    """Why this is no :class:`ExplainedStep`."""
+
+    @property
+    def idle_ratio(self) -> float:
+        """Idle share of the time that the device has for a step."""
+        return self.idle_ms / self.pace_ms
+
+    @property
+    def computing_ratio(self) -> float:
+        """The rest: kernels that do not communicate, and what they cover."""
+        return 1.0 - self.idle_ratio - self.exposed_communication_ratio - self.exposed_copy_ratio
+
+    @property
+    def steps(self) -> int:
+        """Traced steps."""
+        return 0 if self.window is None else len(self.window.steps_us)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedStep(DeviceStep):
+    """One whose window holds the work of whole steps, so that its idle causes can be scaled to untraced steps.
+
+    Each cause is at most as long as in the trace.
+    """
+
+    window: WindowFacts
+    analysis: TraceAnalysis
+    device: DeviceIdle
+    idle_lower_ms: float
+    """By the lower bound of the period and the longest busy time of all windows."""
+    traced_ms: Mapping[IdleCause, float]
+    """Idle time per traced step by cause."""
+    traced_idle_ms: float
+    """Idle time per traced step, with what of the steps lies before or after all work of the device."""
+    data_ms: float
+    """Idle time while the host waits for a batch: of the untraced wait the part that is idle in traced ones."""
+    scale: float
+    """Untraced over traced idle time that is not spent on data, 0 to 1."""
+
+    def estimate_ms(self, traced_ms: float) -> float:
+        """What is left, in an untraced step, of an idle time per traced step that is not spent on data."""
+        return traced_ms * self.scale
+
+    def cause_ms(self, *causes: IdleCause) -> float:
+        """Idle time of some causes in an untraced step; ``data`` is in :attr:`data_ms`."""
+        return self.estimate_ms(sum(self.traced_ms.get(cause, 0.0) for cause in causes))
+
+    def lower_ms(self, idle_ms: float) -> float:
+        """The lower bound of a part of the idle time."""
+        return idle_ms * self.idle_lower_ms / self.idle_ms if self.idle_ms > 0 else 0.0
+
+    def certain_ms(self, *causes: IdleCause) -> float:
+        """What is left for some causes if every other one takes as long as in the trace, which inflates host times."""
+        counted_ms = sum(self.traced_ms.get(cause, 0.0) for cause in causes)
+        return max(0.0, min(counted_ms, self.idle_lower_ms - (self.traced_idle_ms - counted_ms)))

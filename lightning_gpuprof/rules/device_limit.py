@@ -1,0 +1,155 @@
+"""What limits a device while it works: its clocks, its memory, its arithmetic or the latency of its kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.finding import VerdictKind
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.rules.base import (
+    possible,
+)
+from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.wording import percent
+
+MEMORY_RATIO = 0.60
+"""DRAM activity of the busy device from which memory is its limit. ncu's and nvvp's 60 %; DCGM: about 80 % is the
+practical peak."""
+
+SM_ACTIVE_RATIO = 0.50
+"""Activity of the multiprocessors below which the device's work does not fill it. DCGM."""
+
+AT_ROOF_RATIO = 0.50
+"""Share of the roofline that an operator must reach to be counted as limited by it; and share of the kernels' time that
+must lie in such operators. Heuristic."""
+
+REASON_RATIO = 0.20
+"""Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
+
+KNOWN_RATIO = 0.90
+"""Share of the kernels' time whose launch geometry must be known. Heuristic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockLoss:
+    """What one reason costs a busy GPU."""
+
+    ratio: float
+    """Of its speed at the maximum clock, over all busy samples."""
+    reason: str
+    """NVML's (a key of :data:`~lightning_gpuprof.model.clock_events.REASONS`)."""
+    clock_mhz: float
+    """Median while the reason held."""
+    held_ratio: float
+    """Share of the busy samples in which it held."""
+
+
+def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
+    """What limits the device while it works, as far as counters, launch geometry or the roofline tell.
+
+    Hardware counters (GPM) decide where they were read: activity over the time that the device was busy. Else kernels
+    whose grids leave half of the multiprocessors without work are latency-bound, and operators that reach half of the
+    memory's roofline for half of the kernels' time memory-bound. Work in operators is a lower bound, so that being far
+    from both roofs proves nothing.
+
+    Returns:
+        ``compute-bound``, ``memory-bound`` or ``latency-bound``, and why in words; empty if nothing tells.
+    """
+    return (
+        _by_counters(metrics, step) or _by_geometry(step.window) or _by_roofline(step.window) or ("compute-bound", "")
+    )
+
+
+def clock_loss(device: Device) -> ClockLoss | None:
+    """What holds a busy GPU's clock down, and the speed that it loses.
+
+    A reason counts if the 5 % lower bound (Wilson) of its share of the busy samples is :data:`REASON_RATIO`. A power
+    cap counts only if the limit was lowered: at its default limit a board under dense load is where it is built to be.
+
+    Returns:
+        The reason that costs most; None if there is none, or fewer than :data:`gpus.MIN_SAMPLES` busy samples.
+    """
+    busy, most_mhz = device.busy, device.facts.sm_clock_max_mhz
+    if busy is None or busy.samples < gpus.MIN_SAMPLES or not most_mhz or not possible(most_mhz):
+        return None
+    losses = []
+    for share in device.throttle or ():
+        clock_mhz = busy.sm_clock_median_mhz if share.sm_clock_median_mhz is None else share.sm_clock_median_mhz
+        if share.busy_ratio is None or clock_mhz is None or not (possible(share.busy_ratio) and possible(clock_mhz)):
+            continue
+        if share.reason in _NO_CAUSE or gpus.lower_ratio(share.busy_ratio, busy.samples) < REASON_RATIO:
+            continue
+        if share.reason == "sw_power_cap" and not gpus.is_power_limit_lowered(device, gpus.LOWERED_RATIO):
+            continue
+        held_ratio = min(1.0, share.busy_ratio)
+        lost_ratio = held_ratio * max(0.0, 1.0 - clock_mhz / most_mhz)
+        losses.append(ClockLoss(ratio=lost_ratio, reason=share.reason, clock_mhz=clock_mhz, held_ratio=held_ratio))
+    return max(losses, key=lambda loss: (loss.ratio, loss.held_ratio), default=None)
+
+
+_NO_CAUSE = frozenset({"gpu_idle", "display_clock", "sync_boost", "reliability"})
+"""Reasons that say nothing about what holds this GPU down, or that every GPU at its top clock gives."""
+
+
+def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] | None:
+    busy_ratio = 1.0 - step.idle_ratio
+    for device in sorted(metrics.devices, key=lambda d: -d.samples):
+        memory, active = device.values.get("dram_active_ratio"), device.values.get("sm_active_ratio")
+        if memory is None or active is None or device.samples < gpus.MIN_SAMPLES or busy_ratio < SM_ACTIVE_RATIO:
+            continue
+        if not (possible(memory.mean) and possible(active.mean)):
+            continue
+        memory_ratio, active_ratio = min(1.0, memory.mean / busy_ratio), min(1.0, active.mean / busy_ratio)
+        tensor = device.values.get("tensor_active_ratio")
+        tensor_ratio = min(1.0, tensor.mean / busy_ratio) if tensor is not None and possible(tensor.mean) else 0.0
+        if memory_ratio >= MEMORY_RATIO and memory_ratio >= tensor_ratio:
+            return "memory-bound", f"while it works, its memory is active {percent(memory_ratio)} of the time"
+        if active_ratio < SM_ACTIVE_RATIO:
+            return (
+                "latency-bound",
+                f"while it works, {percent(active_ratio)} of its multiprocessors do and its memory is active "
+                f"{percent(memory_ratio)} of the time",
+            )
+        return (
+            "compute-bound",
+            f"while it works, {percent(active_ratio)} of its multiprocessors do, tensor cores {percent(tensor_ratio)} "
+            f"and memory {percent(memory_ratio)} of the time",
+        )
+    return None
+
+
+def _by_geometry(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
+    kernels = None if window is None or window.analysis is None else window.analysis.kernels
+    if kernels is None or kernels.total_us <= 0:
+        return None
+    efficiency, known = kernels.fill.est_sm_efficiency_ratio, kernels.fill.est_sm_efficiency_known_ratio
+    if efficiency is None or known is None or known < KNOWN_RATIO or not 0 <= efficiency < SM_ACTIVE_RATIO:
+        return None
+    return (
+        "latency-bound",
+        f"by their launch geometry its kernels have work for {percent(efficiency)} of the multiprocessors (est.)",
+    )
+
+
+def _by_roofline(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
+    analysis = None if window is None else window.analysis
+    if analysis is None or analysis.roofline is None or analysis.kernels is None or analysis.kernels.total_us <= 0:
+        return None
+    total_us = analysis.kernels.total_us
+    for bound, kind in (("memory", "memory-bound"), ("compute", "compute-bound")):
+        at_roof_us = sum(
+            row.device_us
+            for row in analysis.roofline.rows
+            if row.bound == bound and row.ceiling_ratio is not None and row.ceiling_ratio >= AT_ROOF_RATIO
+        )
+        if at_roof_us >= AT_ROOF_RATIO * total_us:
+            what = "memory's" if bound == "memory" else "arithmetic's"
+            words = (
+                f"{percent(at_roof_us / total_us)} of its kernels' time is in operators at {percent(AT_ROOF_RATIO)} of "
+                f"the {what} roofline or above"
+            )
+            return ("memory-bound", words) if kind == "memory-bound" else ("compute-bound", words)
+    return None
