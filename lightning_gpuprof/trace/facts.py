@@ -46,11 +46,11 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
         bytes_json=trace.bytes_json,
         steps_us=_steps_us(trace, host_ranges),
         dataloader_us=_dataloader_us(trace, host_ranges),
-        dataloader_beside_device_us=_dataloader_beside_device_us(trace, host_ranges, work),
+        dataloader_beside_device_us=_dataloader_beside_device_us(trace, host_ranges),
         kernels=len(trace.kernel),
         launches_matched=matched,
         launches_unmatched=len(work) - matched,
-        devices=_devices(trace, work),
+        devices=_devices(trace),
         top_operators=_top(trace, operators.name, exclusive_ns(operators.start_ns, operators.end_ns, operators.thread)),
         top_kernels=_top(trace, trace.kernel.name, trace.kernel.duration_ns),
     )
@@ -81,12 +81,12 @@ def _dataloader_us(trace: Trace, ranges: Spans) -> float:
     return _us(sum(covered_ns(fetches.start_ns[one], fetches.end_ns[one]) for one in _groups(fetches.thread)))
 
 
-def _dataloader_beside_device_us(trace: Trace, ranges: Spans, work: DeviceSpans) -> float | None:
+def _dataloader_beside_device_us(trace: Trace, ranges: Spans) -> float | None:
     """The part of that time in the window of the busiest device; None without a device."""
-    if not len(work):
+    if not trace.device_busy:
         return None
-    busiest = max(_groups(work.device), key=lambda one: covered_ns(work.start_ns[one], work.end_ns[one]))
-    begin_ns, end_ns = work.start_ns[busiest].min(), work.end_ns[busiest].max()
+    busiest = max(trace.device_busy.values(), key=lambda busy: busy.total_ns)
+    begin_ns, end_ns = busiest.start_ns[0], busiest.end_ns[-1]
     fetches = _fetches(trace, ranges)
     fetches = fetches.where((fetches.start_ns < end_ns) & (fetches.end_ns > begin_ns))
     start_ns, stop_ns = np.maximum(fetches.start_ns, begin_ns), np.minimum(fetches.end_ns, end_ns)
@@ -97,20 +97,17 @@ def _fetches(trace: Trace, ranges: Spans) -> Spans:
     return ranges.where(_named(trace, ranges, lambda name: "DataLoader" in name and "__next__" in name))
 
 
-def _devices(trace: Trace, work: DeviceSpans) -> tuple[DeviceActivity, ...]:
+def _devices(trace: Trace) -> tuple[DeviceActivity, ...]:
     activities: list[DeviceActivity] = []
-    is_kernel = np.arange(len(work)) < len(trace.kernel)
-    for one in _groups(work.device):
-        start_ns, end_ns = work.start_ns[one], work.end_ns[one]
-        window_ns = int(end_ns.max() - start_ns.min())
-        busy_ns = covered_ns(start_ns, end_ns)
+    for device, busy in trace.device_busy.items():
+        window_ns = int(busy.end_ns[-1] - busy.start_ns[0])
         activities.append(
             DeviceActivity(
-                device=trace.devices[int(work.device[one[0]])],
-                kernels=int(is_kernel[one].sum()),
+                device=trace.devices[device],
+                kernels=int((trace.device_rows[device] < len(trace.kernel)).sum()),
                 window_us=_us(window_ns),
-                busy_us=_us(busy_ns),
-                idle_us=_us(window_ns - busy_ns),
+                busy_us=_us(busy.total_ns),
+                idle_us=_us(window_ns - busy.total_ns),
             )
         )
     return tuple(sorted(activities, key=lambda activity: (len(activity.device), activity.device)))

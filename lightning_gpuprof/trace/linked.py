@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import HostPhases
+from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import Steps, is_step, steps_of
@@ -143,11 +143,15 @@ class LinkedTrace:
         """Which spans have a wanted name; each distinct name is looked at once."""
         return named(self.trace.names, spans, wanted)
 
-    @cached_property
+    @property
     def device_rows(self) -> dict[int, Rows]:
         """Rows of device work of each device, by the device's number in :attr:`Trace.devices`."""
-        device = self.work.device
-        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
+        return self.trace.device_rows
+
+    @property
+    def device_busy(self) -> dict[int, Coverage]:
+        """When each device was busy, by the same keys."""
+        return self.trace.device_busy
 
     @cached_property
     def main_thread(self) -> int | None:

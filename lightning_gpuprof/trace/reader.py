@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import msgspec
+import numpy as np
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.freed_memory import trim_heap
+from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.partial_read import TWO_FROM_BYTES, PartialRead, add, add_all, read_in_two, size_of_json
 from lightning_gpuprof.trace.repair import encoding_of, repaired
@@ -31,6 +34,7 @@ from lightning_gpuprof.trace.tables import (
     Inputs,
     LaunchSpans,
     OperatorSpans,
+    Rows,
     Spans,
     joined,
 )
@@ -131,6 +135,18 @@ class Trace:
     def collectives(self) -> tuple[Collective, ...]:
         """What torch wrote beside communication."""
         return collectives_of(self.collective_texts)
+
+    @cached_property
+    def device_rows(self) -> dict[int, Rows]:
+        """Rows of :attr:`device_work` of each device, by its number in :attr:`devices`."""
+        device = self.device_work.device
+        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
+
+    @cached_property
+    def device_busy(self) -> dict[int, Coverage]:
+        """When each device was busy: at least one of its streams worked. By the same keys."""
+        work = self.device_work
+        return {device: Coverage(work.start_ns[rows], work.end_ns[rows]) for device, rows in self.device_rows.items()}
 
     @property
     def base_time_ns(self) -> int | None:

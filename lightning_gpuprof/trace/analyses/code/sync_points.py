@@ -12,7 +12,6 @@ from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import LIGHTNING
-from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
@@ -79,14 +78,13 @@ def idle_after(linked: LinkedTrace, waits: Waits) -> tuple[Int64, Int64, int]:
     idle_after_ns, cost_ns = np.zeros(len(waits), np.int64), np.zeros(len(waits), np.int64)
     idle_ns = 0
     step = linked.steps.at(waits.start_ns)
-    for rows in linked.device_rows.values():
-        work_start_ns, work_end_ns = linked.work.start_ns[rows], linked.work.end_ns[rows]
-        busy_start_ns, busy_end_ns = union(work_start_ns, work_end_ns)
-        dry_ns, again_ns = busy_end_ns[:-1], busy_start_ns[1:]
+    for device, rows in linked.device_rows.items():
+        busy = linked.device_busy[device]
+        dry_ns, again_ns = busy.end_ns[:-1], busy.start_ns[1:]
         idle_ns += int((again_ns - dry_ns).sum())
         if not len(waits) or not len(dry_ns):
             continue
-        order = rows[np.argsort(work_start_ns, kind="stable")]
+        order = rows[np.argsort(linked.work.start_ns[rows], kind="stable")]
         ending = order[np.searchsorted(linked.work.start_ns[order], again_ns)]
         wait = np.searchsorted(waits.end_ns, linked.launch_start_ns[ending], "right") - 1
         kept = np.flatnonzero(linked.launched[ending] & (wait >= 0))

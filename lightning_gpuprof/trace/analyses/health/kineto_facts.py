@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.intervals import Coverage, covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Mask, OperatorSpans, Rows, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, Mask, OperatorSpans, Spans, joined
 
 _STEP = STEP.removesuffix("#")
 _TOP_KERNELS = 5
@@ -53,7 +53,7 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
         n_kernel=len(trace.kernel),
         n_memcpy=len(trace.memcpy),
         n_memset=len(trace.memset),
-        devices={trace.devices[device]: _device(linked, rows) for device, rows in _in_order_of_name(linked)},
+        devices={trace.devices[device]: _device(linked, device) for device in _in_order_of_name(linked)},
         kernel_sum_us=_us(int(kernel_dur.sum())),
         n_kernel_names=len(kernel_ns),
         top5_kernels=[
@@ -91,20 +91,20 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
     )
 
 
-def _in_order_of_name(linked: LinkedTrace) -> list[tuple[int, Rows]]:
-    return sorted(linked.device_rows.items(), key=lambda one: linked.trace.devices[one[0]])
+def _in_order_of_name(linked: LinkedTrace) -> list[int]:
+    return sorted(linked.device_rows, key=lambda device: linked.trace.devices[device])
 
 
-def _device(linked: LinkedTrace, rows: Rows) -> DeviceFacts:
+def _device(linked: LinkedTrace, device: int) -> DeviceFacts:
+    rows, busy = linked.device_rows[device], linked.device_busy[device]
     work = linked.work.where(rows)
     is_kernel, is_comm = linked.is_kernel[rows], linked.is_communication[rows]
 
     def of(chosen: Mask) -> Coverage:
         return Coverage(work.start_ns[chosen], work.end_ns[chosen])
 
-    busy = Coverage(work.start_ns, work.end_ns)
     comm, comp = of(is_comm), of(is_kernel & ~is_comm)
-    window_ns = int(work.end_ns.max() - work.start_ns.min())
+    window_ns = int(busy.end_ns[-1] - busy.start_ns[0])
     gaps = busy.start_ns[1:] - busy.end_ns[:-1]
     overlap_ns = int(comp.overlap_ns(comm.start_ns, comm.end_ns).sum())
     return DeviceFacts(

@@ -79,7 +79,7 @@ def gaps_of(linked: LinkedTrace, device: int) -> Gaps:
         device: A key of :attr:`LinkedTrace.device_rows`.
     """
     rows, work = linked.device_rows[device], linked.work
-    busy = Coverage(work.start_ns[rows], work.end_ns[rows])
+    busy = linked.device_busy[device]
     start_ns, end_ns = busy.end_ns[:-1], busy.start_ns[1:]
     launch_ns = _launched_by_ns(linked, rows)
     order = np.lexsort((launch_ns, work.start_ns[rows]))

@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_wind
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
-from lightning_gpuprof.trace.tables import Int64, Rows, Spans
+from lightning_gpuprof.trace.tables import Int64, Spans
 
 
 def step_trace(linked: LinkedTrace) -> StepTrace:
@@ -33,9 +33,7 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
     total = steps.end_ns - steps.start_ns
     phases = main_thread_phases(linked, steps)
     launched = _kernels_launched(linked, steps)
-    devices = {
-        linked.trace.devices[number]: _device_times(linked, rows, steps) for number, rows in linked.device_rows.items()
-    }
+    devices = {linked.trace.devices[number]: _device_times(linked, number, steps) for number in linked.device_rows}
 
     def row(name: str, of: Callable[[Int64], float]) -> StepRow:
         return StepRow(
@@ -65,14 +63,15 @@ def _kernels_launched(linked: LinkedTrace, steps: Steps) -> Int64:
     return np.bincount(step[step >= 0], minlength=len(steps)).astype(np.int64)
 
 
-def _device_times(linked: LinkedTrace, rows: Rows, steps: Steps) -> dict[str, Int64]:
+def _device_times(linked: LinkedTrace, device: int, steps: Steps) -> dict[str, Int64]:
     """The fields of :class:`StepDevice`, for each step, in nanoseconds."""
+    rows = linked.device_rows[device]
     work = linked.work.where(rows)
     is_kernel, is_communication = linked.is_kernel[rows], linked.is_communication[rows]
     compute = _coverage(work, is_kernel & ~is_communication)
     communication = _coverage(work, is_communication)
     covers = {
-        "busy_us": Coverage(work.start_ns, work.end_ns),
+        "busy_us": linked.device_busy[device],
         "kernel_us": _coverage(work, is_kernel) if is_communication.any() else compute,
         "compute_us": compute,
         "memcpy_us": _coverage(work, ~is_kernel),
