@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from lightning_gpuprof.model.device_step import DeviceStep, ExplainedStep, Unmeasured
+from lightning_gpuprof.analyze.clocks import clock_loss
+from lightning_gpuprof.model.device_step import ClockLoss, DeviceStep, ExplainedStep, Unmeasured
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
@@ -39,7 +40,6 @@ _OF_PHASES: Mapping[Phase, IdleCause] = {"data_wait": "data", "callbacks": "call
 
 _NOT_OF_MODEL = frozenset({"data", "checkpoint", "callbacks", "validation", "profiler"})
 
-_ONE_SIDED_5_PERCENT = 1.645
 _MEDIAN_OVER_MEAN_ERROR = math.sqrt(math.pi / 2)
 
 
@@ -65,9 +65,17 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
     whole = [window for window in usable if not window.holds_earlier_work]
     explained = [window for window in whole if not _problem(window)]
     why = "" if explained else _why_unexplained(metrics.windows)
+    clocks = clock_loss(metrics.devices)
     if usable:
         by_busy = sorted(explained or whole or usable, key=lambda window: _busy_ms(window, pace))
-        step = _seen(by_busy[len(by_busy) // 2], period_ms, pace, by_utilization, why)
+        step = _seen(
+            by_busy[len(by_busy) // 2],
+            period_ms=period_ms,
+            pace=pace,
+            utilization_idle_ratio=by_utilization,
+            clock_loss=clocks,
+            why_unexplained=why,
+        )
         return _explained(step, metrics, most_busy_ms=_busy_ms(by_busy[-1], pace)) if explained else step
     if by_utilization is None:
         return Unmeasured(why=why)
@@ -78,6 +86,7 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         busy_ms=(1.0 - by_utilization) * pace,
         idle_ms=by_utilization * pace,
         utilization_idle_ratio=by_utilization,
+        clock_loss=clocks,
         why_unexplained=why,
     )
 
@@ -152,7 +161,13 @@ def _busy_ms(window: WindowFacts, pace: float) -> float:
 
 
 def _seen(
-    window: WindowFacts, period_ms: float, pace: float, utilization_idle_ratio: float | None, why_unexplained: str
+    window: WindowFacts,
+    *,
+    period_ms: float,
+    pace: float,
+    utilization_idle_ratio: float | None,
+    clock_loss: ClockLoss | None,
+    why_unexplained: str,
 ) -> DeviceStep:
     device, busy_ms = _busiest(window), _busy_ms(window, pace)
     assert device is not None
@@ -180,6 +195,7 @@ def _seen(
         window=window,
         sees_fetch=_fetched_beside_device_us(window) != 0.0,
         utilization_idle_ratio=utilization_idle_ratio,
+        clock_loss=clock_loss,
         why_unexplained=why_unexplained,
     )
 
@@ -202,6 +218,11 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
         traced_ms=traced_ms,
         traced_idle_ms=traced_idle_ms,
         data_ms=data_ms,
+        outside_model_ms=sum(
+            share.median_ms
+            for phase, share in metrics.shares.items()
+            if phase not in COMPUTE_PHASES and share.median_ms > 0
+        ),
         scale=min(1.0, (step.idle_ms - data_ms) / others_ms) if others_ms > 0 else 0.0,
     )
 
@@ -301,6 +322,6 @@ def _lower_period_ms(metrics: Metrics, period_ms: float) -> float:
     period = metrics.steps.period_ms
     if period is None or not math.isfinite(period.p95 - period.p05) or not metrics.steps.steady_count:
         return period_ms
-    std_ms = (period.p95 - period.p05) / (2 * _ONE_SIDED_5_PERCENT)
+    std_ms = (period.p95 - period.p05) / (2 * ONE_SIDED_5_PERCENT)
     error_ms = _MEDIAN_OVER_MEAN_ERROR * std_ms / math.sqrt(metrics.steps.steady_count)
-    return period_ms - _ONE_SIDED_5_PERCENT * error_ms
+    return period_ms - ONE_SIDED_5_PERCENT * error_ms

@@ -10,12 +10,31 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import WindowFacts
 
+_LATE_LAUNCH: tuple[IdleCause, ...] = ("launch", "launch_latency")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unmeasured:
     """What a run could have, but does not tell."""
 
     why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockLoss:
+    """What holds a busy GPU's clock down, and what that costs."""
+
+    device: str
+    ratio: float
+    """Of its speed at the maximum clock, over all busy samples."""
+    reason: str
+    """NVML's (a key of :data:`~lightning_gpuprof.model.clock_events.REASONS`)."""
+    clock_mhz: float
+    """Median while the reason held."""
+    most_mhz: float
+    """The maximum clock."""
+    held_ratio: float
+    """Share of the busy samples in which it held."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +74,8 @@ class DeviceStep:
     """Whether the window shows the device before and after enough of its fetches, or has no ranges of fetches."""
     utilization_idle_ratio: float | None = None
     """Idle share of the whole training by NVML's utilization; None: too few samples, or too much beside the steps."""
+    clock_loss: ClockLoss | None = None
+    """Of all GPUs of the run the largest; None: nothing holds their clocks down, or too few samples tell."""
     why_unexplained: str = ""
     """Why this is no :class:`ExplainedStep`."""
 
@@ -92,6 +113,8 @@ class ExplainedStep(DeviceStep):
     """Idle time per traced step, with what of the steps lies before or after all work of the device."""
     data_ms: float
     """Idle time while the host waits for a batch: of the untraced wait the part that is idle in traced ones."""
+    outside_model_ms: float
+    """Untraced time of the host in phases that are not the model's."""
     scale: float
     """Untraced over traced idle time that is not spent on data, 0 to 1."""
 
@@ -107,7 +130,22 @@ class ExplainedStep(DeviceStep):
         """The lower bound of a part of the idle time."""
         return idle_ms * self.idle_lower_ms / self.idle_ms if self.idle_ms > 0 else 0.0
 
-    def certain_ms(self, *causes: IdleCause) -> float:
-        """What is left for some causes if every other one takes as long as in the trace, which inflates host times."""
-        counted_ms = sum(self.traced_ms.get(cause, 0.0) for cause in causes)
-        return max(0.0, min(counted_ms, self.idle_lower_ms - (self.traced_idle_ms - counted_ms)))
+    @property
+    def late_launch_ms(self) -> float:
+        """Idle time for want of launches, as far as the host's time outside of the model leaves room for it."""
+        return min(self.cause_ms(*_LATE_LAUNCH), max(0.0, self.idle_ms - self.outside_model_ms))
+
+    @property
+    def late_launch_lower_ms(self) -> float:
+        """What is certain of it: what is left if all other reasons take as long as in the trace.
+
+        These are every other cause, what follows a wait for the device, and the host's time outside of the model.
+        Tracing makes launches slower, so that the trace itself shows too much of them.
+        """
+        counted_ms = sum(self.traced_ms.get(cause, 0.0) for cause in _LATE_LAUNCH)
+        certain_ms = max(0.0, min(counted_ms, self.idle_lower_ms - (self.traced_idle_ms - counted_ms)))
+        points = self.analysis.sync_points
+        after_waits_ms = 0.0 if points is None else points.idle_after_us / 1e3 / self.steps
+        after_waits_ms = max(0.0, after_waits_ms - self.traced_ms.get("host_sync", 0.0))
+        certain_ms = min(certain_ms - after_waits_ms, self.idle_lower_ms - self.outside_model_ms)
+        return max(0.0, min(self.late_launch_ms, certain_ms))

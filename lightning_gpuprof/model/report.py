@@ -16,6 +16,7 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.method import Cost, Method, Outlook
+from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -221,6 +222,14 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     energy: DeviceEnergy | None = None
     errors: tuple[ErrorCounter, ...] = ()
     """Those that this GPU has."""
+
+    @property
+    def power_limit_ratio(self) -> float | None:
+        """Power limit in force over the board's default; None: one of them is not known."""
+        limit, default = self.values.get("power_limit_w"), self.facts.power_limit_default_w
+        if limit is None or not default or not (possible(limit.median) and possible(default)):
+            return None
+        return limit.median / default
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True):

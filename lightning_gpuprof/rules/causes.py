@@ -21,7 +21,7 @@ from lightning_gpuprof.rules.base import (
     run_s,
     usable,
 )
-from lightning_gpuprof.rules.device_limit import clock_loss, device_limit
+from lightning_gpuprof.rules.device_limit import device_limit
 from lightning_gpuprof.rules.loop.callback_slow import class_name
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.steps.step_outliers import (
@@ -153,7 +153,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         return
     most = _idle_shares(metrics, step)
     starved = max(0.0, step.idle_ratio - sum(most.values()))
-    yield from _limited_hardware(metrics, step, in_steps=in_steps)
+    yield from _limited_hardware(step, in_steps=in_steps)
     yield from _communication(step, starved, in_steps=in_steps)
     yield from _around_the_model(metrics, period_ms, most, uploads=step.upload_ratio, in_steps=in_steps)
     yield from _starved_device(step, starved, period_ms, in_steps=in_steps)
@@ -312,17 +312,16 @@ def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> 
     return f"; it costs {percent(most[phase])}, as the device works in the rest"
 
 
-def _limited_hardware(metrics: Metrics, step: DeviceStep, *, in_steps: float) -> Iterable[Cause]:
+def _limited_hardware(step: DeviceStep, *, in_steps: float) -> Iterable[Cause]:
     """A GPU whose clock something holds down while it sets the pace."""
-    losses = [(found, device) for device in metrics.devices if (found := clock_loss(device)) is not None]
-    if not losses:
+    loss = step.clock_loss
+    if loss is None:
         return
-    loss, device = max(losses, key=lambda entry: entry[0].ratio)
     yield Cause(
         kind="hardware-limited",
         ratio=loss.ratio * step.computing_ratio * in_steps,
         passes=1.0 - loss.ratio < CLOCK_RATIO and step.computing_ratio >= COMPUTE_RATIO,
-        words=f"{device.subject or device.name} runs at {loss.clock_mhz:,.0f} of {device.facts.sm_clock_max_mhz:,.0f} "
+        words=f"{loss.device} runs at {loss.clock_mhz:,.0f} of {loss.most_mhz:,.0f} "
         f"MHz in {percent(loss.held_ratio)} of the samples in which it works; the driver's reason: "
         f"{THROTTLE_WORDS[loss.reason]}",
     )

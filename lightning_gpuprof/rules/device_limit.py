@@ -1,13 +1,10 @@
-"""What limits a device while it works: its clocks, its memory, its arithmetic or the latency of its kernels."""
+"""What limits a device while it works: its memory, its arithmetic or the latency of its kernels."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     possible,
@@ -26,25 +23,8 @@ AT_ROOF_RATIO = 0.50
 """Share of the roofline that an operator must reach to be counted as limited by it; and share of the kernels' time that
 must lie in such operators. Heuristic."""
 
-REASON_RATIO = 0.20
-"""Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
-
 KNOWN_RATIO = 0.90
 """Share of the kernels' time whose launch geometry must be known. Heuristic."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClockLoss:
-    """What one reason costs a busy GPU."""
-
-    ratio: float
-    """Of its speed at the maximum clock, over all busy samples."""
-    reason: str
-    """NVML's (a key of :data:`~lightning_gpuprof.model.clock_events.REASONS`)."""
-    clock_mhz: float
-    """Median while the reason held."""
-    held_ratio: float
-    """Share of the busy samples in which it held."""
 
 
 def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
@@ -61,37 +41,6 @@ def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
     return (
         _by_counters(metrics, step) or _by_geometry(step.window) or _by_roofline(step.window) or ("compute-bound", "")
     )
-
-
-def clock_loss(device: Device) -> ClockLoss | None:
-    """What holds a busy GPU's clock down, and the speed that it loses.
-
-    A reason counts if the 5 % lower bound (Wilson) of its share of the busy samples is :data:`REASON_RATIO`. A power
-    cap counts only if the limit was lowered: at its default limit a board under dense load is where it is built to be.
-
-    Returns:
-        The reason that costs most; None if there is none, or fewer than :data:`gpus.MIN_SAMPLES` busy samples.
-    """
-    busy, most_mhz = device.busy, device.facts.sm_clock_max_mhz
-    if busy is None or busy.samples < gpus.MIN_SAMPLES or not most_mhz or not possible(most_mhz):
-        return None
-    losses = []
-    for share in device.throttle or ():
-        clock_mhz = busy.sm_clock_median_mhz if share.sm_clock_median_mhz is None else share.sm_clock_median_mhz
-        if share.busy_ratio is None or clock_mhz is None or not (possible(share.busy_ratio) and possible(clock_mhz)):
-            continue
-        if share.reason in _NO_CAUSE or gpus.lower_ratio(share.busy_ratio, busy.samples) < REASON_RATIO:
-            continue
-        if share.reason == "sw_power_cap" and not gpus.is_power_limit_lowered(device, gpus.LOWERED_RATIO):
-            continue
-        held_ratio = min(1.0, share.busy_ratio)
-        lost_ratio = held_ratio * max(0.0, 1.0 - clock_mhz / most_mhz)
-        losses.append(ClockLoss(ratio=lost_ratio, reason=share.reason, clock_mhz=clock_mhz, held_ratio=held_ratio))
-    return max(losses, key=lambda loss: (loss.ratio, loss.held_ratio), default=None)
-
-
-_NO_CAUSE = frozenset({"gpu_idle", "display_clock", "sync_boost", "reliability"})
-"""Reasons that say nothing about what holds this GPU down, or that every GPU at its top clock gives."""
 
 
 def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] | None:

@@ -10,6 +10,7 @@ from metrics_builder import build, outliers, replace, scaled
 from trace_metrics import metrics_of
 from traced_builder import gpu, window
 
+from lightning_gpuprof.analyze.clocks import clock_loss
 from lightning_gpuprof.analyze.device_step import pace_ms
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
@@ -17,7 +18,6 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, Regime
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, device_step
-from lightning_gpuprof.rules.device_limit import clock_loss
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.loading import step_idle_ratio
 from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
@@ -197,7 +197,7 @@ def test_a_lowered_power_limit_holds_clocks_down() -> None:
 
 
 def test_the_clock_of_a_device_without_limits_is_not_known() -> None:
-    assert clock_loss(gpu(clock_mhz=1200.0, clock_max_mhz=0.0, reasons={"sw_thermal": 0.6})) is None
+    assert clock_loss([gpu(clock_mhz=1200.0, clock_max_mhz=0.0, reasons={"sw_thermal": 0.6})]) is None
 
 
 def test_without_windows_utilization_tells_the_idle_time() -> None:

@@ -13,6 +13,7 @@ from test_bad_numbers import assert_calm, mutated
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
@@ -120,7 +121,7 @@ def test_broken_numbers_make_no_rule_fail(chance: float) -> None:
     [(1.0, 20, 0.8808), (0.5, 40, 0.3741), (0.0, 40, 0.0), (0.1, 40, 0.0455), (0.5, 0, 0.0)],
 )
 def test_the_lower_bound_of_a_share_is_wilson_s(ratio: float, count: int, lower: float) -> None:
-    assert gpus.lower_ratio(ratio, count) == pytest.approx(lower, abs=2e-4)
+    assert lower_share(ratio, count) == pytest.approx(lower, abs=2e-4)
 
 
 @pytest.mark.parametrize(

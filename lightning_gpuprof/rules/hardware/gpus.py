@@ -10,6 +10,7 @@ from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT
 from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import base
@@ -28,9 +29,6 @@ MIN_SAMPLES = 20
 
 LOWERED_RATIO = 0.98
 """Power limit over its default below which somebody has lowered it. Heuristic."""
-
-_Z_LOWER = 1.645
-"""Of the normal distribution: 5 % lie beyond it on one side."""
 
 _SAMPLES_PER_SLOW_READING = 10
 """Links and processes are asked in every tenth sample."""
@@ -172,20 +170,6 @@ def slow_readings(device: Device) -> int:
     return device.samples // _SAMPLES_PER_SLOW_READING
 
 
-def lower_ratio(ratio: float, count: int) -> float:
-    """5 % lower bound of a share of samples (Wilson 1927).
-
-    Args:
-        ratio: Share of the samples, 0 to 1.
-        count: Samples.
-    """
-    if count <= 0 or not possible(ratio):
-        return 0.0
-    ratio, z2 = min(1.0, ratio), _Z_LOWER**2
-    spread = _Z_LOWER * math.sqrt(ratio * (1 - ratio) / count + z2 / (4 * count**2))
-    return max(0.0, (ratio + z2 / (2 * count) - spread) / (1 + z2 / count))
-
-
 def upper_mean(values: Distribution, count: int) -> float:
     """95 % upper bound of a mean, by the normal approximation.
 
@@ -193,7 +177,7 @@ def upper_mean(values: Distribution, count: int) -> float:
         values: The samples.
         count: How many of them are independent.
     """
-    return values.mean + _Z_LOWER * values.std / math.sqrt(max(1, count))
+    return values.mean + ONE_SIDED_5_PERCENT * values.std / math.sqrt(max(1, count))
 
 
 def limits(device: Device) -> dict[str, ThrottleShare]:
@@ -255,10 +239,8 @@ def is_power_limit_lowered(device: Device, lowered_ratio: float) -> bool:
         device: The GPU.
         lowered_ratio: Limit over default below which it was lowered.
     """
-    limit, default = median(device, "power_limit_w"), device.facts.power_limit_default_w
-    if limit is None or default is None or not (possible(limit) and possible(default)):
-        return False
-    return limit < lowered_ratio * default
+    limit = device.power_limit_ratio
+    return limit is not None and limit < lowered_ratio
 
 
 def clock_gain(metrics: Metrics, device: Device, *, lost: float, lower: float) -> Gain | None:

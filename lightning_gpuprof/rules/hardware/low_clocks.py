@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -85,7 +86,7 @@ class LowClocks(gpus.GpuRule):
         if ratio >= self.low_ratio or any(self._holds(shares, reason) for reason in _OTHERS):
             return None
         named = gpus.strongest(shares, _SET)
-        named_lower = 0.0 if named is None else gpus.lower_ratio(named.busy_ratio or 0.0, count)
+        named_lower = 0.0 if named is None else lower_share(named.busy_ratio or 0.0, count)
         if named_lower >= self.named_ratio and named is not None:
             why = _SET[named.reason]
         elif ratio < self.unnamed_low_ratio and self._is_free_and_full(shares, device):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import severity, steady_period_ms, threshold
@@ -58,7 +59,7 @@ class PowerBrake(gpus.GpuRule):
         brake = shares.get("hw_power_brake")
         braked = brake is not None and (brake.busy_ratio or 0.0) * count >= self.least_samples - 0.5
         share, ratio = (brake, brake.busy_ratio or 0.0) if brake is not None and braked else _unnamed(shares)
-        lower = gpus.lower_ratio(ratio, count)
+        lower = lower_share(ratio, count)
         if share is None or not (braked or lower >= self.least_slowdown_ratio):
             return None
         gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower)

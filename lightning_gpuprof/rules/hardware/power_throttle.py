@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
@@ -68,9 +69,9 @@ class PowerThrottle(gpus.GpuRule):
         count = gpus.require_busy(device)
         share = shares.get(_REASON)
         ratio = share.busy_ratio if share is not None else None
-        if share is None or ratio is None or gpus.lower_ratio(ratio, count) < self.least_ratio:
+        if share is None or ratio is None or lower_share(ratio, count) < self.least_ratio:
             return None
-        lower = gpus.lower_ratio(ratio, count)
+        lower = lower_share(ratio, count)
         lowered = gpus.is_power_limit_lowered(device, self.lowered_ratio)
         gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower) if lowered else None
         tensor = gpus.median(device, "tensor_active_ratio")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -68,14 +69,14 @@ class ThermalThrottle(gpus.GpuRule):
         count = gpus.require_busy(device)
         share = gpus.strongest(shares, _WORDS)
         ratio = share.busy_ratio if share is not None else None
-        if share is None or ratio is None or gpus.lower_ratio(ratio, count) < self.least_ratio:
+        if share is None or ratio is None or lower_share(ratio, count) < self.least_ratio:
             return None
-        lower = gpus.lower_ratio(ratio, count)
+        lower = lower_share(ratio, count)
         gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower)
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms * lower / ratio
         level = severity(cost, metrics.steps.steady_count)
         hardware = shares.get("hw_thermal")
-        stopped = hardware is not None and gpus.lower_ratio(hardware.busy_ratio or 0.0, count) >= self.least_ratio
+        stopped = hardware is not None and lower_share(hardware.busy_ratio or 0.0, count) >= self.least_ratio
         if level == "info" and (stopped or gpus.lost_ratio(device, share) is None):
             level = "warning"
         return self.finding(

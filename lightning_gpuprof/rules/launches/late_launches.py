@@ -1,9 +1,4 @@
-"""A device's step flows in; out flows how long the device is idle because launches come too late, and what is launched.
-
-Tracing makes every launch slower, so the window's share of that cause is too large. What is certain of it is the idle
-time of untraced steps without all that may have another reason: host time outside of the model, what follows a wait for
-the device, and every other cause at the length that it has in the window.
-"""
+"""What rules on late launches share: how many kernels they are, how they are told, and what makes them fewer."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules.base import MissingSignal, condition, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary, step_evidence
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
@@ -86,21 +80,12 @@ def late_launches(metrics: Metrics) -> LateLaunches:
     facts = step.analysis.kernels
     if not kernels or facts is None:
         raise MissingSignal("the trace window holds no kernels")
-    outside_ms = sum(
-        share.median_ms
-        for phase, share in metrics.shares.items()
-        if phase not in COMPUTE_PHASES and share.median_ms > 0
-    )
-    idle_ms = min(step.cause_ms("launch", "launch_latency"), max(0.0, step.idle_ms - outside_ms))
-    certain_ms = min(
-        step.certain_ms("launch", "launch_latency") - _after_waits_ms(step), step.idle_lower_ms - outside_ms
-    )
     host = step.device.host
     host_us = host.calls_us + (host.operators_us or 0.0) + host.elsewhere_us
     return LateLaunches(
         step=step,
-        idle_ms=idle_ms,
-        lower_ms=max(0.0, min(idle_ms, certain_ms)),
+        idle_ms=step.late_launch_ms,
+        lower_ms=step.late_launch_lower_ms,
         kernels=kernels / step.steps,
         mean_kernel_us=facts.total_us / kernels,
         python_ratio=host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0,
@@ -111,14 +96,6 @@ def fewer_launches(metrics: Metrics, found: LateLaunches) -> str:
     """What to change so that a step needs fewer launches, with this run's values; sentences."""
     advice = [_compile(metrics, found), _optimizer(metrics, found), _batch(metrics, found)]
     return " ".join(text for text in advice if text)
-
-
-def _after_waits_ms(step: ExplainedStep) -> float:
-    """Idle time per traced step that follows a wait for the device and is among the late launches all the same."""
-    points = step.analysis.sync_points
-    if points is None:
-        return 0.0
-    return max(0.0, points.idle_after_us / 1e3 / step.steps - step.traced_ms.get("host_sync", 0.0))
 
 
 def compile_call(step: ExplainedStep) -> str:
