@@ -46,11 +46,11 @@ _MEDIAN_OVER_MEAN_ERROR = math.sqrt(math.pi / 2)
 def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
     """What the busiest device does in an untraced step.
 
-    Windows on slow steps do not count. Of several windows with the work of whole steps the one whose busy time is the
-    median counts, of two the busier, and those count whose idle causes are known. Where all windows hold much work that
-    was launched before them, the work of a step is not known: then the busy share of the window is, over as much
-    untraced time. Without a usable window NVML's utilization tells the idle share alone, if its samples are many and
-    the run has little beside its steps.
+    Windows on slow steps do not count. Of several windows with the work of whole steps, if possible such whose idle
+    causes are known, the one with the median busy time is taken, of two the busier. Where every window holds much work
+    that was launched before it, the work of a step is not known, but the busy share of the window is, and so that of as
+    much untraced time. Without a usable window NVML's utilization gives the idle share alone, if its samples are many
+    and the run has little beside its steps.
 
     Args:
         metrics: The run; its own ``device_step`` is not read.
@@ -145,7 +145,8 @@ def _busiest(window: WindowFacts) -> DeviceActivity | None:
     """The busiest device of a window whose steps are known and ordinary; None if they tell nothing."""
     if not window.devices or not window.steps_us or not window.device_work or window.is_on_slow_step:
         return None
-    if window.holds_earlier_work and not possible(-1.0 if (ratio := window.inflation_ratio) is None else ratio):
+    inflation = window.inflation_ratio
+    if window.holds_earlier_work and (inflation is None or not possible(inflation)):
         return None
     device = max(window.devices, key=lambda device: device.busy_us)
     return device if possible(device.busy_us) and possible(device.window_us) and device.window_us > 0 else None
