@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, condition, gain, severity, threshold
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
+from lightning_gpuprof.rules.base import condition, threshold
 from lightning_gpuprof.rules.steps.fused_update import FUSED
-from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
+from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
 
 
 @dataclass(frozen=True, kw_only=True)
-class AmpScalerSync(BaseRule):
+class AmpScalerSync(WaitRule):
     """The gradient scaler asks in every step whether a gradient overflowed, and the device then has nothing to do.
 
     ## What it means
@@ -45,55 +43,45 @@ class AmpScalerSync(BaseRule):
     "Use bf16, which needs no scaler: Trainer(precision="bf16-mixed")"
     """
 
-    id: ClassVar[str] = "amp-scaler-sync"
+    id = "amp-scaler-sync"
+    cause = "gradient scaler"
+    explains = claims.WAITS_OF_THE_SCALER
 
     least_per_step: float = threshold(0.5, source="heuristic: of every second step")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the waits of the gradient scaler."""
-        found = costly_waits(
-            metrics, "gradient scaler", least_per_step=self.least_per_step, least_ratio=self.least_ratio
-        )
-        if found is None:
-            return None
-        return self.finding(
-            severity=severity(found.lower_ms / found.step.period_ms, metrics.steps.steady_count),
-            subject="GradScaler",
-            summary=(
-                f"The gradient scaler reads a value from the device {times(found.per_step)} per step: the host waits, "
-                f"and {found.idle_words}.{remark(found.step)}"
-            ),
-            advice=_advice(metrics),
-            evidence=(
-                self.evidence(
-                    "least_ratio", found.cost_ms / found.step.period_ms, "idle after waits, share of the step"
-                ),
-                self.evidence("least_per_step", found.per_step, "waits per step"),
-                Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),
-                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step_evidence(found.step),
-            ),
-            gain=gain(found.cost_ms, found.lower_ms, found.step.period_ms),
-            confidence=confidence(found.step),
-            explains=claims.WAITS_OF_THE_SCALER,
+    def subject(self, found: CostlyWaits) -> str:
+        """What waits, wherever it is called."""
+        return "GradScaler"
+
+    def summary(self, found: CostlyWaits) -> str:
+        """How often the scaler reads a value."""
+        return (
+            f"The gradient scaler reads a value from the device {times(found.per_step)} per step: the host waits, and "
+            f"{found.idle_words}"
         )
 
+    def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
+        """The precision that needs a scaler."""
+        return (Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),)
 
-def _advice(metrics: Metrics) -> str:
-    capability = str(condition(metrics, "device.capability") or "")
-    major = capability.split(".", 1)[0]
-    if major.isdigit() and int(major) < 8:
-        text = f"The device (compute capability {capability}) has no bf16: make the optimizer "
-        kind = condition(metrics, "model.optimizer")
-        if kind is not None and kind not in FUSED:
-            return (
-                f"{text}one of those that take the scaler's value on the device, Adam, AdamW, SGD or Adagrad with "
-                f"fused=True; {kind} does not."
-            )
-        text += "with fused=True, which takes the scaler's value on the device."
-        if condition(metrics, "trainer.gradient_clip_val"):
-            text += " Lightning does not clip gradients then: gradient_clip_val has to go."
-        return text
-    known = f" (compute capability {capability})" if capability else " if the device has it (compute capability 8.0)"
-    return f'Use bf16{known}, which needs no scaler: Trainer(precision="bf16-mixed").'
+    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+        """How to do without, as far as the device can."""
+        capability = str(condition(metrics, "device.capability") or "")
+        major = capability.split(".", 1)[0]
+        if major.isdigit() and int(major) < 8:
+            text = f"The device (compute capability {capability}) has no bf16: make the optimizer "
+            kind = condition(metrics, "model.optimizer")
+            if kind is not None and kind not in FUSED:
+                return (
+                    f"{text}one of those that take the scaler's value on the device, Adam, AdamW, SGD or Adagrad with "
+                    f"fused=True; {kind} does not."
+                )
+            text += "with fused=True, which takes the scaler's value on the device."
+            if condition(metrics, "trainer.gradient_clip_val"):
+                text += " Lightning does not clip gradients then: gradient_clip_val has to go."
+            return text
+        known = (
+            f" (compute capability {capability})" if capability else " if the device has it (compute capability 8.0)"
+        )
+        return f'Use bf16{known}, which needs no scaler: Trainer(precision="bf16-mixed").'

@@ -6,15 +6,18 @@ The parts do not overlap, so that each rule about waits explains time of its own
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.trace.sync_points import SyncSite
-from lightning_gpuprof.rules.base import MissingSignal, condition, is_distributed, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import explained_step
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, gain, is_distributed, severity, worthwhile
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.wording import millis
 
 Cause = Literal["progress bar", "gradient scaler", "batch upload", "host tensor", "rank check", "code"]
@@ -80,6 +83,62 @@ class CostlyWaits:
     def idle_words(self) -> str:
         """``the device then is idle for 3.10 ms of 24.0 ms``."""
         return f"the device then is idle for {millis(self.cost_ms)} of {millis(self.step.period_ms)}"
+
+
+class WaitRule(BaseRule, ABC):
+    """A rule about the waits of one cause: what they cost is judged here, each rule has the words."""
+
+    cause: ClassVar[Cause]
+    explains: ClassVar[Claim]
+    counted: ClassVar[str] = "waits"
+    """What is counted per step, as evidence."""
+    least_per_step: float
+    """How many from which it speaks; a threshold of each rule."""
+    least_ratio: float
+    """Share of the period that their cost has to reach for certain; likewise."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the waits of the cause."""
+        found = costly_waits(metrics, self.cause, least_per_step=self.least_per_step, least_ratio=self.least_ratio)
+        if found is None:
+            return None
+        step, saved = found.step, self.saved_ratio(found)
+        return self.finding(
+            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
+            subject=self.subject(found),
+            summary=f"{self.summary(found)}.{remark(step)}",
+            advice=self.advice(metrics, found),
+            evidence=(
+                self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after waits, share of the step"),
+                self.evidence("least_per_step", found.per_step, f"{self.counted} per step"),
+                *self.beside(metrics),
+                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
+                *step_evidence(step),
+            ),
+            gain=gain(found.cost_ms * saved, found.lower_ms * saved, step.period_ms),
+            confidence=confidence(step),
+            explains=self.explains,
+        )
+
+    @abstractmethod
+    def summary(self, found: CostlyWaits) -> str:
+        """Who waits, how often and for how long, without the full stop."""
+
+    @abstractmethod
+    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+        """What to do instead."""
+
+    def subject(self, found: CostlyWaits) -> str:
+        """What it is about: the costliest place."""
+        return found.worst.where
+
+    def saved_ratio(self, found: CostlyWaits) -> float:
+        """Part of the cost that following the advice saves."""
+        return 1.0
+
+    def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
+        """Further evidence."""
+        return ()
 
 
 def costly_waits(metrics: Metrics, cause: Cause, *, least_per_step: float, least_ratio: float) -> CostlyWaits | None:

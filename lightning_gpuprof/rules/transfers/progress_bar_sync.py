@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
-from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
 from lightning_gpuprof.rules.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressBarSync(BaseRule):
+class ProgressBarSync(WaitRule):
     """The progress bar reads a value from the device in every step, and the device then has nothing to do.
 
     ## What it means
@@ -45,43 +42,37 @@ class ProgressBarSync(BaseRule):
     "Draw the progress bar every 20 steps: Trainer(callbacks=[TQDMProgressBar(refresh_rate=20)])"
     """
 
-    id: ClassVar[str] = "progress-bar-sync"
-    specialises: ClassVar[tuple[str, ...]] = ("callback-slow",)
+    id = "progress-bar-sync"
+    specialises = ("callback-slow",)
+    cause = "progress bar"
+    explains = claims.WAITS_OF_THE_PROGRESS_BAR
 
     least_per_step: float = threshold(0.5, source="heuristic: of every second step")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
     target_ratio: float = threshold(0.01, source="heuristic: what is left of it")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the waits in a progress bar's hooks."""
-        found = costly_waits(metrics, "progress bar", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
-        if found is None:
-            return None
-        ratio = found.cost_ms / found.step.period_ms
-        every = max(10, math.ceil(ratio / self.target_ratio))
-        bar = _bar(found.worst.where)
-        saved = 1 - 1 / every
-        return self.finding(
-            severity=severity(found.lower_ms / found.step.period_ms, metrics.steps.steady_count),
-            subject=found.worst.where,
-            summary=(
-                f"The progress bar reads a value from the device {times(found.per_step)} per step: the host waits, and "
-                f"{found.idle_words}.{remark(found.step)}"
-            ),
-            advice=(
-                f"Draw the progress bar every {every} steps: Trainer(callbacks=[{bar}(refresh_rate={every})]). Or log "
-                f"without prog_bar=True. That leaves {percent(ratio / every)} of the step."
-            ),
-            evidence=(
-                self.evidence("least_ratio", ratio, "idle after waits, share of the step"),
-                self.evidence("least_per_step", found.per_step, "waits per step"),
-                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step_evidence(found.step),
-            ),
-            gain=gain(found.cost_ms * saved, found.lower_ms * saved, found.step.period_ms),
-            confidence=confidence(found.step),
-            explains=claims.WAITS_OF_THE_PROGRESS_BAR,
+    def summary(self, found: CostlyWaits) -> str:
+        """How often the bar reads a value."""
+        return (
+            f"The progress bar reads a value from the device {times(found.per_step)} per step: the host waits, and "
+            f"{found.idle_words}"
         )
+
+    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+        """How often to draw it."""
+        every = self._every(found)
+        return (
+            f"Draw the progress bar every {every} steps: Trainer(callbacks=[{_bar(found.worst.where)}"
+            f"(refresh_rate={every})]). Or log without prog_bar=True. That leaves "
+            f"{percent(found.cost_ms / found.step.period_ms / every)} of the step."
+        )
+
+    def saved_ratio(self, found: CostlyWaits) -> float:
+        """All but what is drawn then."""
+        return 1 - 1 / self._every(found)
+
+    def _every(self, found: CostlyWaits) -> int:
+        return max(10, math.ceil(found.cost_ms / found.step.period_ms / self.target_ratio))
 
 
 def _bar(where: str) -> str:

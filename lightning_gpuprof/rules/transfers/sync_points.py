@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
-from lightning_gpuprof.rules.transfers.device_waits import Wait, costly_waits, times
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, Wait, WaitRule, times
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _REMEDIES: dict[str, str] = {
@@ -33,7 +30,7 @@ _REMEDIES: dict[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncPoints(BaseRule):
+class SyncPoints(WaitRule):
     """In every step the code waits for the device, and the device then has nothing to do until the host has caught up.
 
     ## What it means
@@ -72,35 +69,21 @@ class SyncPoints(BaseRule):
     training_step (aten::item, once per step, 3.10 ms)" for `losses.append(loss.item())`.
     """
 
-    id: ClassVar[str] = "sync-points"
+    id = "sync-points"
+    cause = "code"
+    explains = claims.WAITS_OF_THE_CODE
 
     least_per_step: float = threshold(1.0, source="the catalogue: at least one per step")
     least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the waits that code makes."""
-        found = costly_waits(metrics, "code", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
-        if found is None:
-            return None
-        step, worst = found.step, found.worst
-        return self.finding(
-            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
-            subject=worst.where,
-            summary=(
-                f"The host waits for the device {times(found.per_step)} per step, and {found.idle_words}: "
-                f"{listed([_told(wait) for wait in found.waits[:3]])}.{remark(step)}"
-            ),
-            advice=f"At {worst.where}, {remedy(worst)}.{_others(found.waits)}",
-            evidence=(
-                self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after waits, share of the step"),
-                self.evidence("least_per_step", found.per_step, "waits per step"),
-                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step_evidence(step),
-            ),
-            gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
-            confidence=confidence(step),
-            explains=claims.WAITS_OF_THE_CODE,
-        )
+    def summary(self, found: CostlyWaits) -> str:
+        """How often code waits, and where most."""
+        places = listed([_told(wait) for wait in found.waits[:3]])
+        return f"The host waits for the device {times(found.per_step)} per step, and {found.idle_words}: {places}"
+
+    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+        """What to write instead at the costliest place."""
+        return f"At {found.worst.where}, {remedy(found.worst)}.{_others(found.waits)}"
 
 
 def remedy(wait: Wait) -> str:
