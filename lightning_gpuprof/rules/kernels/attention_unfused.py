@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -97,8 +96,8 @@ class AttentionUnfused(BaseRule):
     TimeSformer with 3,137 tokens: softmax and scaling of 8x12x3137x3137 take 84 ms of a step of 382 ms.
     """
 
-    id: ClassVar[str] = "attention-unfused"
-    specialises: ClassVar[tuple[str, ...]] = ("memory-bound-kernels",)
+    id = "attention-unfused"
+    specialises = ("memory-bound-kernels",)
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     least_length: int = threshold(128, source="heuristic: shorter sequences gain little from fusing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -61,7 +60,7 @@ class ChannelsLastMissing(BaseRule):
     time".
     """
 
-    id: ClassVar[str] = "channels-last-missing"
+    id = "channels-last-missing"
 
     least_of_convolutions_ratio: float = threshold(0.10, source="TraceLens: transposes above 10 % of convolutions")
 

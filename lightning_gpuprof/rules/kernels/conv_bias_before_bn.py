@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -39,7 +38,7 @@ class ConvBiasBeforeBn(BaseRule):
     "Set bias=False in 16 of 20 convolutions: a BatchNorm follows right after each."
     """
 
-    id: ClassVar[str] = "conv-bias-before-bn"
+    id = "conv-bias-before-bn"
 
     least_count: int = threshold(1, source="PyTorch tuning guide")
 

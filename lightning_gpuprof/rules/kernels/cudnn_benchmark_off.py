@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -48,7 +47,7 @@ class CudnnBenchmarkOff(BaseRule):
     "cudnn.benchmark is off: set Trainer(benchmark=True)" for a ResNet whose convolutions take 63 % of the step.
     """
 
-    id: ClassVar[str] = "cudnn-benchmark-off"
+    id = "cudnn-benchmark-off"
 
     least_ratio: float = threshold(0.20, source="the method: convolutions of at least a fifth of the step")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -65,8 +64,8 @@ class Fp32MatmulTf32Off(BaseRule):
     transformer in fp32 on an A100.
     """
 
-    id: ClassVar[str] = "fp32-matmul-tf32-off"
-    specialises: ClassVar[tuple[str, ...]] = ("tc-unused",)
+    id = "fp32-matmul-tf32-off"
+    specialises = ("tc-unused",)
 
     least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
     least_capability: float = threshold(8.0, source="NVIDIA: TF32 from Ampere on")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -54,7 +53,7 @@ class LowOccupancy(BaseRule):
     "batch_size is 8: kernels of the longest rows give 31 % of the multiprocessors a block; try batch_size=24".
     """
 
-    id: ClassVar[str] = "low-occupancy"
+    id = "low-occupancy"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -58,7 +57,7 @@ class MemoryBoundKernels(BaseRule):
     "Pointwise kernels and reductions take 62 % of the step at 81 % of the memory's bandwidth … compile the model".
     """
 
-    id: ClassVar[str] = "memory-bound-kernels"
+    id = "memory-bound-kernels"
 
     least_ratio: float = threshold(0.40, source="the method")
     least_bandwidth_ratio: float = threshold(0.60, source="NVIDIA Visual Profiler, Nsight Compute: bound from 60 % on")

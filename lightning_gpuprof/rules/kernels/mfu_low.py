@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -47,7 +46,7 @@ class MfuLow(BaseRule):
     "MFU is 12 %: the device works 95 % of the step, multiplies in 71 % of that, and reaches 18 % of the peak then".
     """
 
-    id: ClassVar[str] = "mfu-low"
+    id = "mfu-low"
 
     most_mfu_ratio: float = threshold(0.30, source="heuristic: large language models are reported with 40 to 60 %")
     least_matrix_ratio: float = threshold(0.50, source="heuristic: below it, MFU says little of the model")

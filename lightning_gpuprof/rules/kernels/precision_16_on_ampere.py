@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -37,7 +36,7 @@ class Precision16OnAmpere(BaseRule):
     `Trainer(precision="bf16-mixed")`.
     """
 
-    id: ClassVar[str] = "precision-16-on-ampere"
+    id = "precision-16-on-ampere"
 
     least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -76,7 +75,7 @@ class TcMisaligned(BaseRule):
     "Pad 50257 to 50304: products with 50,257 columns reach 21 % of the roofline, others 58 %".
     """
 
-    id: ClassVar[str] = "tc-misaligned"
+    id = "tc-misaligned"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     slower_ratio: float = threshold(0.80, source="heuristic")

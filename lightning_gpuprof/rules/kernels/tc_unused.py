@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -65,7 +64,7 @@ class TcUnused(BaseRule):
     Trainer(precision="16-mixed")".
     """
 
-    id: ClassVar[str] = "tc-unused"
+    id = "tc-unused"
 
     least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
 

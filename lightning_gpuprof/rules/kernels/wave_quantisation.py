@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -54,7 +53,7 @@ class WaveQuantisation(BaseRule):
     "… runs 1.2 waves: the last leaves 40 % empty. batch_size is 32: try 26 or 53".
     """
 
-    id: ClassVar[str] = "wave-quantisation"
+    id = "wave-quantisation"
 
     least_ratio: float = threshold(0.05, source="the method: kernels of at least 5 % of the step")
     least_tail_ratio: float = threshold(0.25, source="NVIDIA, Matrix Multiplication Background: wave quantization")

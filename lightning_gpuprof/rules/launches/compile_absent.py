@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -39,7 +38,7 @@ class CompileAbsent(BaseRule):
     "Try torch.compile(model, mode="reduce-overhead"), before trainer.fit: 1,240 launches per step are in its reach"
     """
 
-    id: ClassVar[str] = "compile-absent"
+    id = "compile-absent"
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -67,7 +66,7 @@ class GpuGaps(BaseRule):
     Dataset, or run it every N steps"
     """
 
-    id: ClassVar[str] = "gpu-gaps"
+    id = "gpu-gaps"
 
     least_gap_ms: float = threshold(1.0, source="the catalogue: 1 ms, and 2 % of the period")
     least_gap_ratio: float = threshold(0.02, source="the catalogue: of the period")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -48,7 +47,7 @@ class LaunchBound(BaseRule):
     3.1 us each, one every 9.7 us"
     """
 
-    id: ClassVar[str] = "launch-bound"
+    id = "launch-bound"
 
     least_ratio: float = threshold(IDLE_RATIO, source="TraceLens: idle above 15 %; HTA: host wait")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -58,8 +57,8 @@ class PythonOverhead(BaseRule):
     net.py(20): forward"
     """
 
-    id: ClassVar[str] = "python-overhead"
-    specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
+    id = "python-overhead"
+    specialises = ("launch-bound",)
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
     least_cpu_ms: float = threshold(1.0, source="heuristic: below it, hooks and calls of modules may be most of it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -41,7 +40,7 @@ class QueueFull(BaseRule):
     "The host is over 1,000 launches ahead and waits 37.6 ms per traced step in launches: the device sets the pace"
     """
 
-    id: ClassVar[str] = "queue-full"
+    id = "queue-full"
 
     least_queue: float = threshold(1000.0, source="HTA: a queue of 1,024")
     most_idle_ratio: float = threshold(0.10, source="heuristic: of the untraced step")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -47,8 +46,8 @@ class SlowLaunchApi(BaseRule):
     CUDA_LAUNCH_BLOCKING"
     """
 
-    id: ClassVar[str] = "slow-launch-api"
-    specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
+    id = "slow-launch-api"
+    specialises = ("launch-bound",)
 
     least_median_us: float = threshold(20.0, source="heuristic: recorded traces of six GPU models have 4 to 12")
     usual_us: float = threshold(10.0, source="heuristic: what a call may take")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -48,8 +47,8 @@ class SmallKernels(BaseRule):
     them: most before elementwise_kernel (940 per step)"
     """
 
-    id: ClassVar[str] = "small-kernels"
-    specialises: ClassVar[tuple[str, ...]] = ("launch-bound",)
+    id = "small-kernels"
+    specialises = ("launch-bound",)
 
     least_kernels: float = threshold(1000.0, source="heuristic: per step")
     least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 us")

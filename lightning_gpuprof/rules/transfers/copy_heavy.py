@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -55,7 +54,7 @@ class CopyHeavy(BaseRule):
     "4.20 ms of 31.0 ms go to copies within the device: most of 32x197x768 (bfloat16)"
     """
 
-    id: ClassVar[str] = "copy-heavy"
+    id = "copy-heavy"
 
     least_ratio: float = threshold(0.10, source="the catalogue: 40 % is too late, warn from 10 %")
 

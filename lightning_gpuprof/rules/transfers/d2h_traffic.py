@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Finding
@@ -44,7 +43,7 @@ class D2hTraffic(BaseRule):
     "Reduce on the device before copying at train.py(61): validation: 128 MB per step at 6.0 GB/s take 21.3 ms"
     """
 
-    id: ClassVar[str] = "d2h-traffic"
+    id = "d2h-traffic"
 
     least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue, as for h2d-pageable: 1 MiB per step")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -52,7 +51,7 @@ class H2dExposed(BaseRule):
     normalise in on_after_batch_transfer"
     """
 
-    id: ClassVar[str] = "h2d-exposed"
+    id = "h2d-exposed"
 
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -49,7 +48,7 @@ class H2dPageable(BaseRule):
     "pin_memory is False: set DataLoader(..., pin_memory=True): 38.5 MB per step at 4.1 GB/s took 9.40 ms of 41.0 ms"
     """
 
-    id: ClassVar[str] = "h2d-pageable"
+    id = "h2d-pageable"
 
     least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue: 1 MiB per step; less is no batch")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")

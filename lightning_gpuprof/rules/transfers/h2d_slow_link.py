@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -56,7 +55,7 @@ class H2dSlowLink(BaseRule):
     "Copies of 64 MiB from pinned memory reach 12.0 GB/s, 19 % of what PCIe 5 x16 carries."
     """
 
-    id: ClassVar[str] = "h2d-slow-link"
+    id = "h2d-slow-link"
 
     reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
     least_bytes: int = threshold(8 * 2**20, source="the rule catalogue: 8 MiB, so that start-up does not count")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -46,7 +45,7 @@ class ManySmallCopies(BaseRule):
     "Collate into few tensors: 64 copies per step have a median below 64 KiB"
     """
 
-    id: ClassVar[str] = "many-small-copies"
+    id = "many-small-copies"
 
     least_copies: float = threshold(10.0, source="TraceLens: more than 10 per step")
     most_bytes: float = threshold(65536.0, source="the catalogue: a median below 64 KiB")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
@@ -61,8 +60,8 @@ class TransferHookSlow(BaseRule):
     "Net.on_after_batch_transfer takes 52 % (at least 51 %) of the step: 6.20 ms of 11.9 ms."
     """
 
-    id: ClassVar[str] = "transfer-hook-slow"
-    specialises: ClassVar[tuple[str, ...]] = ("blocked-in-step", "h2d-pageable")
+    id = "transfer-hook-slow"
+    specialises = ("blocked-in-step", "h2d-pageable")
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %; here the move of the batch")
 
