@@ -355,12 +355,12 @@ def load_run(path: Path) -> Run:
 
 def _write_comparison(comparison: Comparison, directory: Path, kinds: Sequence[ReportKind]) -> dict[str, str]:
     """Write the comparison beside the report, as the report's kinds say; gives name -> path."""
-    from lightning_gpuprof.sinks import comparison_html, comparison_json
+    from lightning_gpuprof.sinks import comparison_html
 
     written: dict[str, str] = {}
     if "json" in kinds:
         target = directory / COMPARISON_JSON_NAME
-        write_whole(target, comparison_json.encode(comparison))
+        write_whole(target, json_report.encode_comparison(comparison))
         written["comparison, JSON"] = str(target)
     if "html" in kinds:
         target = directory / COMPARISON_HTML_NAME

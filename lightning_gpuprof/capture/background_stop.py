@@ -12,6 +12,7 @@ limited by ``ulimit``; torch's own binding is used everywhere else.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -25,8 +26,6 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler as torch_profiler
-
-from lightning_gpuprof.capture.trace_file import write_trace
 
 TRIED = re.compile(r"2\.13\.0(\+(cpu|cu\d+))?")
 """Releases of torch that this was tried with; of builds with CUDA, see ``docs/gpu-checks.md``."""
@@ -181,3 +180,23 @@ def _function(library: ctypes.CDLL, symbol: str, result: Any, *arguments: Any) -
     function = getattr(library, symbol)
     function.restype, function.argtypes = result, arguments
     return function
+
+
+def write_trace(path: Path, write: Callable[[], None], written: Future[Path]) -> None:
+    """Have a trace written; what is left of one that cannot be is removed. Raises nothing.
+
+    Args:
+        path: Where it appears; torch writes to this name with ``.tmp`` behind it first.
+        write: Writes it.
+        written: Gets the path, or an ``OSError``.
+    """
+    try:
+        write()
+        if not path.is_file() or path.stat().st_size == 0:
+            raise OSError(f"torch wrote no trace to {path.name}: is the disk full?")
+        written.set_result(path)
+    except BaseException as error:
+        for rest in (path, path.with_name(f"{path.name}.tmp")):
+            with contextlib.suppress(OSError):
+                rest.unlink(missing_ok=True)
+        written.set_exception(error if isinstance(error, OSError) else OSError(str(error)))

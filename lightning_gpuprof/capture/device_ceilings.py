@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
+from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 
 SIDE = 8192
 """Rows and columns: 1.1 TFLOP, 1.6 ms on an H100 in bf16, and large enough to fill it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuprof.capture import conditions, run_end
+from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.compilation import dynamo
 from lightning_gpuprof.capture.device_spans import DeviceSpans, EventBackend
 from lightning_gpuprof.capture.device_steps import DeviceSteps
@@ -135,7 +136,7 @@ class StageSteps:
         if not steps_are_seen:
             return
         self._clock.begin_training(batch_before, global_step)
-        wake = self._windows.begin(global_step, lambda: run_end.ends_at(trainer) if fitting else None)
+        wake = self._windows.begin(global_step, lambda: ends_at(trainer) if fitting else None)
         self.boundary.listen(wake)
         self._began = time.perf_counter_ns(), time.process_time_ns()
 
@@ -269,3 +270,35 @@ class StageSteps:
         if isinstance(record, Notice):
             self._journal.notices.append(record)
         self._journal.post(record)
+
+
+def ends_at(trainer: Any) -> tuple[int, str] | None:
+    """The number of optimizer steps that training cannot pass, and what sets it.
+
+    Never too low: with manual optimization, loaders without a length or that are made anew, and accumulation that
+    changes on the way, only ``max_steps`` counts.
+
+    Args:
+        trainer: With its loaders, at the start of training.
+
+    Returns:
+        The limit and its cause, e.g. ``(500, "max_steps=500")``, or None if nothing is known.
+    """
+    limits: list[tuple[int, str]] = []
+    if isinstance(trainer.max_steps, int) and trainer.max_steps >= 0:
+        limits.append((trainer.max_steps, f"max_steps={trainer.max_steps}"))
+    epochs, batches = trainer.max_epochs, trainer.num_training_batches
+    counted = (
+        trainer.lightning_module.automatic_optimization
+        and isinstance(epochs, int)
+        and epochs >= 0
+        and isinstance(batches, (int, float))
+        and math.isfinite(batches)
+        and not trainer.reload_dataloaders_every_n_epochs
+        and not any("GradientAccumulationScheduler" in (k.__name__ for k in type(c).__mro__) for c in trainer.callbacks)
+    )
+    if counted:
+        steps = math.ceil(batches / trainer.accumulate_grad_batches)
+        left = max(0, epochs - trainer.current_epoch)
+        limits.append((trainer.global_step + left * steps, f"max_epochs={epochs} with {steps} steps each"))
+    return min(limits, default=None)

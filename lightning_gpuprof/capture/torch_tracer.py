@@ -15,11 +15,10 @@ from torch.autograd import profiler as torch_profiler
 from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
-from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written
+from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written, write_trace
 from lightning_gpuprof.capture.fence import quietly
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
-from lightning_gpuprof.capture.trace_file import write_trace
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.phases import FETCH_RANGE
 

@@ -15,7 +15,7 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
-from lightning_gpuprof.sinks import comparison_html, comparison_json, comparison_junit
+from lightning_gpuprof.sinks import comparison_html, comparison_junit, json_report
 from lightning_gpuprof.sinks.comparison_text import print_comparison
 from lightning_gpuprof.sinks.plain import visible
 
@@ -137,7 +137,7 @@ def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
         metrics=wanted.metrics,
     )
     if wanted.as_json:
-        sys.stdout.write(comparison_json.encode(comparison).decode())
+        sys.stdout.write(json_report.encode_comparison(comparison).decode())
     else:
         print_comparison(comparison)
     if wanted.junit is not None:

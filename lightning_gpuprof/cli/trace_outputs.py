@@ -18,11 +18,11 @@ from lightning_gpuprof.cli import perfetto
 from lightning_gpuprof.cli.trace_counters import counters_beside
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
+from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import make_console, print_to
 from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv

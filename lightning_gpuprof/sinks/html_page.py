@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
 from lightning_gpuprof.sinks import numbers, tables
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
-from lightning_gpuprof.sinks.plotly_script import plotly_script
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -207,3 +208,15 @@ def _cell(column: tables.Column, cell: tables.Cell) -> str:
         return f'<td class="b"><span class="bar c-{escape(cell.key)}" style="width:{width:.3f}%"></span></td>'
     kind = ' class="n"' if column.numeric else ""
     return f"<td{kind}>{term(cell.text, cell.term)}</td>"
+
+
+def plotly_script() -> bytes:
+    """Plotly's script, 5 MB, read from the package without importing that, which takes most of a second."""
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        script = Path(folder) / "package_data" / "plotly.min.js"
+        if script.is_file():
+            return script.read_bytes()
+    from plotly.offline import get_plotlyjs  # in case that it is kept elsewhere one day
+
+    return str(get_plotlyjs()).encode()

@@ -1,4 +1,4 @@
-"""A Report flows into ``report.json`` and back out of it."""
+"""A Report flows into ``report.json`` and back out of it; a Comparison flows into JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.sinks.files import write_whole
 
@@ -60,3 +61,12 @@ def read(path: Path) -> Report:
         f"{path} was written by a newer version (schema {version}, this one reads up to {SCHEMA_VERSION}): "
         "upgrade with pip install -U lightning-gpuprof"
     )
+
+
+def encode_comparison(comparison: Comparison) -> bytes:
+    """Indented JSON with a final newline; the fields are those of the model.
+
+    Args:
+        comparison: The comparison.
+    """
+    return msgspec.json.format(msgspec.json.encode(comparison), indent=1) + b"\n"

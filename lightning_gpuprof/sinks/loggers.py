@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import attachments, scalars, tensorboard_text
+from lightning_gpuprof.sinks import attachments, tensorboard_text
 
 TEXT_TAG = "gpuprof/report"
 ATTACH_TIMEOUT_S = 30.0
@@ -64,7 +65,7 @@ def _show(
     shown: list[str],
 ) -> None:
     """Numbers and text; the log folders of the loggers that took the text go to ``shown``."""
-    numbers = scalars.final_scalars(report)
+    numbers = final_scalars(report)
     for logger in loggers:
         with guard(logger):
             _log_numbers(logger, numbers, step)
@@ -110,6 +111,40 @@ def _within(timeout_s: float, work: Callable[[], None]) -> bool:
     if raised:
         raise raised[0]
     return not thread.is_alive()
+
+
+PREFIX = "gpuprof/final"
+
+
+def final_scalars(report: Report) -> dict[str, float]:
+    """The run's summary as scalars.
+
+    Args:
+        report: The report.
+
+    Returns:
+        Names ``gpuprof/final/...`` that end with their unit, and finite values. What was not measured has no name.
+    """
+    return {f"{PREFIX}/{name}": float(value) for name, value in _measured(report) if math.isfinite(value)}
+
+
+def _measured(report: Report) -> Iterator[tuple[str, float]]:
+    """A dozen names at most: what is wanted in a table of runs. Everything else is in the report."""
+    yield "wall_s", report.wall.total_s
+    yield "steady_steps_count", report.steps.steady_count
+    yield "findings_count", len(report.findings)
+    period = report.steps.period_ms
+    if period is not None:
+        yield "period_median_ms", period.median
+        yield "period_p95_ms", period.p95
+    if report.steps.samples_per_s is not None:
+        yield "samples_per_s", report.steps.samples_per_s
+    gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
+    if gains:
+        yield "speedup_max_ratio", max(gains)
+    cost = report.overhead.get("share_of_step_ratio")
+    if cost is not None:
+        yield "profiler_share_of_step_ratio", cost
 
 
 def _log_numbers(logger: Any, numbers: dict[str, float], step: int) -> None:

@@ -6,7 +6,7 @@ format: that is the drawing sink's part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
@@ -421,4 +421,31 @@ def not_evaluated_table(report: Report) -> Table:
             (Cell(text=why), Cell(text=", ".join(names))) for why, names in wording.by_reason(report.not_evaluated)
         ),
         absent="Every rule could judge.",
+    )
+
+
+def of_first_rows(title: str, rows: int, limit: int | None) -> str:
+    """The title with "first 20 of 152" where rows are left out.
+
+    Args:
+        title: Of the whole table.
+        rows: All there are.
+        limit: Most that are shown; None shows all.
+    """
+    return title if limit is None or rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
+
+
+def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:
+    """One row per sentence.
+
+    Args:
+        title: Title of the table.
+        sentences: In the order in which they are shown.
+        absent: Stands there if there are none.
+    """
+    return Table(
+        title=title,
+        columns=(Column(title=""),),
+        rows=tuple((Cell(text=plain.sentence(sentence)),) for sentence in sentences),
+        absent=absent,
     )

@@ -12,11 +12,7 @@ from lightning_gpuprof.sinks.html_page import bdi, page, table_html
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
-from lightning_gpuprof.sinks.window_html.idle import idle_html
-from lightning_gpuprof.sinks.window_html.opening import opening_html
-from lightning_gpuprof.sinks.window_html.operators import operators_html
-from lightning_gpuprof.sinks.window_html.roofline import roofline_html
-from lightning_gpuprof.sinks.window_html.timeline import timeline_html
+from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
 
 _DRAWN: Mapping[str, Callable[[TraceAnalysis], str]] = {
     "Timeline": timeline_html,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from lightning_gpuprof.sinks.plotly_script import plotly_script
+from lightning_gpuprof.sinks.html_page import plotly_script
 
 _SCRIPT = "text/javascript; charset=utf-8"
 _STYLE = "text/css; charset=utf-8"

@@ -13,7 +13,7 @@ import msgspec
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.ceilings import MeasuredCeilings
+from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
 from lightning_gpuprof.trace.analyses.calls.streams import streams_of
 from lightning_gpuprof.trace.analyses.code.attribution import attribution
@@ -32,9 +32,8 @@ from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
-from lightning_gpuprof.trace.freed_memory import trim_heap
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.reader import Trace, trim_heap
 
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)

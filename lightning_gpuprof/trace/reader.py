@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
-from lightning_gpuprof.trace.freed_memory import trim_heap
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.partial_read import TWO_FROM_BYTES, PartialRead, add, add_all, read_in_two, size_of_json
@@ -375,3 +375,15 @@ def _explained(file: _File, text: bytes, error: Exception) -> TraceError:
     if isinstance(error, msgspec.ValidationError):
         return TraceError(f"{file.name}: is JSON without a list 'traceEvents', not a Kineto trace. {_WHAT_TO_GIVE}")
     return TraceError(f"{file.name}: cannot be read as JSON ({error}). {_AGAIN}")
+
+
+def trim_heap() -> None:
+    """Let the C library return what is free inside its heap, which it otherwise keeps for later.
+
+    While a file is read, millions of small objects come and go between the columns that stay; of their room, half as
+    much as the whole trace needs was still held afterwards. Only glibc has a call for that; elsewhere nothing is done.
+    """
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lightning_gpuprof.capture.run_end import ends_at
+from lightning_gpuprof.capture.stage_steps import ends_at
 
 
 class GradientAccumulationScheduler:

@@ -15,7 +15,7 @@ import sample_report
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import attachments, loggers
-from lightning_gpuprof.sinks.scalars import final_scalars
+from lightning_gpuprof.sinks.loggers import final_scalars
 
 
 class Taking:

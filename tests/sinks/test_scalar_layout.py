@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import sample_report
 
+from lightning_gpuprof.sinks.loggers import final_scalars
 from lightning_gpuprof.sinks.scalar_layout import LAYOUT_TAG, layout, offer
-from lightning_gpuprof.sinks.scalars import final_scalars
 
 GPU_GROUP = "gpuprof: GPU"
 

@@ -7,7 +7,7 @@ import math
 import msgspec
 import sample_report
 
-from lightning_gpuprof.sinks.scalars import final_scalars
+from lightning_gpuprof.sinks.loggers import final_scalars
 
 UNITS = ("_s", "_ms", "_us", "_ns", "_ratio", "_bytes", "_count", "_w", "_c", "_mhz", "_cpus")
 

@@ -19,9 +19,7 @@ from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.views import windows
-from lightning_gpuprof.sinks.window_html.idle import idle_html
-from lightning_gpuprof.sinks.window_html.opening import opening_html
-from lightning_gpuprof.sinks.window_html.operators import operators_html
+from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.reader import Trace
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import torch
 import torch.multiprocessing
 
 from lightning_gpuprof.capture.host import machine, pressure, proc_file
@@ -19,7 +20,6 @@ from lightning_gpuprof.capture.host.process_files import proportional_bytes, rea
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sources import Roots, examine
 from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads
-from lightning_gpuprof.capture.host.thread_settings import thread_settings
 from lightning_gpuprof.capture.recorder import Reading, SourceUnavailableError
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
@@ -301,3 +301,28 @@ def _tidy(name: str, value: float) -> float | None:
     if not math.isfinite(value):
         return None
     return round(min(value, 1.0) if name.endswith("_ratio") else value, 4)
+
+
+_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def thread_settings(environ: Mapping[str, str]) -> dict[str, Value]:
+    """Threads between operators of torch, and the variables that size pools, where they hold a number.
+
+    ``torch.get_num_threads()`` is not asked here: OMP answers for the thread that asks.
+
+    Args:
+        environ: The environment.
+    """
+    found: dict[str, Value] = {"host.torch_interop_threads": torch.get_num_interop_threads()}
+    for name in _VARIABLES:
+        value = environ.get(name, "").strip()
+        if value.isascii() and value.isdigit():
+            found[f"host.{name.lower()}"] = int(value)
+    return found

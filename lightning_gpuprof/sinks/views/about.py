@@ -1,13 +1,16 @@
-"""What stands behind the numbers: what could not be judged, the cost, the conditions, the words."""
+"""What stands behind the numbers: what could not be judged, the cost, the conditions by group, the words."""
 
 from __future__ import annotations
 
 from html import escape
 
+from lightning_gpuprof.model.conditions import GROUPS, fact_of
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import condition_tables, tables
+from lightning_gpuprof.sinks import plain, tables
 from lightning_gpuprof.sinks.html_page import folded, section
+from lightning_gpuprof.sinks.tables import Cell, Column, Table
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
     (
@@ -40,7 +43,7 @@ def cost(report: Report) -> str:
 
 def conditions(report: Report) -> str:
     """Under which conditions the run went, closed at first."""
-    return folded("conditions", condition_tables.condition_table(report))
+    return folded("conditions", condition_table(report))
 
 
 def terms(_: Report) -> str:
@@ -53,3 +56,26 @@ def terms(_: Report) -> str:
         '<section id="terms">\n<details>\n<summary><h2>What the words mean</h2></summary>\n'
         f"<dl>\n{items}</dl>\n</details>\n</section>\n"
     )
+
+
+def condition_table(report: Report) -> Table:
+    """All conditions of the run, those that name it last."""
+    facts = sorted(report.run.items(), key=lambda item: GROUPS.index(fact_of(item[0]).group))
+    return Table(
+        title="Conditions",
+        columns=(Column(title="about"), Column(title="condition"), Column(title="value")),
+        rows=tuple(
+            (Cell(text=fact_of(name).group), Cell(text=plain.name(name)), Cell(text=condition_value(value)))
+            for name, value in facts
+        ),
+        absent="No condition of the run is known.",
+    )
+
+
+def condition_value(value: Value) -> str:
+    """A condition's value; None is "not known"."""
+    if value is None:
+        return "not known"
+    if value is True or value is False:
+        return "yes" if value else "no"
+    return plain.name(str(value), 200)

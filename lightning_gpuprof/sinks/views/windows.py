@@ -10,11 +10,7 @@ from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolding
 from lightning_gpuprof.sinks.trace_summary import of_devices
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
-from lightning_gpuprof.sinks.window_html.idle import idle_html
-from lightning_gpuprof.sinks.window_html.opening import opening_html
-from lightning_gpuprof.sinks.window_html.operators import operators_html
-from lightning_gpuprof.sinks.window_html.roofline import roofline_html
-from lightning_gpuprof.sinks.window_html.timeline import timeline_html
+from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
 from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
 
 _OF_OPERATORS = frozenset({"operators", "operator_types", "operator_details"})

@@ -10,8 +10,8 @@ from lightning_gpuprof.model.trace.api_tables import (
     TimeRow,
 )
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text, titles
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
+from lightning_gpuprof.sinks.window_tables import kernel_text
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -31,7 +31,7 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         limit: Most rows, None for all; likewise below.
     """
     return Table(
-        title=titles.of_first_rows("cuda_api_sum: calls of the CUDA API", len(found.cuda_api_sum), limit),
+        title=of_first_rows("cuda_api_sum: calls of the CUDA API", len(found.cuda_api_sum), limit),
         columns=_time_columns("call", "calls", _HOST_WINDOW),
         rows=tuple((*_time_cells(row), Cell(text=plain.name(row.name, _NAME))) for row in found.cuda_api_sum[:limit]),
         absent="cuda_api_sum: the trace holds no call of the CUDA or HIP runtime.",
@@ -41,7 +41,7 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """Kernels by name."""
     return Table(
-        title=titles.of_first_rows("cuda_gpu_kern_sum: kernels by name", len(found.cuda_gpu_kern_sum), limit),
+        title=of_first_rows("cuda_gpu_kern_sum: kernels by name", len(found.cuda_gpu_kern_sum), limit),
         columns=_time_columns("kernel", "count", _DEVICE_WINDOW),
         rows=tuple((*_time_cells(row), kernel_text.cell(row.name, _NAME)) for row in found.cuda_gpu_kern_sum[:limit]),
         absent="cuda_gpu_kern_sum: the trace holds no kernel.",
@@ -70,7 +70,7 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=titles.of_first_rows(
+        title=of_first_rows(
             "cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(found.cuda_gpu_kern_gb_sum), limit
         ),
         columns=(*columns[:-1], grid, block, columns[-1]),
@@ -82,7 +82,7 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """Copies and memsets by their time."""
     return Table(
-        title=titles.of_first_rows(
+        title=of_first_rows(
             "cuda_gpu_mem_time_sum: copies and memsets by time", len(found.cuda_gpu_mem_time_sum), limit
         ),
         columns=_time_columns("operation", "count", _DEVICE_WINDOW),
@@ -98,7 +98,7 @@ def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         "sizes over durations; 1 GB is 1,000,000,000 bytes. A copy inside a device moves twice that in its memory"
     )
     return Table(
-        title=titles.of_first_rows(
+        title=of_first_rows(
             "cuda_gpu_mem_size_sum: copies and memsets by size", len(found.cuda_gpu_mem_size_sum), limit
         ),
         columns=(
@@ -129,7 +129,7 @@ def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     )
     queue = "from the end of the call to the start of the kernel, over those that queued: long means the host is ahead"
     return Table(
-        title=titles.of_first_rows(
+        title=of_first_rows(
             f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", len(found.cuda_kern_exec_sum), limit
         ),
         columns=(

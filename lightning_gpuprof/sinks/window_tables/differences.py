@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.differences import Change, ComparedTrace, DeviceTimes, Differences
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, sentence_table
 from lightning_gpuprof.sinks.window_tables import kernel_text
-from lightning_gpuprof.sinks.window_tables.sentences import sentence_table
 
 NAME_LIMIT = 38
 """Characters of a name, so that the numbers beside it fit 100 columns."""

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.trace.idle import (
 )
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import short_names, source_line
+from lightning_gpuprof.sinks.window_tables import kernel_text, source_line
 
 STEP_CAUSES = 4
 """Causes that have a column of their own in the table of steps."""
@@ -214,8 +214,8 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
         rows=tuple(
             (
                 *_when(gap),
-                Cell(text=short_names.work(gap.before, _WORK_CELLS)),
-                Cell(text=short_names.work(gap.after, _WORK_CELLS)),
+                Cell(text=kernel_text.work(gap.before, _WORK_CELLS)),
+                Cell(text=kernel_text.work(gap.after, _WORK_CELLS)),
                 Cell(text=_name(gap.operator, _OPERATOR_CELLS)),
                 Cell(text=_name(gap.launch_thread and gap.launch_thread.rpartition("/")[2], 12)),
             )
@@ -248,7 +248,7 @@ def _mixture(gap: IdleGap) -> str:
 
 
 def _host(gap: IdleGap) -> str:
-    return short_names.host(gap.host, _NAME_CELLS) if gap.host else gap.phase or numbers.ABSENT
+    return kernel_text.host(gap.host, _NAME_CELLS) if gap.host else gap.phase or numbers.ABSENT
 
 
 def _held(gap: IdleGap) -> str:

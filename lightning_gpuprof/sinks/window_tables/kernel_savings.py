@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, DurationBucket, KernelFacts, SavingRow
 from lightning_gpuprof.sinks import numbers
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text, titles
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
+from lightning_gpuprof.sinks.window_tables import kernel_text
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -65,7 +65,7 @@ def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     """Kernels by what could be saved on them at most."""
     bound = "an upper bound for this kernel alone, each kernel by one estimate; see why"
     return Table(
-        title=titles.of_first_rows("Possible savings by kernel", len(found.savings), limit),
+        title=of_first_rows("Possible savings by kernel", len(found.savings), limit),
         columns=(
             Column(title="at most", unit="ms", term=bound, numeric=True),
             Column(title="time", unit="ms", term="of these kernels", numeric=True),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.trace.kernels import ActivityRow, KernelFacts, KernelRow
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import kernel_text, titles
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
+from lightning_gpuprof.sinks.window_tables import kernel_text
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -183,7 +183,7 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=titles.of_first_rows("Kernels", len(found.kernels), limit),
+        title=of_first_rows("Kernels", len(found.kernels), limit),
         columns=(
             Column(title="kernel"),
             Column(title="class"),
@@ -222,7 +222,7 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         )
 
     return Table(
-        title=titles.of_first_rows("Kernel activity", found.activity_rows, limit),
+        title=of_first_rows("Kernel activity", found.activity_rows, limit),
         columns=(
             Column(title="kernel"),
             Column(title="operator", term="the innermost operator that launched it"),

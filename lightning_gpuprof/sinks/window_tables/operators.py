@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes, OperatorType
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import titles
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
 from lightning_gpuprof.sinks.window_tables.flops import tflops_per_s
 
 TOP = 20
@@ -138,7 +137,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     total = operators.device_us
     rows = [row for row in operators.operators if row.device_total_us]
     return Table(
-        title=titles.of_first_rows("Operators by device time", len(rows), limit),
+        title=of_first_rows("Operators by device time", len(rows), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),
@@ -173,7 +172,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.host_self_us
     return Table(
-        title=titles.of_first_rows("Operators by host time", len(operators.operators), limit),
+        title=of_first_rows("Operators by host time", len(operators.operators), limit),
         columns=(
             Column(title="operator"),
             Column(title="phase", term=_PHASE),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.trace.ranks import LateRank, RanksComparison
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables.sentences import sentence_table
+from lightning_gpuprof.sinks.tables import Cell, Column, Table, sentence_table
 
 _NO_MATCH = "No collective was found in two of the traces."
 _TRANSFER = Column(

@@ -8,7 +8,7 @@ from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, Timeline, TimelineLane
 from lightning_gpuprof.sinks import numbers, plain
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables import short_names
+from lightning_gpuprof.sinks.window_tables import kernel_text
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
 
 NAME_CELLS = 60
@@ -56,7 +56,7 @@ def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_C
         return _SEVERAL.get(kind, "others")
     if lane.kind == "idle":
         return cause_word(_CAUSES[name]) if name in _CAUSES else plain.name(name, limit)
-    return short_names.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
+    return kernel_text.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
 
 
 def part_key(name: str, kind: PartKind) -> str:

@@ -8,8 +8,8 @@ from fake_machine import OWN, FakeMachine
 
 from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
+from lightning_gpuprof.capture.host.sampler import thread_settings
 from lightning_gpuprof.capture.host.sources import examine
-from lightning_gpuprof.capture.host.thread_settings import thread_settings
 
 
 def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
 from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import BACKWARD, FORWARD
-from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
-from lightning_gpuprof.trace.tables import Int64
+from lightning_gpuprof.trace.tables import Int64, Spans
 
 _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 """Ranges in which the training thread may wait for autograd; the optimizer's holds the closure with it."""
@@ -149,3 +150,17 @@ def _first_to_last(gap_start_ns: Int64, gap_end_ns: Int64, start_ns: Int64, end_
 
 def _joined(one: Coverage, other: Coverage) -> Coverage:
     return Coverage(np.concatenate((one.start_ns, other.start_ns)), np.concatenate((one.end_ns, other.end_ns)))
+
+
+def steps_or_window(linked: LinkedTrace) -> Steps | None:
+    """The steps; without steps one from the begin of the first to the end of the last event; None without events."""
+    if len(linked.steps):
+        return linked.steps
+    trace = linked.trace
+    tables: Sequence[Spans] = (trace.cpu_op, trace.annotation, trace.runtime, trace.python_function, linked.work)
+    filled = [table for table in tables if len(table)]
+    if not filled:
+        return None
+    start = min(int(table.start_ns.min()) for table in filled)
+    end = max(int(table.end_ns.max()) for table in filled)
+    return Steps(names=(WHOLE_WINDOW,), start_ns=np.array([start]), end_ns=np.array([end]))

@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
-from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases
-from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
+from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases, steps_or_window
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps

@@ -15,9 +15,8 @@ from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins import host_calls
-from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces
+from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces, steps_or_window
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
-from lightning_gpuprof.trace.analyses.joins.steps_or_window import steps_or_window
 from lightning_gpuprof.trace.analyses.timeline.lanes import Events, lane
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace

@@ -1,17 +1,23 @@
-"""The operators of a window flow in; a ring by type and bars that unfold into shapes of inputs flow out."""
+"""Parts of HTML that the page of a run and that of a trace share: operators, idle time, roofline, timeline, opening."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 
 import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.html_page import bdi, table_html
+from lightning_gpuprof.sinks.html_page import bdi, figure, table_html, term
+from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
+from lightning_gpuprof.sinks.window_figures.timeline import timeline_figure
+from lightning_gpuprof.sinks.window_tables.idle import cause_word
 from lightning_gpuprof.sinks.window_tables.operators import NAME_CELLS, operators_by_shape
+from lightning_gpuprof.sinks.window_tables.timeline import step_name, timeline_table
 
 TOP_TYPES = 8
 """Types that have a colour of their own."""
@@ -121,3 +127,89 @@ def _shapes(found: Operators, row: OperatorDetail) -> str:
 
 def _tell(shapes: Iterable[str]) -> bool:
     return any(shapes)
+
+
+_BUSY = "time in which at least one stream of the device worked"
+
+
+def idle_html(analysis: TraceAnalysis) -> str:
+    """One stacked bar for each device with its words and numbers; empty if no device did anything."""
+    return "" if analysis.idle is None else "".join(map(_device, analysis.idle.devices))
+
+
+def _device(device: DeviceIdle) -> str:
+    if device.window_us <= 0:
+        return ""
+    busy = device.busy_us / device.window_us
+    parts = [("busy", "busy", busy, _BUSY)]
+    parts += [
+        (f"idle_{row.cause}", cause_word(row.cause), row.window_ratio, IDLE_CAUSE_TERMS[row.cause])
+        for row in device.causes
+    ]
+    shown = plain.name(device.device, 40)
+    name = f"GPU {shown}" if shown.isdecimal() else shown or "device"
+    said = ", ".join(f"{word} {numbers.percent(share)}" for _, word, share, _ in parts)
+    pieces = "".join(
+        f'<span style="width:{share * 100:.3f}%;background:var(--{key})" '
+        f'title="{word} {numbers.percent(share)}"></span>'
+        for key, word, share, _ in parts
+        if share > 0
+    )
+    items = "".join(
+        f'<li><i style="background:var(--{key})"></i>{term(word, meaning)} {numbers.percent(share)}</li>\n'
+        for key, word, share, meaning in parts
+    )
+    window = numbers.seconds(device.window_us / 1e6)
+    return (
+        f"<p>{bdi(name)}: {window} from its first to its last work</p>\n"
+        f'<div class="stack" role="img" aria-label="{escape(f"{name}: {said}")}">{pieces}</div>\n'
+        f'<ul class="colours">\n{items}</ul>\n'
+    )
+
+
+_MOST_CHARACTERS = 300
+"""File systems allow 255 bytes."""
+
+
+def opening_html(file: str) -> str:
+    """The command that opens a trace in Perfetto, and how to do without it.
+
+    A page asks no other host by itself, so it has no link there.
+
+    Args:
+        file: The trace, in the folder of the run.
+    """
+    if not file:
+        return ""
+    name = plain.name(file, _MOST_CHARACTERS)
+    command = f"gpuprof trace {shlex.quote(name)} --perfetto"
+    return (
+        '<p class="opening">The whole trace, with our phases and idle causes on top, opens in Perfetto by '
+        f"<code>{escape(command)}</code> <span>in the trace's folder. Offline, chrome://tracing loads the file that "
+        "this writes.</span></p>\n"
+    )
+
+
+def roofline_html(analysis: TraceAnalysis) -> str:
+    """The figure; empty if no operator has an intensity."""
+    drawing = None if analysis.roofline is None else roofline_figure(analysis.roofline)
+    if drawing is None:
+        return ""
+    label = "Roofline: achieved rates under the ceilings of the device; all numbers are in the table"
+    return figure("plotly", drawing, label)
+
+
+def timeline_html(analysis: TraceAnalysis) -> str:
+    """The figure without its table; empty if there is nothing to draw."""
+    found = analysis.timeline
+    drawing = None if found is None else timeline_figure(found)
+    if found is None or drawing is None:
+        return ""
+    title = timeline_table(found).title
+    said = (
+        f"{step_name(found)}; recorded with the profiler on, which makes the host's times longer. What is too short to "
+        "be drawn is joined with what is beside it, and the paler the less of it is filled."
+    )
+    if found.left_out:
+        said += f" {numbers.count(found.left_out)} more threads, streams or devices are left out."
+    return f"<p>{bdi(said[0].upper() + said[1:])}</p>\n{figure('timeline', drawing, title)}"
