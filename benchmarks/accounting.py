@@ -31,6 +31,8 @@ from pathlib import Path
 
 import lightning
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
 from planted_loops.case import Case
 from planted_loops.cases import CASES
 from planted_loops.check import UNEXPLAINED, Line, Outcome, run_case

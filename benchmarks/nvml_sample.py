@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
 from fake_nvml import builder
 from fake_nvml.builder import FakeGpu, Scenario
 

@@ -24,9 +24,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
 from paired import RESULTS, wide_console, write_json
 from rich.table import Table
+from traceml_verdicts import ask_traceml, why_not
 from truths import cures, doses
 from truths.case import Case
 from truths.cases import CASES
@@ -34,7 +36,6 @@ from truths.cures import Effect
 from truths.doses import TOLERANCE, Response
 from truths.gpu_runs import Simulated
 from truths.judging import Judgement, judge, summarise
-from truths.peers import ask_traceml, why_not
 from truths.recorded import Recorded
 from truths.running import Done, Job, Said, run_all, said
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import truth
+from traceml_verdicts import conclusion
 from truths.case import Case
 from truths.cases import CASES
 from truths.cures import CURES, NoCureError, advised
 from truths.fits import Fit
 from truths.judging import judge, summarise
-from truths.peers import conclusion
 from truths.running import Job, Named, Said, run_all
 
 RULES = {"callback-slow", "input-bound", "single-process-loading"}

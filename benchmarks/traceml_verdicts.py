@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a launcher of this file does not put that folder there
+# A launcher of this file does not put its folder there.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from traceml_environment import launcher
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 240
 
 
@@ -43,7 +44,7 @@ def ask_traceml(name: str, seed: int, folder: Path) -> TraceMlSaid:
     order = json.dumps({"name": name, "seed": seed, "folder": str(folder)})
     logs = folder / "logs"
     environ = {key: value for key, value in os.environ.items() if key != "GPUPROF"}
-    environ["PYTHONPATH"] = os.pathsep.join([str(BENCHMARKS.parent), str(BENCHMARKS)])
+    environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "benchmarks", ROOT / "tests" / "support")))
     finished = subprocess.run(
         [str(launcher()), "run", "--logs-dir", str(logs), str(Path(__file__)), "--args", order],
         cwd=folder,

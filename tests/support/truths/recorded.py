@@ -14,7 +14,7 @@ from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
 from truths.gpu_runs import GpuRun, analyse, report_of
 
-TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = Path(__file__).resolve().parents[4] / "shared" / "traces"
 """Recorded traces beside this project; they may be absent."""
 
 _NAME = "rank0.1700000000000000000.pt.trace.json.gz"
