@@ -15,14 +15,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # The newest run of a configuration: runs are numbered by the logger and never written over.
 newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n 1)")
 
-# Tests that only compute share the CPUs; the others are about real times, each alone.
-COMPUTING := tests/analyze tests/docs tests/model tests/rules tests/trace
+# Two processes: each begins with one half of the files, so that a fit that many tests read is made once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Spelling is checked in what people wrote, not in data or runs.
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow oldest versions lint pages docs bench truth peers trace-peers lightning-suite gpu clean
+.PHONY: help setup demo test test-slow sabotage oldest versions lint pages docs bench truth peers trace-peers \
+	lightning-suite gpu clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -59,12 +60,13 @@ demo: $(READY) ## Train on the digits, print the report, apply its advice, train
 	@echo "  $(BIN)/tensorboard --logdir runs"
 
 test: $(READY) ## All tests but those that take minutes
-	$(BIN)/python -m pytest -m "not slow" $(COMPUTING:%=--ignore=%)
-	$(BIN)/python -m pytest -m "not slow" -n 2 $(COMPUTING)
+	$(PYTEST) -m "not slow"
 
-test-slow: $(READY) ## Those that take minutes: a fault in every line of ours, ranks, whole programs
-	$(BIN)/python -m pytest -m slow --ignore tests/end_to_end/test_sabotage.py
-	$(BIN)/python -m pytest -m slow -n 2 tests/end_to_end/test_sabotage.py
+test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
+	$(PYTEST) -m slow --ignore tests/end_to_end/test_sabotage.py
+
+sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 3 for a quarter of the lines
+	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py
 
 oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that works, and the torch that is here
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/versions.py --oldest

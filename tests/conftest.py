@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,21 +11,8 @@ import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("GPUPROF_TEST_GPUS", ""))
 os.environ.pop("GPUPROF", None)
-
-
-DEADLINE = float(os.environ.get("GPUPROF_TESTS_UNTIL", "inf"))
-"""Seconds since the epoch after which no slow test begins; CI has so much time and no more."""
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("slow") and time.time() > DEADLINE:
-        pytest.skip("the time for slow tests is over: GPUPROF_TESTS_UNTIL")
-
-
-@pytest.fixture(scope="session")
-def deadline() -> float:
-    """When a test that tries many things stops trying more; seconds since the epoch."""
-    return DEADLINE
+# Tensors here are tiny: torch's threads would wait for each other most of the time, and for those of other workers.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(autouse=True)

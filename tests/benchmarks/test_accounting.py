@@ -6,7 +6,7 @@ from pathlib import Path
 import accounting
 import pytest
 
-pytestmark = [pytest.mark.flaky(reruns=4, reruns_delay=2), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_the_program_prints_a_table_and_writes_its_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

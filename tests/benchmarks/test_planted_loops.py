@@ -41,7 +41,6 @@ def test_a_kernel_that_does_not_tell_lost_nothing(tmp_path: Path) -> None:
     assert Disturbance(str(tmp_path)).lost_s() == pytest.approx(0.0, abs=0.1)
 
 
-@pytest.mark.flaky(reruns=4, reruns_delay=2)
 def test_rivals_on_all_cpus_are_seen() -> None:
     if not Path("/proc/pressure/cpu").exists():
         pytest.skip("this kernel does not tell pressure")

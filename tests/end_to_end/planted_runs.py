@@ -136,6 +136,11 @@ def quiet_profiler(**options: Any) -> GpuProfiler:
     return GpuProfiler(**{"windows": [], "nvml": False, "host": False, "reports": ["json"], **options})
 
 
+def is_crowded(report: Report) -> bool:
+    """Whether a report says that other programs made the run wait: its times are not the run's own."""
+    return any("other programs used" in caveat for caveat in report.validity.caveats)
+
+
 def loader(size: int = 40) -> DataLoader[torch.Tensor]:
     """Batches of two rows."""
     return DataLoader(Sleepy(size), batch_size=2)

@@ -101,7 +101,9 @@ class Saboteur:
             self.left -= 1
             if self.left == 0 or (self.left < 0 and self._again):
                 self.strikes += 1
-                raise self.error  # the interpreter forgets a tracing function that raises
+                # A new one: its traceback would hold what the run let go of. The interpreter forgets a tracing
+                # function that raises.
+                raise type(self.error)(*self.error.args)
         return self._local
 
 

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from lightning_gpuprof.model.finding import Finding
 
-# Sleeps on a machine that others share.
-pytestmark = [pytest.mark.flaky(reruns=3), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 60
 

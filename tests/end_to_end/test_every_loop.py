@@ -18,8 +18,6 @@ COLD_BESIDE_OTHERS = 4.0
 """Beside other work caches are colder still; the share of what was planted stays at 5 %."""
 
 pytestmark = [
-    # Real times on a machine that others share.
-    pytest.mark.flaky(reruns=3, reruns_delay=5),
     # Tiny runs give Lightning much to remark.
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,63 +77,34 @@ def test_a_worker_that_dies_while_a_line_of_ours_is_at_work_ends_the_run() -> No
 
 
 PARTS = 4
-
-
-def skip_if_not_all(tried: int, places: Sequence[tuple[Place, int]]) -> None:
-    """What was tried did no harm; say so where there was no time for the rest."""
-    if tried < len(places):
-        pytest.skip(f"{tried} of {len(places)} lines tried without harm, then the time for slow tests was over")
+"""All lines are in one of so many parts; CI takes one a commit, in turn, `make sabotage` all."""
+every_part = pytest.mark.parametrize("part", [pytest.param(part, id=f"part{part}") for part in range(PARTS)])
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
-@pytest.mark.parametrize("part", range(PARTS))
+@every_part
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(
-    name: str, part: int, deadline: float
-) -> None:
+def test_a_fault_in_every_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, part: int) -> None:
     places = places_of(name)[part::PARTS]
-    found, tried = [], 0
-    for place, count in places:
-        if time.time() > deadline:
-            break
-        found += harm_of(name, place, count)
-        tried += 1
-    assert found == []
+    assert [text for place, count in places for text in harm_of(name, place, count)] == []
     assert torch_profiler_works()
-    skip_if_not_all(tried, places)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("name", "part"), [*(("fit", part) for part in range(PARTS)), ("validate", 0)])
-def test_a_worker_that_dies_while_any_line_of_ours_is_at_work_ends_the_run(
-    name: str, part: int, deadline: float
-) -> None:
-    places = places_of(name)[part :: PARTS if name == "fit" else 1]
-    found, tried = [], 0
-    for place, count in places:
-        if time.time() > deadline:
-            break
-        found += cost_of_a_dead_worker(name, place, count)
-        tried += 1
-    assert found == []
-    skip_if_not_all(tried, places)
+@every_part
+@pytest.mark.parametrize("name", ["fit", "validate"])
+def test_a_worker_that_dies_while_any_line_of_ours_is_at_work_ends_the_run(name: str, part: int) -> None:
+    places = places_of(name)[part::PARTS]
+    assert [text for place, count in places for text in cost_of_a_dead_worker(name, place, count)] == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)
+@every_part
 @pytest.mark.parametrize("name", ["fit", "windows", "written beside"])
-def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str, deadline: float) -> None:
-    places = places_of(name, training=False)
-    found, tried = [], 0
-    for place, count in places:
-        if time.time() > deadline:
-            break
-        found += [text for text in harm_of(name, place, count) if "nobody was told" not in text]
-        tried += 1
-    assert found == []
-    skip_if_not_all(tried, places)
+def test_a_fault_in_a_thread_of_ours_leaves_the_run_as_it_is_without_us(name: str, part: int) -> None:
+    places = places_of(name, training=False)[part::PARTS]
+    found = [text for place, count in places for text in harm_of(name, place, count)]
+    assert [text for text in found if "nobody was told" not in text] == []
 
 
 HOT = {

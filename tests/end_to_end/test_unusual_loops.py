@@ -23,11 +23,6 @@ from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 
-pytestmark = [
-    # Real times on a machine that others share.
-    pytest.mark.flaky(reruns=3, reruns_delay=2),
-]
-
 
 @pytest.fixture(autouse=True)
 def quiet_and_alone() -> Iterator[None]:

@@ -16,10 +16,8 @@ from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 
-# Real times on a machine that others share: a run that was disturbed says so truthfully, and is made again.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.flaky(reruns=4, reruns_delay=2),
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import runpy
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringModel
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.pipeline import load_report
@@ -36,74 +40,111 @@ if __name__ == "__main__":
 """
 
 
-def run_script(
-    folder: Path, *, package: str = "lightning.pytorch", extra: str = "pass", arguments: str = "", **environment: str
-) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """A program that ended well."""
+
+    stdout: str
+
+
+def written(folder: Path, *, package: str, extra: str = "pass", arguments: str = "") -> Path:
+    """The script of a user."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(SCRIPT.format(package=package, extra=extra, arguments=arguments)))
-    return subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, **environment},
-        timeout=240,
-        check=False,
+    return script
+
+
+def run_process(folder: Path, **options: str) -> Done:
+    """The script in a process of its own, as users run it."""
+    done = subprocess.run(
+        [sys.executable, str(written(folder, **options))], capture_output=True, text=True, cwd=folder, timeout=240
     )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Done(done.stdout)
 
 
-@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_one_environment_variable_profiles_any_script(tmp_path: Path, package: str) -> None:
-    done = run_script(tmp_path, package=package, GPUPROF="1")
-    assert done.returncode == 0, done.stderr[-2000:]
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """The script in this process, which has imported torch already."""
+
+    def run(**options: str) -> Done:
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(written(tmp_path, package="lightning.pytorch", **options)), run_name="__main__")
+        return Done(capsys.readouterr().out)
+
+    return run
+
+
+def profiled_by_the_environment(done: Done, folder: Path) -> None:
     assert "Verdict" in done.stdout
-    assert load_report(tmp_path / "gpuprof").steps.count == 60
+    assert load_report(folder / "gpuprof").steps.count == 60
 
 
-@pytest.mark.slow
+def test_one_environment_variable_profiles_any_script(
+    run_here: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROF", "1")
+    profiled_by_the_environment(run_here(), tmp_path)
+
+
+def test_one_environment_variable_profiles_a_process_with_the_other_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROF", "1")
+    profiled_by_the_environment(run_process(tmp_path, package="pytorch_lightning"), tmp_path)
+
+
 @pytest.mark.parametrize("value", ["", "0", "off"])
-def test_without_it_nothing_happens(tmp_path: Path, value: str) -> None:
-    done = run_script(tmp_path, GPUPROF=value)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "GpuProfiler" not in done.stdout
+def test_without_it_nothing_happens(
+    run_here: Callable[..., Done], tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROF", value)
+    assert "GpuProfiler" not in run_here().stdout
     assert not (tmp_path / "gpuprof").exists()
 
 
-@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_one_line_in_the_script_works_for_both_packages(tmp_path: Path, package: str) -> None:
-    done = run_script(
-        tmp_path,
-        package=package,
-        extra="from lightning_gpuprof import GpuProfiler",
-        arguments="callbacks=[GpuProfiler(windows=(20, 22))]",
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    report = load_report(tmp_path / "gpuprof")
+ONE_LINE = {
+    "extra": "from lightning_gpuprof import GpuProfiler",
+    "arguments": "callbacks=[GpuProfiler(windows=(20, 22))]",
+}
+
+
+def profiled_by_one_line(folder: Path) -> None:
+    report = load_report(folder / "gpuprof")
     assert report.steps.count == 60
     assert report.windows[0].problem == ""
     assert {row.phase for row in report.phases if row.total_s > 0} >= {"data_wait", "forward", "backward", "optimizer"}
 
 
-def test_a_profiler_of_the_script_and_one_of_the_environment_measure_once(tmp_path: Path) -> None:
-    done = run_script(
-        tmp_path,
-        extra="from lightning_gpuprof import GpuProfiler",
-        arguments="callbacks=[GpuProfiler(windows=[])]",
-        GPUPROF="1",
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+def test_one_line_in_the_script_works(run_here: Callable[..., Done], tmp_path: Path) -> None:
+    run_here(**ONE_LINE)
+    profiled_by_one_line(tmp_path)
+
+
+def test_one_line_works_in_a_process_with_the_other_package(tmp_path: Path) -> None:
+    run_process(tmp_path, package="pytorch_lightning", **ONE_LINE)
+    profiled_by_one_line(tmp_path)
+
+
+def test_a_profiler_of_the_script_and_one_of_the_environment_measure_once(
+    run_here: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPROF", "1")
+    run_here(extra=ONE_LINE["extra"], arguments="callbacks=[GpuProfiler(windows=[])]")
     assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["gpuprof"]
     assert not load_report(tmp_path / "gpuprof").windows
 
 
 @pytest.mark.slow
 def test_two_ranks_write_a_journal_each_and_name_their_synchronisation(tmp_path: Path) -> None:
-    done = run_script(
+    run_process(
         tmp_path,
-        extra="from lightning_gpuprof import GpuProfiler",
+        package="lightning.pytorch",
+        extra=ONE_LINE["extra"],
         arguments="callbacks=[GpuProfiler(windows=(5, 6))], strategy='ddp', devices=2",
     )
-    assert done.returncode == 0, done.stderr[-3000:]
     folder = tmp_path / "gpuprof"
     assert sorted(p.name for p in folder.glob("*.jsonl")) == ["rank0.jsonl", "rank1.jsonl"]
     report = load_report(folder)
@@ -113,13 +154,6 @@ def test_two_ranks_write_a_journal_each_and_name_their_synchronisation(tmp_path:
     assert len(other.steps) == report.steps.count == 30
     assert not other.windows  # only rank 0 traces
 
-
-CLI = """
-from lightning.pytorch.cli import LightningCLI
-from lightning.pytorch.demos.boring_classes import BoringModel
-if __name__ == "__main__":
-    LightningCLI(BoringModel, save_config_callback=None)
-"""
 
 CONFIG = """
 trainer:
@@ -140,51 +174,43 @@ trainer:
 """
 
 
-def cli(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "cli.py").write_text(CLI)
-    (folder / "config.yaml").write_text(CONFIG)
-    return subprocess.run(
-        [sys.executable, "cli.py", "fit", "--config", "config.yaml", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "RUN_FOLDER": str(folder)},
-        timeout=240,
-        check=False,
-    )
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A program of LightningCLI."""
+
+    def fit(config: str, *arguments: str) -> None:
+        (tmp_path / "config.yaml").write_text(config)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("RUN_FOLDER", str(tmp_path))
+        monkeypatch.setattr(sys, "argv", ["cli.py", "fit", "--config", "config.yaml", *arguments])
+        LightningCLI(BoringModel, save_config_callback=None)
+
+    return fit
 
 
-@pytest.mark.slow
-def test_yaml_switches_everything(tmp_path: Path) -> None:
-    done = cli(tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_yaml_switches_everything(cli: Callable[..., None], tmp_path: Path) -> None:
+    cli(CONFIG)
     report = load_report(tmp_path / "out")
     assert [(w.start_step, w.stop_step) for w in report.windows] == [(3, 4), (10, 12)]
     assert not any("NVML" in caveat for caveat in report.validity.caveats)
 
 
-@pytest.mark.slow
-def test_a_printed_configuration_can_be_read_again(tmp_path: Path) -> None:
-    printed = cli(tmp_path, "--print_config")
-    assert printed.returncode == 0, printed.stderr[-3000:]
-    (tmp_path / "again.yaml").write_text(printed.stdout)
-    again = subprocess.run(
-        [sys.executable, "cli.py", "fit", "--config", "again.yaml", "--print_config"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=240,
-        check=False,
-    )
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert again.stdout == printed.stdout
+def test_a_printed_configuration_can_be_read_again(
+    cli: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = [CONFIG]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            cli(printed[-1], "--print_config")
+        assert ended.value.code == 0
+        printed.append(capsys.readouterr().out)
+    assert "GpuProfiler" in printed[1]
+    assert printed[2] == printed[1]
 
 
-@pytest.mark.slow
-def test_a_wrong_option_in_yaml_is_told_in_words(tmp_path: Path) -> None:
-    done = cli(tmp_path, "--trainer.callbacks.trace.active=0")
-    assert done.returncode != 0
-    assert "trace.active must be an integer of at least 1, got 0" in done.stderr
+def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> None:
+    with pytest.raises(ValueError, match=r"trace\.active must be an integer of at least 1, got 0"):
+        cli(CONFIG, "--trainer.callbacks.trace.active=0")
 
 
 def test_importing_the_package_imports_neither_torch_nor_lightning() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from examples.digits.__main__ import main
+
 PROFILER = "lightning_gpuprof.GpuProfiler"
 CONFIGS = ("digits", "digits_fixed")
 
@@ -31,11 +33,15 @@ def _digits(repository: Path, folder: Path, *arguments: str) -> subprocess.Compl
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_configs_parse_and_name_the_profiler(repository: Path, digits_folder: Path, name: str) -> None:
-    pytest.importorskip("lightning_gpuprof.callback", reason="the configs name the profiler")
-    done = _digits(repository, digits_folder, "fit", "--config", f"configs/{name}.yaml", "--print_config")
-    assert done.returncode == 0, done.stderr
-    printed = yaml.safe_load(done.stdout)
+def test_configs_parse_and_name_the_profiler(
+    repository: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    monkeypatch.setattr(sys, "argv", ["digits", "fit", "--config", f"configs/{name}.yaml", "--print_config"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
     assert PROFILER in [callback["class_path"] for callback in printed["trainer"]["callbacks"]]
     assert printed["data"]["num_workers"] == _read(repository, name)["data"]["num_workers"]
 

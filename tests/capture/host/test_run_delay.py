@@ -13,7 +13,6 @@ import pytest
 from lightning_gpuprof.capture.host.run_delay import RunDelay
 
 
-@pytest.mark.flaky(reruns=4, reruns_delay=2)  # the machine itself may be descheduled
 def test_a_thread_that_competes_for_its_cpu_waits_and_one_that_sleeps_does_not() -> None:
     delay = RunDelay.of_this_thread()
     if delay is None:
@@ -36,9 +35,10 @@ def test_a_thread_that_competes_for_its_cpu_waits_and_one_that_sleeps_does_not()
         rival.kill()
         rival.wait()
         os.sched_setaffinity(0, cpus)
-    begin = delay.read_ns()
+    begin, wall = delay.read_ns(), time.perf_counter_ns()
     time.sleep(0.05)
-    assert delay.read_ns() - begin < 50_000_000
+    wall = time.perf_counter_ns() - wall
+    assert delay.read_ns() - begin <= wall - 50_000_000  # all but the sleep, where the machine wakes it late
     delay.close()
 
 

@@ -93,7 +93,6 @@ def test_batches_and_random_numbers_are_those_without_us(kind: str, workers: int
     assert found.measured_batches() >= 10
 
 
-@pytest.mark.flaky(reruns=4, reruns_delay=2)  # on a busy machine measuring costs more, and less is measured
 @pytest.mark.parametrize("method", METHODS)
 def test_items_collation_transforms_and_regions_are_measured_in_every_kind_of_worker(method: str) -> None:
     measured = loader(Images(24, nap_s=0.016, decode_s=0.008), multiprocessing_context=method)
