@@ -43,9 +43,7 @@ class ProfilesItself(Planted):
         return loss
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("at_batch", [5, 9, 11, 14], ids=["before", "in the warm-up", "in the window", "after"])
-def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path, at_batch: int) -> None:
+def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path) -> None:
     """In a process of its own: two sessions at once have crashed it."""
     script = textwrap.dedent(
         f"""
@@ -53,20 +51,21 @@ def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tm
         warnings.simplefilter("ignore")
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from test_other_profilers import *
-        model = ProfilesItself()
-        model.at_batch = {at_batch}
-        profiler = quiet_profiler(windows=[(10, 12), 18])
-        trainer_for({str(tmp_path)!r}, [profiler]).fit(model, loader(60))
-        print("EVENTS", model.events, profiler.report.steps.count, [w.problem for w in profiler.report.windows])
-        print("CAVEATS", profiler.report.validity.caveats)
+        for at_batch in (5, 9, 11, 14):  # before the window, in its warm-up, in it, after it
+            model = ProfilesItself()
+            model.at_batch = at_batch
+            profiler = quiet_profiler(windows=[(10, 12), 18])
+            trainer_for({str(tmp_path)!r} + f"/{{at_batch}}", [profiler]).fit(model, loader(60))
+            assert any("starts torch.profiler itself" in said for said in (
+                *profiler.report.validity.caveats, *(w.problem for w in profiler.report.windows))), at_batch
+            print("EVENTS", model.events, profiler.report.steps.count)
         """
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    _, events, steps, *_ = next(x for x in done.stdout.splitlines() if x.startswith("EVENTS")).split()
-    assert int(events) > 10
-    assert int(steps) == 30
-    assert "starts torch.profiler itself" in done.stdout
+    found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("EVENTS")]
+    assert [int(steps) for _, steps in found] == [30] * 4
+    assert all(int(events) > 10 for events, _ in found)
 
 
 def test_the_users_own_profiler_sees_what_it_sees_without_us(tmp_path: Path) -> None:
