@@ -9,12 +9,13 @@ import os
 import random
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
-from lightning_gpuprof.capture.host.run_delay import RunDelay
+from lightning_gpuprof.capture.host.run_delay import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CallSites
 
@@ -136,7 +137,7 @@ class CallSiteSampler:
         self._counts: dict[int, dict[str, int]] = {}
         self._lock: dict[int, tuple[int, int]] = {}
         self._others: OtherThreads | None = None
-        self._own_delay: RunDelay | None = None
+        self._delay_file = ""
         self._handed_over_ns: int | None = None
 
     def open(self) -> None:
@@ -144,7 +145,7 @@ class CallSiteSampler:
         if self._user_code is None:
             self._user_code = UserCode.of_this_process()
         self._others = OtherThreads(self._thread_id, self._user_code.site_of)
-        self._own_delay = RunDelay.of_this_thread()
+        self._delay_file = f"/proc/self/task/{threading.get_native_id()}/schedstat"
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Look once; every 10 s hand over the counts since the record before."""
@@ -160,8 +161,6 @@ class CallSiteSampler:
 
     def close(self) -> Sequence[CallSites]:
         """Hand over the rest."""
-        if self._own_delay is not None:
-            self._own_delay.close()
         if self._others is not None:
             self._others.look(time.perf_counter_ns(), {}, last=True)
         return self._take()
@@ -171,12 +170,13 @@ class CallSiteSampler:
 
         Times at which the training thread went from one slot to the next before we had it are left out.
         """
-        if self._own_delay is None:
+        delay_ns = run_delay_ns(self._delay_file)
+        if delay_ns < 0:
             return
         pause_s = self._random.uniform(0.0, _MOST_PAUSE_S)
-        delay_ns, due_ns = self._own_delay.read_ns(), time.perf_counter_ns() + round(pause_s * 1e9)
+        due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
         time.sleep(pause_s)
-        waited_ns = time.perf_counter_ns() - due_ns - max(0, self._own_delay.read_ns() - delay_ns)
+        waited_ns = time.perf_counter_ns() - due_ns - max(0, run_delay_ns(self._delay_file) - delay_ns)
         slot = self._current_slot()
         if slot < 0 or self._charged_since_ns() > due_ns:
             return

@@ -137,7 +137,7 @@ _SAFE = frozenset(
     }
 )
 
-_SAFE_FUNCTIONS = frozenset({"annotate.__init__", "OwnFetcher.__init__.<locals>.<lambda>", "RunDelay.close"})
+_SAFE_FUNCTIONS = frozenset({"annotate.__init__", "OwnFetcher.__init__.<locals>.<lambda>"})
 """Run where the user writes them, and are to raise on a wrong argument; do nothing but call what raises nothing; or let
 go of a file in lines that compare and assign."""
 

@@ -7,6 +7,16 @@ import os
 import threading
 from pathlib import Path
 
+from lightning_gpuprof.capture.host import proc_file
+
+
+def run_delay_ns(path: str) -> int:
+    """Total so far of a thread, in ns, from a file that is opened for it (10 us); -1 if it cannot be read."""
+    try:
+        return int(proc_file.read(path).split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1
+
 
 class RunDelay:
     """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 us.
@@ -45,11 +55,7 @@ class RunDelay:
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
-        descriptor, self._descriptor = self._descriptor, -1  # later the number may be somebody else's
-        if descriptor >= 0:
+        if self._descriptor >= 0:  # later the number may be somebody else's
             with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        """Whoever held it failed before it could let go."""
-        self.close()
+                os.close(self._descriptor)
+            self._descriptor = -1
