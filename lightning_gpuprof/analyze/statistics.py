@@ -80,6 +80,17 @@ def lower_bound_of_total_share(part: Floats, period: Floats) -> float:
     return float(np.quantile(part[chosen].sum(axis=1) / period[chosen].sum(axis=1), LOWER_QUANTILE))
 
 
+def _lower_bound_of_both_halves(part: Floats, period: Floats) -> float:
+    """The smaller :func:`lower_bound_of_total_share` of two halves; of fewer than six steps that of all."""
+    middle = len(part) // 2
+    if middle < 3:
+        return lower_bound_of_total_share(part, period)
+    return min(
+        lower_bound_of_total_share(part[:middle], period[:middle]),
+        lower_bound_of_total_share(part[middle:], period[middle:]),
+    )
+
+
 def _resampled(n: int) -> npt.NDArray[np.int64]:
     """Indices of moving blocks, shape (rounds, n)."""
     length = max(1, round(n ** (1 / 3)))
@@ -139,7 +150,8 @@ def share(
     """Share of the period that a part takes: median of the part over median of the period.
 
     Its lower bound is the larger of two: that of the medians, and that of the share of all steps in which no step's
-    part counts for more than its 90 % quantile, so that rare stalls do not count. Steps of two kinds, as where two
+    part counts for more than its 90 % quantile, so that rare stalls do not count, in the half of the run where that is
+    less, so that a part that came later does not count either. Steps of two kinds, as where two
     workers hand over their batches together, have a median of one kind or of the other, of which next to nothing is
     certain, though it is known well what they wait in all.
 
@@ -160,7 +172,7 @@ def share(
     part, period = part_ns[valid].astype(np.float64), period_ns[valid].astype(np.float64)
     ratio = float(np.median(part) / np.median(period))
     held = np.minimum(part, np.quantile(part, STALL_QUANTILE))
-    lower = max(lower_bound_of_share(part, period), lower_bound_of_total_share(held, period - part + held))
+    lower = max(lower_bound_of_share(part, period), _lower_bound_of_both_halves(held, period - part + held))
     return Share(
         median_ratio=ratio,
         lower_ratio=min(ratio, lower),

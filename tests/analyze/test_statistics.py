@@ -97,3 +97,11 @@ def test_what_a_tenth_of_the_steps_hold_is_no_share_of_ordinary_ones() -> None:
     assert found is not None
     assert found.lower_ratio == pytest.approx(0.1, abs=0.01)
     assert found.total_ratio > 0.7
+
+
+def test_what_came_in_the_middle_of_the_run_is_not_certain_of_all_of_it() -> None:
+    part_ms = np.where(np.arange(200) < 98, 2.0, 60.0)
+    found = share((part_ms * 1e6).astype(np.int64), ((part_ms + 6.0) * 1e6).astype(np.int64))
+    assert found is not None
+    assert found.median_ratio > 0.9
+    assert found.lower_ratio < 0.3

@@ -26,7 +26,7 @@ class Fit:
         faults: Planted in this order.
         steps: Training steps.
         threads: On which torch computes.
-        traced: Leave the profiler's defaults, which trace one window; otherwise no window is traced, which only
+        traced: Trace one window, from optimizer step 40 on; otherwise none is traced, which only
             saves time.
         nvml: How GPUs are sampled; there are none for a fit on the CPU.
     """
@@ -54,7 +54,7 @@ class Fit:
         setup = self.setup(folder, seed)
         if change is not None:
             change(setup)
-        options: dict[str, Any] = {} if self.traced else {"windows": []}
+        options: dict[str, Any] = {"windows": [40] if self.traced else []}
         profiler = GpuProfiler(dirpath=str(folder / "gpuprof"), reports=["json"], nvml=self.nvml, **options)
         setup.fit([profiler])
         return profiler
