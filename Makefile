@@ -52,7 +52,7 @@ demo: $(READY) ## Train on the digits, print the report, apply its advice, train
 	@run=$(call newest,digits); echo "gpuprof report $$run"; $(BIN)/gpuprof report "$$run"
 	@echo; echo "== 4/4  Before and after"
 	@before=$(call newest,digits); after=$(call newest,digits_fixed); \
-		echo "gpuprof compare $$before $$after"; $(BIN)/gpuprof compare "$$before" "$$after" || [ $$? -eq 1 ]
+		echo "gpuprof compare $$before $$after"; $(BIN)/gpuprof compare "$$before" "$$after" || [ $$? -le 2 ]  # slower or not comparable
 	@echo; echo "Reports to open in a browser:"
 	@echo "  $(call newest,digits)/report.html"
 	@echo "  $(call newest,digits_fixed)/report.html"

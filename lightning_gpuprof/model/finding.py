@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 
 Severity = Literal["critical", "warning", "info"]
@@ -100,6 +101,10 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     explains: Claim | None = None
     """The time that the gain is taken from. Findings that explain the same time are alternatives: together they gain as
     much as the largest of them. None: stands for itself."""
+    title: str = ""
+    """The fault in one short line without numbers, the slow thing as the subject; empty in reports without it."""
+    change: Change | None = None
+    """The advice as data, where it is a setting or a line of code; None where it needs a human."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import ClassVar, Protocol, TypeVar
 
 from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
@@ -121,6 +122,8 @@ class BaseRule:
     """
 
     id: ClassVar[str]
+    title: ClassVar[str] = ""
+    """The fault in one short line without numbers, the slow thing as the subject: for headlines and lists."""
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
     examples: ClassVar[tuple[Example, ...]] = ()
@@ -158,10 +161,14 @@ class BaseRule:
         gain: Gain | None = None,
         confidence: float = 1.0,
         explains: Claim | None = None,
+        change: Change | None = None,
+        title: str = "",
     ) -> Finding:
         """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`."""
         return Finding(
             rule=self.id,
+            title=title or self.title,
+            change=change,
             severity=severity,
             subject=subject,
             summary=summary,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -83,6 +84,7 @@ class SingleProcessLoading(BaseRule):
     """
 
     id = "single-process-loading"
+    title = "Batches are loaded in the training process"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
@@ -129,4 +131,9 @@ class SingleProcessLoading(BaseRule):
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
             explains=claims.WAIT_FOR_BATCHES,
+            change=Change(
+                call="DataLoader",
+                arguments={"num_workers": plan.num_workers, "persistent_workers": True},
+                before={"num_workers": 0},
+            ),
         )

@@ -1,0 +1,41 @@
+"""Advice as data: which arguments of which call get which values, so that a text, a diff and a trial cannot differ."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lightning_gpuprof.model.journal import Value
+
+
+class Change(msgspec.Struct, kw_only=True, frozen=True):
+    """Arguments of one call of the user's code that change, or lines that replace others."""
+
+    call: str = ""
+    """What is called, as users write it: ``DataLoader``, ``Trainer``, ``torch.optim.AdamW``; empty: lines only."""
+    arguments: dict[str, Value] = {}
+    """By name, the value to set."""
+    before: dict[str, Value] = {}
+    """The values of the run, of those that are known."""
+    remove: tuple[str, ...] = ()
+    """Lines of code that go, where the change is no argument."""
+    add: tuple[str, ...] = ()
+    """Lines of code that come."""
+    file: str = ""
+    """Where the call or the line is; empty: not known."""
+    line: int | None = None
+    """In ``file``, from 1."""
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Lines of a diff without the minus."""
+        return (*((_call(self.call, self.before),) if self.arguments else ()), *self.remove)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Lines of a diff without the plus."""
+        return (*((_call(self.call, self.arguments),) if self.arguments else ()), *self.add)
+
+
+def _call(name: str, arguments: dict[str, Value]) -> str:
+    written = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    return f"{name}(..., {written})" if written else f"{name}(...)"
