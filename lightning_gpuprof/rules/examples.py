@@ -1,6 +1,6 @@
 """Examples in a rule's own file: runs, and what the rule makes of them. Tests and the rule's page come from them.
 
-A run is a healthy one in which keywords change something: those that ``build`` of ``tests/rules/metrics_builder.py``
+A run is a healthy one in which keywords change something: those that ``example_run`` of ``tests/rules/example_runs.py``
 takes. Nothing is run outside of the tests.
 """
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, cast
 
 import pytest
-from metrics_builder import build
+from example_runs import example_run
 
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal
 from lightning_gpuprof.rules.discovery import discover
@@ -20,7 +20,7 @@ RULES = [rule for rule in discover(entry_points=()).rules if cast(BaseRule, rule
 
 
 def judge(rule: Any, example: Example) -> None:
-    metrics = build(**cast(dict[str, Any], example.changes))
+    metrics = example_run(**cast(dict[str, Any], example.changes))
     if example.outcome == "not evaluated":
         with pytest.raises(MissingSignal) as missing:
             rule.check(metrics)
@@ -59,6 +59,6 @@ def test_the_rule_in_contributing_judges_its_examples(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_examples_show_all_that_a_rule_can_say(rule: Any) -> None:
     with suppress(MissingSignal):
-        assert rule.check(build()) is None
+        assert rule.check(example_run()) is None
     assert {one.outcome for one in rule.examples} == {"fires", "quiet", "looks alike", "not evaluated"}
     assert all(one.says for one in rule.examples if one.outcome in ("fires", "not evaluated"))

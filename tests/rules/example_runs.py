@@ -1,0 +1,58 @@
+"""An example's changes flow in, the run that they describe flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpu_builder import gpu
+from memory_builder import allocator, memory
+from metrics_builder import build, replace, share
+from uneven_builder import of_fifths, stretch
+
+from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.metrics import Metrics
+
+ON_GPU = ("gpu", "allocator")
+
+
+def example_run(**changes: Any) -> Metrics:
+    """A healthy run with changes: the keywords of ``build``, and these.
+
+    - ``run_delay_ms``: how long the training thread waits for a CPU in each step.
+    - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
+    - ``gpu``, ``allocator``: it is on a GPU, with these keywords of ``gpu`` and ``allocator``.
+    - ``metrics``: other fields of ``Metrics``.
+    """
+    parts = {name: changes.pop(name) for name in _PARTS if name in changes}
+    if any(name in parts for name in ON_GPU):
+        changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
+    metrics = build(**changes)
+    for name, part in parts.items():
+        metrics = _PARTS[name](metrics, part)
+    return metrics
+
+
+def _delayed(metrics: Metrics, ms: float) -> Metrics:
+    assert metrics.period_ms is not None
+    waited = share(ms, metrics.period_ms)
+    cpu = replace(metrics.cpu, run_delay_ratio=waited.median_ratio, run_delay=waited, run_delay_samples=40)
+    return replace(metrics, cpu=cpu)
+
+
+def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
+    return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
+
+
+_PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
+    "run_delay_ms": _delayed,
+    "regimes": _of_regimes,
+    "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
+    "gpu": lambda metrics, part: replace(metrics, devices=(gpu(*part.get("throttle", ()), **_rest(part)),)),
+    "allocator": lambda metrics, part: replace(metrics, memory=memory(allocator(**part))),
+    "metrics": lambda metrics, part: replace(metrics, **part),
+}
+
+
+def _rest(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "throttle"}
