@@ -98,7 +98,8 @@ class GpuProfiler(Callback):
         host: How CPUs and memory are sampled; ``false`` switches it off.
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. Default:
             ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that very folder. An
-            earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on.
+            earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on. With ``fast_dev_run`` nothing is
+            measured or written unless this is given.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
             for all of the trainer's loggers; those that keep files get those of ``html`` and ``json`` as well. Default:
@@ -205,7 +206,7 @@ class GpuProfiler(Callback):
     @_harmless
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin to measure."""
-        if not self.enabled or stage not in STAGES or not self._is_first_of(trainer):
+        if not self.enabled or stage not in STAGES or not self._is_first_of(trainer) or self._is_dry_run(trainer):
             return
         measured = STAGES[STAGES.index(stage)]  # Lightning gives a member of an enumeration of strings
         if (before := self._session) is not None:
@@ -469,6 +470,10 @@ class GpuProfiler(Callback):
             self._told_of_another = True
             warn("gpuprof: two GpuProfilers are in this trainer: the first measures, the other's options are unused")
         return False
+
+    def _is_dry_run(self, trainer: Any) -> bool:
+        """``fast_dev_run`` leaves no files, and its few batches are too few to judge; a ``dirpath`` asks for it."""
+        return bool(trainer.fast_dev_run) and self.options.dirpath is None
 
     def _session_of(self, trainer: Any) -> Session | None:
         """What measures this trainer now."""

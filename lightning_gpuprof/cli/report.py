@@ -43,7 +43,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> 
     Raises:
         GpuProfError: There is no run, it cannot be read, or ``page`` cannot be written.
     """
-    folder = source.run_folder(directory)
+    folder = source.run_folder(directory, newest=True)
     report = source.remake(folder)
     if page is not None:
         with progress(f"writing {name(str(page))}"):

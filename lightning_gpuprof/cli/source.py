@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +22,16 @@ JOURNALS = "rank*.jsonl"
 MOST_NAMED = 8
 """Runs in an error."""
 
+_OF_FIT = re.compile(r".*gpuprof(-\d+)?")
+"""Folders of other stages end with the stage's name."""
 
-def run_folder(path: Path) -> Path:
+
+def run_folder(path: Path, *, newest: bool = False) -> Path:
     """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or the only run below it.
 
     Args:
         path: A folder.
+        newest: Of several runs take the newest ``fit``, or the newest of any stage, and say so; else they are an error.
 
     Raises:
         ReportError: There is no such folder, no run in it, or more than one.
@@ -37,28 +43,33 @@ def run_folder(path: Path) -> Path:
     if _holds_run(path):
         return path
     inner = [folder for folder in own_folders(path) if _holds_run(folder)]
-    if len(inner) == 1:
-        return inner[0]
     if inner:
-        raise ReportError(f"{path} holds {len(inner)} runs, name one: {', '.join(map(str, inner))}")
-    return _only_run_below(path)
-
-
-def _only_run_below(path: Path) -> Path:
-    with progress(f"looking for runs below {name(str(path))}"):
-        below = runs_below(path, JOURNALS)
-    if len(below.folders) == 1 and below.all_searched:
-        return below.folders[0]
-    if not below.folders:
+        found, searched = sorted(inner, key=_last_written, reverse=True), True
+    else:
+        with progress(f"looking for runs below {name(str(path))}"):
+            below = runs_below(path, JOURNALS)
+        found, searched = list(below.folders), below.all_searched
+    if not found:
         raise ReportError(
             f"{path} holds neither a journal ({JOURNALS}) nor a {json_report.FILE_NAME}: "
             "name the folder that GpuProfiler wrote"
         )
-    count = len(below.folders)
-    counted = f"{count} run{'' if count == 1 else 's'}{'' if below.all_searched else ' or more'}"
-    named = ", ".join(map(str, below.folders[:MOST_NAMED]))
-    more = f" and {count - MOST_NAMED} more" if count > MOST_NAMED else ""
-    raise ReportError(f"{path} holds {counted} below it, name one (newest first): {named}{more}")
+    if len(found) == 1 and searched:
+        return found[0]
+    counted = f"{len(found)} run{'' if len(found) == 1 else 's'}{'' if searched else ' or more'}"
+    if newest:
+        chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
+        print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
+        return chosen
+    named = ", ".join(map(str, found[:MOST_NAMED]))
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    raise ReportError(f"{path} holds {counted}, name one (newest first): {named}{more}")
+
+
+def _last_written(folder: Path) -> float:
+    return max(
+        (file.stat().st_mtime for file in (*folder.glob(JOURNALS), *folder.glob(json_report.FILE_NAME))), default=0
+    )
 
 
 def has_journal(folder: Path) -> bool:

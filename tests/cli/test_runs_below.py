@@ -32,10 +32,23 @@ def test_the_only_run_below_is_taken(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_of_several_runs_the_newest_are_named_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logs = tmp_path / "logs"
     runs = [saved(logs / f"version_{number}" / "gpuprof", changed_s=1_000 + number) for number in range(10)]
-    assert main(["report", str(logs)]) == 2
+    assert main(["export", str(logs)]) == 2
     error = capsys.readouterr().err
     named = ", ".join(map(str, reversed(runs[2:])))
-    assert error == f"gpuprof: {logs} holds 10 runs below it, name one (newest first): {named} and 2 more\n"
+    assert error == f"gpuprof: {logs} holds 10 runs, name one (newest first): {named} and 2 more\n"
+
+
+@pytest.mark.parametrize("named", ["logs", "logs/version_1"])
+def test_report_takes_the_newest_fit_and_says_so(
+    tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs"
+    saved(logs / "version_1" / "gpuprof", changed_s=1_000)
+    run = saved(logs / "version_1" / "gpuprof-2", changed_s=1_001)
+    saved(logs / "version_1" / "gpuprof-test", changed_s=1_002)
+    assert main(["report", str(tmp_path / named)]) == 0
+    assert capsys.readouterr().err == f"gpuprof: {tmp_path / named} holds 3 runs: this is {run}, the newest\n"
+    assert (run / "report.html").is_file()
 
 
 def test_hidden_folders_links_and_reports_of_others_are_no_runs(tmp_path: Path) -> None:
@@ -66,5 +79,5 @@ def test_a_run_is_not_taken_for_the_only_one_if_not_all_was_searched(
     (tmp_path / "/".join("abcdefghij")).mkdir(parents=True)
     assert not runs_below(tmp_path, JOURNALS).all_searched
     monkeypatch.setattr("lightning_gpuprof.cli.source.runs_below", lambda *_: bounded)
-    assert main(["report", str(tmp_path)]) == 2
-    assert f"holds 1 run or more below it, name one (newest first): {run}" in capsys.readouterr().err
+    assert main(["export", str(tmp_path)]) == 2
+    assert f"holds 1 run or more, name one (newest first): {run}" in capsys.readouterr().err

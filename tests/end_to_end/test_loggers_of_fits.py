@@ -374,7 +374,8 @@ def test_without_a_logger_there_is_a_report_and_no_word_of_tensorboard(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        report = fit(tmp_path, profiler=quiet_profiler(reports=["json", "tensorboard", "terminal"]), **options)
+        profiler = quiet_profiler(reports=["json", "tensorboard", "terminal"], dirpath=tmp_path / "profile")
+        report = fit(tmp_path, profiler=profiler, **options)
     assert report.steps.count in (5, 20)
     printed = capsys.readouterr().out
     assert "where the training time went" in printed

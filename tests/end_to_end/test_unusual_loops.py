@@ -16,7 +16,7 @@ from left_behind import files_of_ours, what_is_left
 from planted_loops.check import disagreements
 from planted_loops.disturbance import Disturbance
 from planted_loops.run import Measured
-from unusual_loops import BATCHES, LOOPS, Loop, fitted, loader
+from unusual_loops import BATCHES, LOOPS, Loop, Model, fitted, loader
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import Journal, read_journal
@@ -157,3 +157,18 @@ def test_an_error_after_the_trainer_went_to_another_stage_comes_through(
     assert [str(w.message) for w in recwarn if "gpuprof" in str(w.message)] == []
     assert (profiler._session, files_of_ours()) == (None, set())
     assert measured_in(tmp_path)[0].steps.count == BATCHES
+
+
+def test_fast_dev_run_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    profiler = GpuProfiler()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        fast_dev_run=True,
+        callbacks=[profiler],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Model(), loader(4))
+    assert profiler.report is None
+    assert list(tmp_path.iterdir()) == []
