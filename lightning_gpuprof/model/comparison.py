@@ -103,6 +103,9 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     upper: float | None = None
     noise_ratio: float | None = None
     """Half width of the band within which a difference is noise, as a share of the earlier run."""
+    from_levels: bool = False
+    """``lower`` and ``upper`` are the speed-ups between the closest and between the farthest speed levels of the runs,
+    because too few of the steps are independent for an interval."""
 
 
 class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):

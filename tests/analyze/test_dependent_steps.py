@@ -88,8 +88,63 @@ def test_too_few_independent_steps_are_told_instead_of_a_verdict() -> None:
 def test_runs_that_lie_clearly_apart_are_judged_however_their_steps_wander() -> None:
     result = compared(periods(200, 0.98, 1), periods(200, 0.98, 10_001, mean_ms=30.0), threshold_ratio=0.03)
     assert result.outcome == result.wall.outcome == row(result, "phase.forward").outcome == "regressed"
-    assert "independent blocks" in result.training.why
-    assert "independent blocks" in row(result, "phase.forward").why
+    assert result.training.from_levels
+    assert "every tenth of the earlier run" in result.training.why
+    assert "every tenth of the earlier run" in row(result, "phase.forward").why
+
+
+def two_levels(first_ms: float, second_ms: float, *, count: int = 200, seed: int = 1) -> Floats:
+    """A run that changes its speed once, at nine twentieths."""
+    level = np.where(np.arange(count) < 0.45 * count, first_ms, second_ms)
+    return np.asarray(level * np.random.default_rng(seed).lognormal(0, 0.05, count), np.float64)
+
+
+def test_a_run_of_two_speeds_is_judged_where_each_lies_beyond_all_of_the_other_run() -> None:
+    before, after = two_levels(149, 200), two_levels(103, 103, seed=2)
+    result = compared(before, after, threshold_ratio=0.03)
+    assert result.outcome == result.training.outcome == result.wall.outcome == "improved"
+    assert result.training.lower is not None
+    assert 1.3 < result.training.lower < 149 / 103  # never more than the closest two levels
+    back = compared(after, before, threshold_ratio=0.03)
+    assert back.outcome == back.wall.outcome == "regressed"
+    assert back.training.upper is not None
+    assert 103 / 149 < back.training.upper < 1 / 1.3
+
+
+@pytest.mark.parametrize("later", [(149, 149), (170, 170), (103, 160), (135, 135)])
+def test_levels_that_overlap_or_lie_closer_than_one_run_moved_by_itself_are_not_judged(
+    later: tuple[float, float],
+) -> None:
+    result = compared(two_levels(149, 200), two_levels(*later, seed=2), threshold_ratio=0.03)
+    assert result.outcome == result.training.outcome == "not comparable"
+    assert not result.training.from_levels
+
+
+def test_levels_of_other_batches_are_not_held_against_each_other() -> None:
+    times = [StepTimes(period_ms=one, phases_ms={}) for one in (two_levels(149, 200), two_levels(103, 103, seed=2))]
+    reports = [
+        msgspec.structs.replace(whole(one), run={**whole(one).run, "loader.batch_size": size})
+        for one, size in zip(times, (32, 64), strict=True)
+    ]
+    result = compare(reports[0], reports[1], times=(times[0], times[1]), allow=("batch",))
+    assert not result.training.from_levels
+
+
+def test_at_most_five_percent_of_equal_runs_that_drift_or_change_level_are_called_changed() -> None:
+    """Decision 108 has the table of 500 pairs of each kind and length."""
+
+    def drifting(seed: int) -> Floats:
+        slope = np.random.default_rng(seed).uniform(-0.2, 0.2)
+        return periods(200, 0.98, seed) * np.exp(slope * np.linspace(0, 1, 200))
+
+    def switching(seed: int) -> Floats:
+        rng = np.random.default_rng(seed)
+        slow = np.cumsum(rng.random(200) < 0.01) % 2 == rng.integers(2)  # a level lasts 100 steps on average
+        return periods(200, 0.9, seed) * np.where(slow, 1.35, 1.0)
+
+    for kind in (drifting, switching):
+        found = [compared(kind(seed), kind(seed + 10_000), threshold_ratio=0.03).outcome for seed in range(80)]
+        assert np.mean([outcome in ("improved", "regressed") for outcome in found]) <= 0.05
 
 
 def test_runs_that_stay_closer_than_the_threshold_are_within_noise_however_their_steps_wander() -> None:

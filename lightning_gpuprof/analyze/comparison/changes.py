@@ -262,6 +262,9 @@ def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int
         return None
     difference = values[1] - values[0]
     few = too_few.why(before, after)
+    if few and too_few.levels_apart(before, after) and before.levels and after.levels:
+        low, high = after.levels[0] - before.levels[1], after.levels[1] - before.levels[0]
+        return Ends(low=low, high=high, few=too_few.levels_words(before, after))
     if few:
         low, high = too_few.ends(before.usual, after.usual, (values[0], values[1]))
         return Ends(low=low, high=high, few=few)

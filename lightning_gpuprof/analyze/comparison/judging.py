@@ -10,7 +10,9 @@ run but had no CPU, as far as it changed in the direction of the difference, and
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.comparison import too_few
@@ -73,7 +75,8 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     waits = _waits_words(cpu_waits(before, after))
     few = too_few.why(*drawn)
     if few:
-        return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits)
+        apart = "" if unequal_steps(before, after) else too_few.levels_words(*drawn)
+        return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits, apart=apart)
     speedups = _speedups(drawn[0].at, drawn[1].at)
     centre = float(np.median(speedups))
     low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
@@ -181,13 +184,23 @@ def wall(before: Report, after: Report, draws: Pair | None, threshold_ratio: flo
         why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
     speedup = net_s[0] / net_s[1]
     if draws is not None and (few := too_few.why(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
-        return _judged_of_few(measure, speedup, means, floor=floor, few=few, why=why)
+        sides = [_wall_drawn(one, report, net) for one, report, net in zip(means, (before, after), net_s, strict=True)]
+        apart = "" if unequal_steps(before, after) else too_few.levels_words(*means)
+        return _judged_of_few(measure, speedup, (sides[0], sides[1]), floor=floor, few=few, why=why, apart=apart)
     errors = [
         _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)
         for side, report in enumerate((before, after))
     ]
     half_width = NORMAL_95 * math.hypot(*errors)
     return _judged(measure, speedup, (-half_width, half_width), floor=floor, why=why)
+
+
+def _wall_drawn(mean_ms: Drawn, report: Report, net_s: float) -> Drawn:
+    """The wall time, per step, at each level of the mean step time; what lies outside the steps is added to it."""
+    if mean_ms.levels is None:
+        return mean_ms
+    outside_ms = net_s * 1e3 / report.steps.count - float(np.mean(mean_ms.at))
+    return replace(mean_ms, levels=(mean_ms.levels[0] + outside_ms, mean_ms.levels[1] + outside_ms))
 
 
 def batch_size(report: Report) -> float | None:
@@ -272,12 +285,21 @@ def _judged(measure: str, speedup: float, ends: tuple[float, float], *, floor: f
 
 
 def _judged_of_few(
-    measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str
+    measure: str, speedup: float, drawn: tuple[Drawn, Drawn], *, floor: float, few: str, why: str, apart: str
 ) -> Judgement:
-    """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together."""
+    """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together.
+
+    ``apart`` is what to say if their levels do; empty if a step of one is not the work of a step of the other.
+    """
+    change = math.log(speedup)
+    ends = too_few.levels_apart(*drawn) if apart else None
+    if ends is not None and max(ends[0], -ends[1]) > floor:
+        words = f"{apart}; {why}" if why else apart
+        judged = _judged(measure, speedup, (ends[0] - change, ends[1] - change), floor=floor, why=words)
+        return msgspec.structs.replace(judged, from_levels=True)
     half_width = too_few.half_width(drawn[0].usual, drawn[1].usual)
     if half_width is None:
         return not_comparable(measure, few)
     judged = _judged(measure, speedup, (-half_width, half_width), floor=floor, why=f"{why}; {few}" if why else few)
-    together = abs(math.log(speedup)) + half_width < floor
+    together = abs(change) + half_width < floor
     return judged if judged.outcome != "within noise" or together else not_comparable(measure, few)

@@ -11,6 +11,7 @@ for as many values as the steps are worth independent ones. Below ``MIN_BLOCKS``
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,10 @@ MIN_BLOCKS = 5
 """Independent values that steps must be worth (ours; chosen by simulation, see decision 69)."""
 TAIL_RATIO = 0.25
 """How far a tail hangs together cannot be told from the few steps in it: as far as all of them."""
+LEVELS = 10
+"""Consecutive parts of a run whose statistic is its speed level there."""
+MIN_LEVEL_STEPS = 10
+"""Fewer steps make no level: a run needs 100 to have any."""
 _STUDENT_STREAM = 1
 
 
@@ -42,6 +47,8 @@ class Drawn:
     """Independent values that the steps are worth; infinite where only a report tells."""
     usual: tuple[float, float] = (0.0, 0.0)
     """5th and 95th percentile of the steps."""
+    levels: tuple[float, float] | None = None
+    """Lowest and highest of the statistic in the tenths of the run; None of fewer than 100 steps or without a journal."""
 
     @property
     def few(self) -> bool:
@@ -69,7 +76,9 @@ class Resampling:
 
     def means(self, values: Floats) -> Drawn:
         """Draws of the mean of a column of shape (n,)."""
-        return self._around(float(values.mean()), *self._deviations(values), values)
+        deviations, blocks = self._deviations(values)
+        levels = _levels(values, lambda part: float(part.mean()))
+        return _around(float(values.mean()), deviations, blocks, values, levels)
 
     def quantiles(self, values: Floats, q: float) -> Drawn:
         """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952)."""
@@ -78,7 +87,8 @@ class Resampling:
         of_tail = worth if min(q, 1 - q) < TAIL_RATIO else math.inf
         below, blocks = self._deviations((values < at) + 0.5 * (values == at), at_most=of_tail)
         drawn = np.quantile(values, np.clip(q - below, 0.0, 1.0))
-        return self._around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values)
+        levels = _levels(values, lambda part: float(np.quantile(part, q)))
+        return _around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values, levels)
 
     def _deviations(self, values: Floats, *, at_most: float = math.inf) -> tuple[Floats, float]:
         """Draws of the mean around it, as wide as the dependence asks for, and the independent values in the column."""
@@ -97,14 +107,26 @@ class Resampling:
         chi_square = np.random.default_rng((SEED, self._stream, _STUDENT_STREAM)).chisquare(freedom, ROUNDS)
         return np.asarray(np.sqrt(freedom / chi_square), np.float64)
 
-    def _around(self, centre: float, deviations: Floats, blocks: float, values: Floats) -> Drawn:
-        low, high = np.quantile(values, [0.05, 0.95])
-        return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, usual=(float(low), float(high)))
-
     def _cells(self, values: Floats) -> Floats:
         """Means of cells of consecutive steps, without a last one that is not full."""
         cells: Floats = values[: self._full * self._size].reshape(self._full, self._size).mean(axis=1)
         return cells
+
+
+def _around(
+    centre: float, deviations: Floats, blocks: float, values: Floats, levels: tuple[float, float] | None
+) -> Drawn:
+    low, high = np.quantile(values, [0.05, 0.95])
+    usual = float(low), float(high)
+    return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, usual=usual, levels=levels)
+
+
+def _levels(values: Floats, statistic: Callable[[Floats], float]) -> tuple[float, float] | None:
+    """Lowest and highest value of a statistic over the tenths of the run."""
+    if len(values) < LEVELS * MIN_LEVEL_STEPS:
+        return None
+    found = [statistic(part) for part in np.array_split(values, LEVELS)]
+    return min(found), max(found)
 
 
 def of_interval(value: float, ends: tuple[float, float], *, stream: int) -> Drawn:
