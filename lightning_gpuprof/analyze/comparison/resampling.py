@@ -48,7 +48,7 @@ class Drawn:
     usual: tuple[float, float] = (0.0, 0.0)
     """5th and 95th percentile of the steps."""
     levels: tuple[float, float] | None = None
-    """Lowest and highest of the statistic in the tenths of the run; None of fewer than 100 steps or without a journal."""
+    """Lowest and highest of the statistic in the tenths of the run; None below 100 steps or without a journal."""
 
     @property
     def few(self) -> bool:
