@@ -167,7 +167,7 @@ GROUPS: tuple[Group, ...] = (
         title="Verdict and findings",
         intro="What bounds the run, what to change, how much that can gain, and what could not be judged. How they are "
         "made: [Diagnosis](../diagnosis.md); what each finding means: [Rules](../rules/README.md).",
-        fields=("validity", "verdict", "findings", "not_evaluated", "combined", "method", "target", "cost"),
+        fields=("validity", "verdict", "findings", "not_evaluated", "checks", "combined", "method", "target", "cost"),
         terms={"The levels of the method": LEVEL_QUESTIONS},
     ),
     Group(

@@ -38,7 +38,7 @@ from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
 from lightning_gpuprof.analyze.lock_waits import interpreter_lock
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
-from lightning_gpuprof.analyze.steady import MIN_STEADY_STEPS, Selection
+from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
 from lightning_gpuprof.analyze.windows_cost import windows_s
@@ -46,7 +46,7 @@ from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.report import CallbackRow, LedgerRow, Steps, Validity, Wall
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, CallbackRow, LedgerRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
 OWN_NAME = "GpuProfiler"
@@ -247,7 +247,7 @@ def _validity(
         caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")
     caveats += (f"{notice.part}: {notice.message}" for notice in told)
     caveats += device_time.caveats(journal)
-    return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)))
+    return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)), conditional=bool(crowd))
 
 
 def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:

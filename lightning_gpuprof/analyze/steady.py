@@ -13,7 +13,7 @@ from lightning_gpuprof.analyze.journal import Ints, StepColumns
 from lightning_gpuprof.analyze.regimes import change_points
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import STEP_LABELS, StepLabel
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, StepLabel
 
 MIN_WARMUP_STEPS = 5
 MAX_WARMUP_STEPS = 2000
@@ -27,8 +27,6 @@ TOLERANCE_MADS = 1.5 * 1.4826
 SPIKE_MADS = 5 * 1.4826
 SPIKE_RATIO = 0.5
 """A step further above the level than either is a spike: recompilation, a growing allocator."""
-MIN_STEADY_STEPS = 20
-"""Fewer steady steps than this make every statistic a rough one (TraceML uses the same number)."""
 MIN_LEFT_RATIO = 0.5
 """The neighbours of stalls and edges are left out if at least this part of the others remains."""
 

@@ -202,6 +202,15 @@ FACTS: tuple[Fact, ...] = (
         {"loader.dataset_has_model": "whether the dataset has the model, a part of it or a method of one"},
     ),
     *_facts(
+        "data",
+        "label",
+        False,
+        {
+            "loader.built_at": "file and line in which the data module or the model calls `DataLoader` for training",
+            "loader.built_by": "that call as it is written there",
+        },
+    ),
+    *_facts(
         "trainer",
         "tested",
         True,

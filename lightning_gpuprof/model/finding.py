@@ -116,6 +116,15 @@ class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):
     """The signal that was missing."""
 
 
+class Checks(msgspec.Struct, kw_only=True, frozen=True):
+    """The rules that reported nothing, and why; those that lacked a signal are in ``Report.not_evaluated``."""
+
+    passed: tuple[str, ...] = ()
+    """Ids of the rules that judged the run and found nothing."""
+    not_applicable: tuple[NotEvaluated, ...] = ()
+    """Rules with nothing to judge in such a run, as those on GPUs where the model runs on the CPU."""
+
+
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):
     """What bounds the run, in one word and one sentence; the runner-up is the next cause or empty."""
 

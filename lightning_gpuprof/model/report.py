@@ -10,7 +10,7 @@ import msgspec
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks, Ranks
 from lightning_gpuprof.model.device import DeviceBusy, DeviceEnergy, DeviceFacts, ErrorCounter, ThrottleShare
-from lightning_gpuprof.model.finding import CombinedGain, Finding, NotEvaluated, Verdict
+from lightning_gpuprof.model.finding import Checks, CombinedGain, Finding, NotEvaluated, Verdict
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
@@ -66,6 +66,10 @@ OVERHEAD_TERMS: dict[str, str] = {
 """One sentence per entry of :attr:`Report.overhead`, as reports explain it."""
 
 
+MIN_STEADY_STEPS = 20
+"""Steady steps from which numbers are relied on. TraceML."""
+
+
 class Validity(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the numbers can be relied on, and what to keep in mind."""
 
@@ -73,6 +77,9 @@ class Validity(msgspec.Struct, kw_only=True, frozen=True):
     """False: do not draw conclusions from the rest."""
     caveats: tuple[str, ...] = ()
     """Sentences; empty if there is nothing to keep in mind."""
+    conditional: bool = False
+    """Other programs made the run wait for its CPUs: on a quiet machine its times, and what is worth a change, may
+    differ."""
 
 
 class Wall(msgspec.Struct, kw_only=True, frozen=True):
@@ -280,6 +287,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the target can be reached; None if none was given."""
     cost: Cost | None = None
     """None on anything but GPUs."""
+    checks: Checks = Checks()
+    """Rules that reported nothing; empty in reports of versions without it."""
 
     def _repr_html_(self) -> str | None:
         """HTML for the output of a notebook's cell; None: the notebook shows the text."""

@@ -11,6 +11,7 @@ import msgspec
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import (
     SEVERITIES,
+    Checks,
     CombinedGain,
     Finding,
     Gain,
@@ -59,6 +60,8 @@ class Diagnosis:
     """By severity, and within it by what is saved; what explains the same time without a gain follows."""
     not_evaluated: tuple[NotEvaluated, ...]
     verdict: Verdict
+    checks: Checks
+    """The rules that reported nothing."""
     combined: CombinedGain | None = None
     """What all findings gain together; None if none has a gain."""
 
@@ -81,14 +84,16 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         not_evaluated += discovered.failed
     rules, misfits = applied(rules, metrics.run)
     not_evaluated += misfits
-    findings = []
+    findings, passed, not_applicable = [], [], []
     for rule in rules:
         try:
             finding = rule.check(metrics)
-            if finding is not None:
+            if finding is None:
+                passed.append(rule.id)
+            else:
                 findings.append(_checked(finding))
-        except NotApplicable:
-            continue
+        except NotApplicable as reason:
+            not_applicable.append(NotEvaluated(rule=rule.id, why=reason.why))
         except MissingSignal as missing:
             not_evaluated.append(NotEvaluated(rule=rule.id, why=missing.why))
         except Exception as error:  # one rule's mistake must not cost the report
@@ -100,6 +105,7 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         combined=combined_gain(settled, metrics),
         not_evaluated=tuple(sorted(not_evaluated, key=lambda n: n.rule)),
         verdict=decide(metrics),
+        checks=Checks(passed=tuple(passed), not_applicable=tuple(not_applicable)),
     )
 
 

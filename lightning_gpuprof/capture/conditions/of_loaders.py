@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
+from lightning_gpuprof.capture.conditions.call_place import Place, first_call
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
 
@@ -118,6 +119,16 @@ def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reade
     }
 
 
+def _built(subject: Subject) -> Place | None:
+    """Where the user's code makes the training loader; None in other stages, and where loaders are given to ``fit``."""
+    if subject.loaders is not subject.trainer.train_dataloader:
+        return None
+    for owner in (subject.trainer.datamodule, subject.module):
+        if owner is not None and (place := first_call(type(owner), "train_dataloader", "DataLoader")) is not None:
+            return place
+    return None
+
+
 def _of_validation(subject: Subject) -> object:
     """Of a fit; in a stage of its own validation's loaders are the ones that the steps are fed from."""
     loaders = subject.trainer.val_dataloaders
@@ -137,6 +148,8 @@ def _dataset_has_model(subject: Subject) -> bool | None:
 
 FACTS: dict[str, Reader] = {
     **_facts("loader", lambda s: s.loaders),
+    "loader.built_at": lambda s: None if (place := _built(s)) is None else f"{place.file}:{place.line}",
+    "loader.built_by": lambda s: None if (place := _built(s)) is None else place.text or None,
     "loader.dataset_has_model": _dataset_has_model,
     **_facts("val_loader", _of_validation),
 }

@@ -1,0 +1,475 @@
+"""What a reader sees first, as data: the page, the tab, the notebook, the terminal and loggers show the same answer.
+
+The slowest thing in plain words, today's step and the step after the fix, the change, and the command that proves it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim, Resource
+from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severity, speedup
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
+from lightning_gpuprof.sinks import numbers, plain, wording
+
+ReliabilityKind = Literal["ok", "conditional", "too little"]
+Scale = Literal["step", "run"]
+
+OTHER = "other"
+SLOW_STEPS = "slow_steps"
+LEAST_GAIN_RATIO = 0.03
+"""Below it no rule proposes a change."""
+
+PHASE_WORDS: Mapping[str, str] = {
+    "data_wait": "waiting for data",
+    "h2d": "copying the batch",
+    "zero_grad": "zero_grad",
+    "clip": "gradient clipping",
+    "sync": "waiting for ranks",
+    "epoch_gap": "between epochs",
+    "sanity": "sanity check",
+    SLOW_STEPS: "unusually slow steps",
+}
+"""What people call a phase or a part of the wall time, where its own name does not say it."""
+
+_LEAST_SHOWN_RATIO = 0.02
+"""Phases with less of the step are one segment."""
+_OF_THE_DEVICE: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+_BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
+_OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
+_VERSION = re.compile(r"(.*\D|)(\d+)")
+_CODE = re.compile(r"`([^`]+)`|((?<![\w.])[A-Za-z_][\w.]*\((?:[^()]|\([^()]*\))*\))")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """Whether the numbers can be relied on."""
+
+    kind: ReliabilityKind
+    words: str
+    """``reliable (200 steady steps, ±0.8 %)``, without a mark before it."""
+    details: tuple[str, ...] = ()
+    """Sentences."""
+
+    @property
+    def mark(self) -> str:
+        """One character before the words."""
+        return {"ok": "✓", "conditional": "~", "too little": "…"}[self.kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A part of a bar."""
+
+    key: str
+    """A phase, a part of the wall time, :data:`SLOW_STEPS` or :data:`OTHER`: its colour."""
+    label: str
+    ms: float
+    """Not below 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBar:
+    """The time of a step in segments that sum to ``ms``."""
+
+    ms: float
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """What the first finding proposes."""
+
+    where: str = ""
+    """``train.py:42``; empty: not known."""
+    removed: tuple[str, ...] = ()
+    """Lines of a diff without the minus."""
+    added: tuple[str, ...] = ()
+    """Lines of a diff without the plus."""
+    code: tuple[str, ...] = ()
+    """Code of the advice where there is no diff."""
+    advice: str = ""
+    """The same in a sentence, with its reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opportunity:
+    """A finding in one line."""
+
+    rule: str
+    title: str
+    severity: Severity
+    subject: str
+    saved_ms: float | None
+    """Of a step, at most; None: not known, or the time of another finding."""
+    speedup: float | None
+    same_as: int | None = None
+    """Number of the finding, from 1, that has the gain of the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckList:
+    """What became of all rules."""
+
+    found: int
+    passed: tuple[str, ...]
+    not_made: tuple[NotEvaluated, ...]
+    """A signal was missing."""
+    not_applicable: tuple[NotEvaluated, ...]
+
+    @property
+    def words(self) -> str:
+        """``65 checks passed, 1 could not be made, 33 do not apply``."""
+        several = "" if len(self.passed) == 1 else "s"
+        said = [f"{len(self.passed)} check{several} passed"] if self.passed else []
+        said += [f"{len(self.not_made)} could not be made"] if self.not_made else []
+        said += [f"{n} do{'es' if n == 1 else ''} not apply"] if (n := len(self.not_applicable)) else []
+        return ", ".join(said)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstScreen:
+    """The answer in five seconds."""
+
+    meta: tuple[str, ...]
+    """Run, model, device, batch size, steps in time: what is known of it."""
+    reliability: Reliability
+    headline: str
+    """One line; never empty."""
+    sentence: str
+    """Explains it; may be empty."""
+    severity: Severity | None
+    """Of the first finding; None where there is nothing to change."""
+    scale: Scale
+    """``step``: the bars are the median step; ``run``: the run's time per step, as the fix is outside of it."""
+    today: StepBar | None
+    """None: no step was steady."""
+    after: StepBar | None
+    """After the first fix, at best; None: its gain is not known."""
+    saved_ms: float | None
+    speedup: float | None
+    """``today`` over ``after``."""
+    wall_s: float
+    wall_after_s: float | None
+    fix: Fix | None
+    proof: str
+    """A command; empty where there is nothing to prove."""
+    opportunities: tuple[Opportunity, ...]
+    checks: CheckList
+
+
+def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
+    """The first screen of a report.
+
+    Args:
+        report: The report.
+        folder: Of the run, for the command that proves the fix; None: not known.
+    """
+    first = next(iter(report.findings), None)
+    if first is not None and first.gain is None and first.severity == "info":
+        first = None
+    gained = None if first is None else _with_gain(report, first)
+    gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
+    scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
+    today = _run_bar(report, claim) if scale == "run" else _step_bar(report, claim)
+    saved_ms = None if gain is None or today is None else min(gain.saved_ms_per_step, today.ms)
+    after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
+    times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
+    return FirstScreen(
+        meta=(*_run_name(folder), *_meta(report)),
+        reliability=reliability(report),
+        headline=_headline(report, first, times if times is not None else _speedup(gain), scale),
+        sentence=_sentence(report, first),
+        severity=None if first is None else first.severity,
+        scale=scale,
+        today=today,
+        after=after,
+        saved_ms=saved_ms,
+        speedup=times,
+        wall_s=report.wall.total_s,
+        wall_after_s=None if saved_ms is None else _wall_after_s(report, saved_ms, scale),
+        fix=None if first is None else _fix(first, report.run),
+        proof="" if first is None else proof(folder),
+        opportunities=_opportunities(report.findings),
+        checks=CheckList(
+            found=len({finding.rule for finding in report.findings}),
+            passed=report.checks.passed,
+            not_made=report.not_evaluated,
+            not_applicable=report.checks.not_applicable,
+        ),
+    )
+
+
+def reliability(report: Report) -> Reliability:
+    """Whether the numbers of a report can be relied on, in a few words."""
+    steps, caveats = report.steps, tuple(plain.sentence(caveat) for caveat in report.validity.caveats)
+    if steps.steady_count < MIN_STEADY_STEPS:
+        warming = "still warming up" if report.run.get("status") in (None, "running") else "too short to judge"
+        words = f"{warming} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
+        return Reliability(kind="too little", words=words, details=caveats)
+    known = f"{numbers.count(steps.steady_count)} steady steps"
+    ends, period = steps.period_median_interval_ms, steps.period_ms
+    if ends is not None and period is not None and period.median > 0:
+        known += f", ±{round(50 * (ends[1] - ends[0]) / period.median, 1):g} %"
+    if not report.validity.ok:
+        return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
+    if report.validity.conditional:
+        return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
+    return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
+
+
+def title_of(finding: Finding) -> str:
+    """The fault in one short line; of a rule without a title its id."""
+    return plain.name(finding.title or finding.rule.replace("-", " ").capitalize())
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a summary."""
+    return plain.sentence(_SENTENCE_END.split(text.strip(), maxsplit=1)[0])
+
+
+def proof(folder: Path | None) -> str:
+    """The command that compares a run with the next one.
+
+    Args:
+        folder: Of the run, with or without ``gpuprof`` at its end; None: not known.
+    """
+    if folder is None:
+        return "gpuprof compare BEFORE AFTER"
+    run = _run_folder(folder)
+    counted = _VERSION.fullmatch(run.name)
+    after = run.parent / f"{counted[1]}{int(counted[2]) + 1}" if counted is not None else Path("AFTER")
+    return f"gpuprof compare {plain.visible(str(run))} {plain.visible(str(after))}"
+
+
+def _run_folder(folder: Path) -> Path:
+    return folder.parent if folder.name == "gpuprof" else folder
+
+
+def _run_name(folder: Path | None) -> tuple[str, ...]:
+    """The last two names of a run's folder: ``digits/version_0``."""
+    return () if folder is None else (plain.name("/".join(_run_folder(folder).parts[-2:]), 60),)
+
+
+def _meta(report: Report) -> tuple[str, ...]:
+    run, steps = report.run, report.steps
+    batch = run.get("loader.batch_size")
+    known = [
+        _text(run, "model.class"),
+        _text(run, "device.name") or _text(run, "device.type").upper(),
+        f"{world} ranks" if isinstance(world := run.get("world_size"), int) and world > 1 else "",
+        f"batch {batch}" if isinstance(batch, int) else "",
+        f"{numbers.count(steps.count)} step{'' if steps.count == 1 else 's'} in {numbers.seconds(report.wall.total_s)}",
+    ]
+    return tuple(one for one in known if one)
+
+
+def _text(run: Mapping[str, Value], key: str) -> str:
+    value = run.get(key)
+    return "" if value is None else plain.name(str(value), 60)
+
+
+def _with_gain(report: Report, first: Finding) -> Finding | None:
+    """The finding that has the gain of the first one's time."""
+    if first.gain is not None or first.explains is None:
+        return first if first.gain is not None else None
+    return next((f for f in report.findings if f.gain is not None and f.explains == first.explains), None)
+
+
+def _speedup(gain: Gain | None) -> float | None:
+    return None if gain is None else gain.speedup_max
+
+
+def _headline(report: Report, first: Finding | None, times: float | None, scale: Scale) -> str:
+    if first is not None:
+        what = "every step" if scale == "step" else f"the whole {wording.stage(report)}"
+        return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}.")
+    if report.verdict.kind == "not-enough-data":
+        return f"Too short to judge: {numbers.count(report.steps.steady_count)} of {MIN_STEADY_STEPS} steady steps."
+    if not report.validity.ok:
+        return "Part of the run was not recorded: no conclusion can be drawn."
+    hints = len(report.findings)
+    left = f", {hints} hint{'s' if hints > 1 else ''} without a known gain" if hints else ""
+    return f"Nothing to gain above {100 * LEAST_GAIN_RATIO:.0f} %{left}."
+
+
+def faster(times: float) -> str:
+    """``2x faster``; of small gains ``4 % faster``."""
+    if times < 1.1:
+        return f"{numbers.significant(round(100 * (times - 1), 1))} % faster"
+    return f"{times:.1f}x faster".replace(".0x", "x") if times < 10 else f"{times:.0f}x faster"
+
+
+def _sentence(report: Report, first: Finding | None) -> str:
+    if first is not None:
+        return first_sentence(first.summary)
+    if report.verdict.kind == "not-enough-data":
+        return f"Train for {MIN_STEADY_STEPS + 10} steps or more: the first steps of a run are slower than the others."
+    return plain.sentence(report.verdict.summary)
+
+
+def _step_bar(report: Report, claim: Claim | None) -> StepBar | None:
+    """The median step by its phases."""
+    period = report.steps.period_ms
+    if period is None or not period.median > 0:
+        return None
+    times: dict[str, float] = {
+        row.phase: row.median_ms for row in report.phases if row.median_ms is not None and row.median_ms > 0
+    }
+    return _bar(period.median, times, None if claim is None else claim.phase)
+
+
+def _run_bar(report: Report, claim: Claim | None) -> StepBar | None:
+    """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside."""
+    period, count, parts = report.steps.period_ms, report.steps.count, report.wall.parts
+    whole_ms = (report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)) * 1e3
+    if not count or whole_ms <= 0:
+        return None
+    times: dict[str, float] = {}
+    if period is not None and period.median > 0:
+        times |= {segment.key: segment.ms for segment in _phases_of(report, period.median)}
+        steps_ms = parts.get(STEP_PARTS[wording.stage(report)], 0.0) * 1e3 / count
+        times[SLOW_STEPS] = max(0.0, steps_ms - period.median)
+    for part in _OUTSIDE:
+        times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
+    return _bar(whole_ms / count, times, _touched(claim)[0] if claim is not None and _touched(claim) else None)
+
+
+def _phases_of(report: Report, period_ms: float) -> tuple[Segment, ...]:
+    bar = _step_bar(report, None)
+    return () if bar is None else tuple(s for s in bar.segments if s.key != OTHER)
+
+
+def _bar(whole_ms: float, times: Mapping[str, float], always: str | None) -> StepBar:
+    """Segments that sum to the whole: small ones and what no time explains are one, medians that exceed it shrink."""
+    total_ms = sum(times.values())
+    factor = min(1.0, whole_ms / total_ms) if total_ms > 0 else 1.0
+    order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
+    shown = [
+        Segment(key=key, label=_label(key), ms=ms * factor)
+        for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
+        if ms > 0 and (key == always or ms * factor >= _LEAST_SHOWN_RATIO * whole_ms)
+    ]
+    rest_ms = whole_ms - sum(segment.ms for segment in shown)
+    if rest_ms > 1e-9 * whole_ms:
+        shown.append(Segment(key=OTHER, label="other", ms=rest_ms))
+    return StepBar(ms=whole_ms, segments=tuple(shown))
+
+
+def _label(key: str) -> str:
+    return PHASE_WORDS.get(key, key.replace("_", " "))
+
+
+def _touched(claim: Claim) -> tuple[str, ...]:
+    """The segments that a fix makes shorter, the first ones most of all."""
+    if claim.phase is not None:
+        return tuple(dict.fromkeys((claim.phase, claim.part or claim.phase)))
+    if claim.part is not None:
+        return (claim.part,)
+    if claim.resource == "uneven steps":
+        return (SLOW_STEPS,)
+    return _OF_THE_DEVICE if claim.resource in ("device busy", "clocks") else ()
+
+
+def _after(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
+    """The bar without what is saved: in the segments that the claim names first, what is left over in all of them."""
+    left = {segment.key: segment.ms for segment in today.segments}
+    rest_ms = saved_ms
+    touched = () if claim is None else _touched(claim)
+    for keys in (touched, tuple(left)):
+        have_ms = sum(left.get(key, 0.0) for key in keys)
+        take_ms = min(rest_ms, have_ms)
+        for key in dict.fromkeys(keys):
+            if key in left and have_ms > 0:
+                left[key] = max(0.0, left[key] - take_ms * left[key] / have_ms)
+        rest_ms -= take_ms
+        if rest_ms <= 0:
+            break
+    segments = tuple(replace(segment, ms=left[segment.key]) for segment in today.segments)
+    return StepBar(ms=max(0.0, today.ms - saved_ms), segments=segments)
+
+
+def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
+    parts = report.wall.parts
+    inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
+    most_s = inside_s if scale == "step" else report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
+
+
+def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
+    change, advice = finding.change, plain.sentence(finding.advice)
+    if change is None:
+        found = [plain.name(one[0] or one[1]) for one in _CODE.findall(finding.advice)]
+        return Fix(code=tuple(dict.fromkeys(code for code in found if "(" in code or "=" in code))[:2], advice=advice)
+    where = f"{change.file}:{change.line}" if change.file and change.line else change.file
+    removed, added = change.removed, change.added
+    at, by = run.get("loader.built_at"), run.get("loader.built_by")
+    if not where and change.call == "DataLoader" and at is not None:
+        where = str(at)
+        if by is not None and (own := _in_own_code(str(by), change)) is not None:
+            removed, added = own
+    return Fix(
+        where=plain.name(where),
+        removed=tuple(map(plain.sentence, removed)),
+        added=tuple(map(plain.sentence, added)),
+        advice=advice,
+    )
+
+
+def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The user's own call before and after; None if it takes no such arguments or cannot be read.
+
+    An argument that is an expression is shown by itself: it may be set elsewhere, as in a configuration.
+    """
+    try:
+        parsed = ast.parse(call, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(parsed, ast.Call):
+        return None
+    given = {keyword.arg: keyword for keyword in parsed.keywords if keyword.arg is not None}
+    if any(keyword.arg is None for keyword in parsed.keywords):  # **options may hold them already
+        return None
+    new = {name: ast.Constant(value=value) for name, value in change.arguments.items()}
+    if any(name in given and not isinstance(given[name].value, ast.Constant) for name in new):
+        removed = [f"{name}={ast.unparse(given[name].value)}," + _now(change, name) for name in new if name in given]
+        return tuple(removed), tuple(f"{name}={ast.unparse(value)}," for name, value in new.items())
+    kept = [keyword for keyword in parsed.keywords if keyword.arg not in new]
+    after = ast.Call(
+        func=parsed.func,
+        args=parsed.args,
+        keywords=kept + [ast.keyword(arg=name, value=value) for name, value in new.items()],
+    )
+    return (call,), (ast.unparse(after),)
+
+
+def _now(change: Change, name: str) -> str:
+    return f"  # {change.before[name]!r} in this run" if name in change.before else ""
+
+
+def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:
+    with_gain: dict[Claim, int] = {}
+    for number, finding in enumerate(findings, 1):
+        if finding.gain is not None and finding.explains is not None:
+            with_gain.setdefault(finding.explains, number)
+    return tuple(
+        Opportunity(
+            rule=plain.name(finding.rule),
+            title=title_of(finding),
+            severity=finding.severity,
+            subject=plain.name(finding.subject),
+            saved_ms=None if finding.gain is None else finding.gain.saved_ms_per_step,
+            speedup=None if finding.gain is None else finding.gain.speedup_max,
+            same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
+        )
+        for finding in findings
+    )

@@ -1,0 +1,212 @@
+"""The first screen of whatever the rules can say: its bars add up, its gains are possible, its words are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from metrics_builder import build
+from test_bad_numbers import everything_is_wrong_on_a_gpu
+from test_engine import FAULTS
+from truths.cases_of_gpus import GPUS
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.finding import Finding, Gain
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
+from lightning_gpuprof.pipeline import report_of
+from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO, BaseRule
+from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, FirstScreen, StepBar, first_screen, proof
+
+RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
+EXAMPLES = [
+    pytest.param(example.changes, id=f"{rule.id}: {example.run}") for rule in RULES for example in rule.examples
+]
+RUNS: dict[str, Metrics] = {**FAULTS, "everything on a GPU": everything_is_wrong_on_a_gpu()}
+
+
+def check(report: Report) -> FirstScreen:
+    """What holds of every first screen."""
+    screen = first_screen(report)
+    assert screen.headline.strip()
+    assert screen.reliability.words
+    assert all(one.title for one in screen.opportunities)
+    for bar in (screen.today, screen.after):
+        if bar is not None:
+            assert all(segment.ms >= 0 for segment in bar.segments)
+            assert sum(segment.ms for segment in bar.segments) == pytest.approx(bar.ms)
+    if screen.after is not None:
+        assert screen.today is not None
+        assert screen.saved_ms is not None
+        assert screen.speedup is not None
+        assert 0 < screen.saved_ms <= screen.today.ms
+        assert screen.after.ms == pytest.approx(screen.today.ms - screen.saved_ms)
+        assert [s.key for s in screen.after.segments] == [s.key for s in screen.today.segments]
+        for now, then in zip(screen.today.segments, screen.after.segments, strict=True):
+            assert then.ms <= now.ms
+        assert screen.wall_after_s is not None
+        assert 0 <= screen.wall_after_s <= screen.wall_s
+    for finding in report.findings:
+        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - WARNING_RATIO) - 1e-9:
+            assert finding.severity == "info"
+        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - CRITICAL_RATIO) - 1e-9:
+            assert finding.severity != "critical"
+    return screen
+
+
+@pytest.mark.parametrize("changes", EXAMPLES)
+def test_of_the_examples_of_all_rules(changes: Any) -> None:
+    check(report_of(build(**changes)))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_of_several_faults_at_once(run: str) -> None:
+    check(report_of(RUNS[run]))
+
+
+@pytest.mark.parametrize("case", GPUS, ids=lambda case: case.name)
+def test_of_the_computed_trainings(case: Any, tmp_path: Path) -> None:
+    screen = check(json_report.read(case.source(tmp_path, 3)))
+    gains = [one for one in screen.opportunities if one.saved_ms is not None]
+    assert (screen.severity is None) is not any(one.severity != "info" or one.saved_ms for one in screen.opportunities)
+    if gains and screen.opportunities[0] in gains:
+        assert screen.after is not None
+    if not screen.opportunities:
+        assert screen.headline == "Nothing to gain above 3 %."
+    elif screen.severity is None:
+        assert f"{len(screen.opportunities)} hint" in screen.headline
+
+
+def test_every_rule_is_counted_once() -> None:
+    report = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None))
+    screen = first_screen(report)
+    rules = [f.rule for f in report.findings] + [*screen.checks.passed]
+    rules += [one.rule for one in (*screen.checks.not_made, *screen.checks.not_applicable)]
+    assert sorted(set(rules)) == sorted(rule.id for rule in RULES)
+    assert len(set(rules)) == len(rules)
+    assert f"{len(screen.checks.passed)} checks passed" in screen.checks.words
+
+
+def test_a_report_without_the_checks_reads_and_counts_what_it_has() -> None:
+    whole = json_report.encode(report_of(build()))
+    old = {name: value for name, value in msgspec.json.decode(whole).items() if name != "checks"}
+    read = msgspec.json.decode(msgspec.json.encode(old), type=Report)
+    assert first_screen(read).checks.passed == ()
+
+
+def test_the_wait_shrinks_where_batches_come_late() -> None:
+    screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
+    assert screen.today is not None
+    assert screen.after is not None
+    assert ms(screen.today, "data_wait") - ms(screen.after, "data_wait") == pytest.approx(screen.saved_ms)
+    assert ms(screen.today, "forward") == ms(screen.after, "forward")
+    assert "loaded in the training process" in screen.headline
+    assert "faster" in screen.headline
+    assert screen.fix is not None
+    assert any("num_workers=" in line for line in screen.fix.added)
+
+
+def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
+    screen = first_screen(report_of(build(validation=(4, 30.0))))
+    assert screen.scale == "run"
+    assert screen.today is not None
+    assert screen.after is not None
+    assert ms(screen.today, "validation") > ms(screen.after, "validation")
+    assert ms(screen.today, "forward") == ms(screen.after, "forward")
+    stalls = first_screen(report_of(RUNS["stalls"]))
+    assert stalls.today is not None
+    assert ms(stalls.today, SLOW_STEPS) > 0
+
+
+def ms(bar: StepBar, key: str) -> float:
+    return sum(segment.ms for segment in bar.segments if segment.key == key)
+
+
+def test_a_healthy_run_has_nothing_to_gain_and_says_what_bounds_it() -> None:
+    screen = first_screen(report_of(build()))
+    assert screen.headline == "Nothing to gain above 3 %."
+    assert "ound" in screen.sentence
+    assert screen.fix is None
+    assert screen.after is None
+    assert screen.reliability.kind == "ok"
+
+
+def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> None:
+    few = first_screen(report_of(build(steady=4)))
+    assert few.reliability.kind == "too little"
+    assert f"4 of {MIN_STEADY_STEPS}" in few.reliability.words
+    report = report_of(build())
+    crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
+    assert first_screen(crowded).reliability.kind == "conditional"
+
+
+def test_the_change_is_shown_in_the_users_own_call() -> None:
+    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, batch_size=32)"}
+    fix = first_screen(fixed(run)).fix
+    assert fix is not None
+    assert fix.where == "train.py:42"
+    assert fix.removed == ("DataLoader(data, batch_size=32)",)
+    assert fix.added == ("DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)",)
+
+
+def test_an_argument_that_is_set_elsewhere_is_shown_by_itself() -> None:
+    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, num_workers=self.workers)"}
+    fix = first_screen(fixed(run)).fix
+    assert fix is not None
+    assert fix.removed == ("num_workers=self.workers,  # 0 in this run",)
+    assert fix.added == ("num_workers=2,", "persistent_workers=True,")
+
+
+@pytest.mark.parametrize("call", ["DataLoader(data, **options)", "DataLoader(", "loader", "x" * 300 + "\x00"])
+def test_a_call_that_cannot_be_changed_by_text_leaves_the_plain_diff(call: str) -> None:
+    fix = first_screen(fixed({"loader.built_at": "train.py:42", "loader.built_by": call})).fix
+    assert fix is not None
+    assert fix.added == ("DataLoader(..., num_workers=2, persistent_workers=True)",)
+
+
+def fixed(run: dict[str, Any]) -> Report:
+    report = report_of(build())
+    finding = Finding(
+        rule="single-process-loading",
+        severity="critical",
+        subject="DataLoader",
+        summary="Slow.",
+        advice="Use workers.",
+        evidence=(),
+        gain=Gain(saved_ms_per_step=1.0, speedup_max=1.1),
+        explains=Claim(resource="batches", name="data_wait", phase="data_wait"),
+        change=Change(
+            call="DataLoader",
+            arguments={"num_workers": 2, "persistent_workers": True},
+            before={"num_workers": 0},
+        ),
+    )
+    return msgspec.structs.replace(report, findings=(finding,), run={**report.run, **run})
+
+
+def test_code_is_taken_from_the_advice_where_there_is_no_diff() -> None:
+    report = fixed({})
+    advice = "Write fewer checkpoints: ModelCheckpoint(every_n_epochs=5), not one per epoch."
+    finding = msgspec.structs.replace(report.findings[0], change=None, advice=advice)
+    fix = first_screen(msgspec.structs.replace(report, findings=(finding,))).fix
+    assert fix is not None
+    assert fix.code == ("ModelCheckpoint(every_n_epochs=5)",)
+    assert fix.advice == advice
+
+
+def test_the_proof_names_the_run_and_the_next_one() -> None:
+    assert proof(Path("logs/version_3/gpuprof")) == "gpuprof compare logs/version_3 logs/version_4"
+    assert proof(Path("runs/base")) == "gpuprof compare runs/base AFTER"
+    assert proof(None) == "gpuprof compare BEFORE AFTER"
+
+
+def test_small_phases_are_one_segment() -> None:
+    screen = first_screen(report_of(build()))
+    assert screen.today is not None
+    assert len(screen.today.segments) <= 8
+    assert screen.today.segments[-1].key == OTHER
