@@ -1,4 +1,4 @@
-"""What a measured number can be, and how sure a share of samples is."""
+"""Numbers: which values are possible, how sure a share of samples is, and how people read them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,211 @@ def lower_share(ratio: float, count: int) -> float:
     ratio, z2 = min(1.0, ratio), ONE_SIDED_5_PERCENT**2
     spread = ONE_SIDED_5_PERCENT * math.sqrt(ratio * (1 - ratio) / count + z2 / (4 * count**2))
     return max(0.0, (ratio + z2 / (2 * count) - spread) / (1 + z2 / count))
+
+
+ABSENT = "-"
+"""What stands where nothing was measured."""
+
+_UNKNOWN = "unknown"
+"""The same in a sentence."""
+
+_SUFFIXES: tuple[tuple[str, str], ...] = (
+    ("_ratio", "%"),
+    ("_bytes_per_s", "B/s"),
+    ("_bytes", "B"),
+    ("_per_s", "/s"),
+    ("_mhz", "MHz"),
+    ("_ms_per_step", "ms/step"),
+    ("_us_per_step", "µs/step"),
+    ("_ns", "ns"),
+    ("_us", "µs"),
+    ("_ms", "ms"),
+    ("_s", "s"),
+    ("_w", "W"),
+    ("_j", "J"),
+    ("_celsius", "°C"),
+    ("_c", "°C"),
+    ("_mb", "MB"),
+    ("_cpus", "CPUs"),
+    ("_count", ""),
+)
+"""Unit that the end of a field's name stands for; longer endings first."""
+
+_STATISTICS = ("_mean", "_median", "_peak", "_min", "_max")
+"""What may follow the unit."""
+
+
+_LABELS = {"hooks_s": "start and end"}
+"""What people call a field whose name alone does not say it."""
+
+
+def significant(value: float | None) -> str:
+    """Three significant digits without an exponent: ``0.00123``, ``12.3``, ``1,230``; "-" for None."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if value == 0:
+        return "0"
+    if float(value).is_integer() and abs(value) < 1000:
+        return str(int(value))
+    if abs(value) < 1e-6:
+        return f"{value:.2e}"
+    return _digits(value, 3)
+
+
+def fixed(value: float | None) -> str:
+    """As :func:`significant` in a column with one unit: what is below a thousandth of it is ``<0.001``."""
+    return "<0.001" if value is not None and 0 < value < 0.001 else significant(value)
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """Both ends of an interval, with as many digits as tell them apart: ``12.0 to 12.3``; empty for None."""
+    if ends is None or not all(math.isfinite(end) for end in ends):
+        return ""
+    low, high = ends
+    for digits in (3, 4, 5):
+        shown = tuple(_digits(end, digits) for end in ends)
+        if shown[0] != shown[1] or low == high:
+            break
+    return f"{shown[0]} to {shown[1]}"
+
+
+def _digits(value: float, digits: int) -> str:
+    """So many significant digits, also if the last is 0."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else ABSENT
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    decimals = digits - 1 - math.floor(math.log10(abs(round(value, decimals))))  # 0.9996 becomes 1.00
+    return f"{round(value, decimals):,.{max(0, min(decimals, 8))}f}"
+
+
+def count(value: int) -> str:
+    """A count in full, with separators: ``12,345``."""
+    return f"{value:,}"
+
+
+def percent(ratio: float | None) -> str:
+    """A share of 0 to 1 as percent with one decimal; "-" for None."""
+    if ratio is None or not math.isfinite(ratio):
+        return ABSENT
+    if ratio == 0:
+        return "0 %"
+    if 0 < ratio < 0.0005:
+        return "<0.1 %"
+    return f"{ratio * 100:,.1f} %"
+
+
+def round_percent(ratio: float) -> str:
+    """A share of 0 to 1 in a sentence: ``83 %``, below a tenth with one digit more: ``3.2 %``."""
+    value = ratio * 100
+    if not math.isfinite(value):
+        return _UNKNOWN
+    if 0 < value < 0.05:
+        return "<0.1 %"
+    return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
+def millis(value_ms: float) -> str:
+    """A duration with its unit: ``0.853 ms``, ``41.2 ms``, from 1,000 ms on as :func:`seconds`."""
+    if not math.isfinite(value_ms):
+        return _UNKNOWN
+    return seconds(value_ms / 1e3) if abs(value_ms) >= 999.5 else f"{_digits(value_ms, 3)} ms"
+
+
+def seconds(value: float | None) -> str:
+    """A duration in the unit that suits it: ``340 ms``, ``83.4 s``, ``12.6 min``, ``5.20 h``."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if value != 0 and abs(value) < 0.9995:
+        return f"{_digits(value * 1e3, 3)} ms"
+    for unit, length, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, math.inf)):
+        if abs(value) < most:
+            break
+    return f"{_digits(value / length, 3)} {unit}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that suits them: ``512 B``, ``1.50 GiB``."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    amount = value
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{significant(amount)} {unit}"
+        amount /= 1024
+    return f"{significant(amount)} TiB"
+
+
+def unit_of(field: str) -> str:
+    """Unit that a field's name ends with, also before a statistic as in ``rss_bytes_peak``; empty if it names none."""
+    return _split(field)[1]
+
+
+def label(field: str) -> str:
+    """A field's name for people: without its unit, with spaces."""
+    return _LABELS.get(field) or _split(field)[0].replace(".", " ").replace("_", " ")
+
+
+def _split(field: str) -> tuple[str, str]:
+    """A field's name without its unit, and the unit."""
+    stem = next((field[: -len(end)] for end in _STATISTICS if field.endswith(end)), field)
+    for suffix, unit in _SUFFIXES:
+        if stem.endswith(suffix):
+            return stem[: -len(suffix)] + field[len(stem) :], unit
+    return field, ""
+
+
+def quantity(field: str, value: float | None) -> str:
+    """A value with the unit that its field's name ends with: ``quantity("power_w", 71.2)`` is ``71.2 W``."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    unit = unit_of(field)
+    if unit == "%":
+        return percent(value)
+    if unit == "B":
+        return size(value)
+    if unit == "B/s":
+        return f"{size(value)}/s"
+    if unit == "s":
+        return seconds(value)
+    return f"{significant(value)} {unit}".rstrip()
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """A value beside its unit as evidence gives it; the unit ``ratio`` is shown as percent, ``bytes`` as KiB to TiB."""
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    if unit == "ratio":
+        return percent(value)
+    if unit in ("bytes", "B"):
+        return size(value)
+    if unit == "%":
+        return f"{significant(value)} %"
+    return f"{significant(value)} {unit}".rstrip()
+
+
+def cpus(value: float) -> str:
+    """A number of CPUs, 1.0 being one full CPU: ``2 CPUs``, ``0.9 CPUs``, ``1 CPU``."""
+    text = f"{value:.1f}".removesuffix(".0") if math.isfinite(value) else _UNKNOWN
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
+
+
+def counted(number: int, noun: str) -> str:
+    """A count with its noun in the right number: ``1 step``, ``12 steps``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def amount(value: float) -> str:
+    """A number with four significant digits: ``239.3``, ``12,350``."""
+    if not math.isfinite(value):
+        return _UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def factor(value: float) -> str:
+    """How many times: ``1.31x``."""
+    return f"{value:.2f}x" if math.isfinite(value) else _UNKNOWN
+
+
+def listed(items: list[str]) -> str:
+    """Items as a phrase: ``a``, ``a and b``, ``a, b and c``."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

@@ -1,166 +1,38 @@
-"""Measured numbers flow in, numbers for people flow out: three significant digits, percent, one unit beside each."""
+"""Numbers for people; being moved to :mod:`lightning_gpuprof.model.numbers`."""
 
-from __future__ import annotations
-
-import math
-
-ABSENT = "-"
-"""What stands where nothing was measured."""
-
-_SUFFIXES: tuple[tuple[str, str], ...] = (
-    ("_ratio", "%"),
-    ("_bytes_per_s", "B/s"),
-    ("_bytes", "B"),
-    ("_per_s", "/s"),
-    ("_mhz", "MHz"),
-    ("_ms_per_step", "ms/step"),
-    ("_us_per_step", "µs/step"),
-    ("_ns", "ns"),
-    ("_us", "µs"),
-    ("_ms", "ms"),
-    ("_s", "s"),
-    ("_w", "W"),
-    ("_j", "J"),
-    ("_celsius", "°C"),
-    ("_c", "°C"),
-    ("_mb", "MB"),
-    ("_cpus", "CPUs"),
-    ("_count", ""),
+from lightning_gpuprof.model.numbers import (
+    ABSENT as ABSENT,
 )
-"""Unit that the end of a field's name stands for; longer endings first."""
-
-_STATISTICS = ("_mean", "_median", "_peak", "_min", "_max")
-"""What may follow the unit."""
-
-
-_LABELS = {"hooks_s": "start and end"}
-"""What people call a field whose name alone does not say it."""
-
-
-def significant(value: float | None) -> str:
-    """Three significant digits without an exponent: ``0.00123``, ``12.3``, ``1,230``; "-" for None."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    if value == 0:
-        return "0"
-    if float(value).is_integer() and abs(value) < 1000:
-        return str(int(value))
-    decimals = 2 - math.floor(math.log10(abs(value)))
-    rounded = round(value, decimals)
-    if abs(rounded) < 1e-6:
-        return f"{value:.2e}"
-    return f"{rounded:,.{max(0, min(decimals, 8))}f}"
-
-
-def fixed(value: float | None) -> str:
-    """As :func:`significant` in a column with one unit: what is below a thousandth of it is ``<0.001``."""
-    return "<0.001" if value is not None and 0 < value < 0.001 else significant(value)
-
-
-def interval(ends: tuple[float, float] | None) -> str:
-    """Both ends of an interval, with as many digits as tell them apart: ``12.0 to 12.3``; empty for None."""
-    if ends is None or not all(math.isfinite(end) for end in ends):
-        return ""
-    low, high = ends
-    for digits in (3, 4, 5):
-        shown = tuple(_digits(end, digits) for end in ends)
-        if shown[0] != shown[1] or low == high:
-            break
-    return f"{shown[0]} to {shown[1]}"
-
-
-def _digits(value: float, digits: int) -> str:
-    """So many significant digits, also if the last is 0."""
-    if value == 0:
-        return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{round(value, decimals):,.{max(0, min(decimals, 8))}f}"
-
-
-def count(value: int) -> str:
-    """A count in full, with separators: ``12,345``."""
-    return f"{value:,}"
-
-
-def percent(ratio: float | None) -> str:
-    """A share of 0 to 1 as percent with one decimal; "-" for None."""
-    if ratio is None or not math.isfinite(ratio):
-        return ABSENT
-    if ratio == 0:
-        return "0 %"
-    if 0 < ratio < 0.0005:
-        return "<0.1 %"
-    return f"{ratio * 100:,.1f} %"
-
-
-def seconds(value: float | None) -> str:
-    """A duration in the unit that suits it: ``340 ms``, ``83.4 s``, ``12.6 min``, ``5.20 h``."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    if value != 0 and abs(value) < 1:
-        return f"{significant(value * 1e3)} ms"
-    if abs(value) < 120:
-        return f"{significant(value)} s"
-    if abs(value) < 7200:
-        return f"{significant(value / 60)} min"
-    return f"{significant(value / 3600)} h"
-
-
-def size(value: float | None) -> str:
-    """Bytes in the unit that suits them: ``512 B``, ``1.50 GiB``."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    amount = value
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(amount) < 1024:
-            return f"{significant(amount)} {unit}"
-        amount /= 1024
-    return f"{significant(amount)} TiB"
-
-
-def unit_of(field: str) -> str:
-    """Unit that a field's name ends with, also before a statistic as in ``rss_bytes_peak``; empty if it names none."""
-    return _split(field)[1]
-
-
-def label(field: str) -> str:
-    """A field's name for people: without its unit, with spaces."""
-    return _LABELS.get(field) or _split(field)[0].replace(".", " ").replace("_", " ")
-
-
-def _split(field: str) -> tuple[str, str]:
-    """A field's name without its unit, and the unit."""
-    stem = next((field[: -len(end)] for end in _STATISTICS if field.endswith(end)), field)
-    for suffix, unit in _SUFFIXES:
-        if stem.endswith(suffix):
-            return stem[: -len(suffix)] + field[len(stem) :], unit
-    return field, ""
-
-
-def quantity(field: str, value: float | None) -> str:
-    """A value with the unit that its field's name ends with: ``quantity("power_w", 71.2)`` is ``71.2 W``."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    unit = unit_of(field)
-    if unit == "%":
-        return percent(value)
-    if unit == "B":
-        return size(value)
-    if unit == "B/s":
-        return f"{size(value)}/s"
-    if unit == "s":
-        return seconds(value)
-    return f"{significant(value)} {unit}".rstrip()
-
-
-def with_unit(value: float | None, unit: str) -> str:
-    """A value beside its unit as evidence gives it; the unit ``ratio`` is shown as percent, ``bytes`` as KiB to TiB."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    if unit == "ratio":
-        return percent(value)
-    if unit in ("bytes", "B"):
-        return size(value)
-    if unit == "%":
-        return f"{significant(value)} %"
-    return f"{significant(value)} {unit}".rstrip()
+from lightning_gpuprof.model.numbers import (
+    count as count,
+)
+from lightning_gpuprof.model.numbers import (
+    fixed as fixed,
+)
+from lightning_gpuprof.model.numbers import (
+    interval as interval,
+)
+from lightning_gpuprof.model.numbers import (
+    label as label,
+)
+from lightning_gpuprof.model.numbers import (
+    percent as percent,
+)
+from lightning_gpuprof.model.numbers import (
+    quantity as quantity,
+)
+from lightning_gpuprof.model.numbers import (
+    seconds as seconds,
+)
+from lightning_gpuprof.model.numbers import (
+    significant as significant,
+)
+from lightning_gpuprof.model.numbers import (
+    size as size,
+)
+from lightning_gpuprof.model.numbers import (
+    unit_of as unit_of,
+)
+from lightning_gpuprof.model.numbers import (
+    with_unit as with_unit,
+)

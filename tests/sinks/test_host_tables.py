@@ -28,7 +28,7 @@ def test_the_usual_line_says_who_uses_the_cpus_and_the_memory() -> None:
     )
     assert unusual == (
         "swapping: at most 3.81 MiB in, 0 B out per second · cpu pressure of the machine 12.0 % · CPU quota used up in "
-        "15.0 % of its periods · garbage collector 3.1 % of the time (longest 52 ms)"
+        "15.0 % of its periods · garbage collector 3.1 % of the time (longest 52.0 ms)"
     )
 
 
@@ -79,6 +79,6 @@ def test_each_process_has_a_row_and_each_row_a_cell_for_each_column() -> None:
     for table in found:
         assert {len(row) for row in table.rows} <= {len(table.columns)}
     by_title = {table.title: table for table in found}
-    assert [cell.text for cell in by_title["Longest pauses of the garbage collector"].rows[0]] == ["17", "2", "52 ms"]
+    assert [cell.text for cell in by_title["Longest pauses of the garbage collector"].rows[0]] == ["17", "2", "52.0 ms"]
     growth = [cell.text for cell in by_title["Growth of memory"].rows[0]]
     assert (growth[0], growth[1], growth[-1]) == ("process", "57.2 MiB", "rises")

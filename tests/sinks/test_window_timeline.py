@@ -21,7 +21,7 @@ def found() -> Timeline:
 
 def test_every_lane_has_rows_with_the_time_and_share_of_the_step() -> None:
     table = timeline_table(found())
-    assert table.title == "One step, moment by moment: step 8, the median of 3 (1 ms on the host)"
+    assert table.title == "One step, moment by moment: step 8, the median of 3 (1.00 ms on the host)"
     rows = {(row[0].text, row[1].text): [cell.text for cell in row[3:]] for row in table.rows}
     assert rows["phases", "data_wait"] == ["0.200", "20.0 %", "1"]
     assert rows["calls", "cudaLaunchKernel"] == ["0.0700", "7.0 %", "14"]

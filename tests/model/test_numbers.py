@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, round_percent, seconds
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,33 @@ def test_evidence_has_its_unit_beside_it(value: float, unit: str, shown: str) ->
 )
 def test_an_interval_has_digits_that_tell_its_ends_apart(ends: tuple[float, float] | None, shown: str) -> None:
     assert numbers.interval(ends) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (round_percent(0.834), "83 %"),
+        (round_percent(0.0324), "3.2 %"),
+        (round_percent(0.0996), "10 %"),
+        (round_percent(0.0), "0 %"),
+        (round_percent(1.0), "100 %"),
+        (millis(0.8534), "0.853 ms"),
+        (millis(41.23), "41.2 ms"),
+        (millis(412.3), "412 ms"),
+        (millis(999.6), "1.00 s"),
+        (millis(4210.0), "4.21 s"),
+        (millis(0.0), "0 ms"),
+        (seconds(0.34), "340 ms"),
+        (seconds(12345.0), "3.43 h"),
+        (cpus(2.0), "2 CPUs"),
+        (cpus(1.0), "1 CPU"),
+        (cpus(0.9), "0.9 CPUs"),
+        (counted(1, "step"), "1 step"),
+        (counted(1200, "step"), "1,200 steps"),
+        (listed(["a"]), "a"),
+        (listed(["a", "b"]), "a and b"),
+        (listed(["a", "b", "c"]), "a, b and c"),
+    ],
+)
+def test_numbers_read_as_people_write_them(text: str, expected: str) -> None:
+    assert text == expected
