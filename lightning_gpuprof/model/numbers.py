@@ -141,10 +141,9 @@ def seconds(value: float | None) -> str:
         return ABSENT
     if value != 0 and abs(value) < 0.9995:
         return f"{_digits(value * 1e3, 3)} ms"
-    for unit, length, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, math.inf)):
-        if abs(value) < most:
-            break
-    return f"{_digits(value / length, 3)} {unit}"
+    if abs(value) < 120:
+        return f"{_digits(value, 3)} s"
+    return f"{_digits(value / 60, 3)} min" if abs(value) < 7200 else f"{_digits(value / 3600, 3)} h"
 
 
 def size(value: float | None) -> str:
