@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.analyze.clocks import clock_loss
-from lightning_gpuprof.model.device_step import ClockLoss, DeviceStep, ExplainedStep, Unmeasured
+from lightning_gpuprof.model.device_step import ClockLoss, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.trace.communication import Communication

@@ -28,7 +28,7 @@ from lightning_gpuprof.analyze import (
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
 from lightning_gpuprof.analyze.curves import curves
-from lightning_gpuprof.analyze.device_step import device_step
+from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
 from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
@@ -136,7 +136,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         interpreter_lock=interpreter_lock(journal, phases, chosen.steady),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
     )
-    return dataclasses.replace(metrics, device_step=device_step(metrics))
+    return with_derived(metrics)
 
 
 def with_end(
@@ -155,7 +155,7 @@ def with_end(
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
     told = [*journal.notices, *notices]
     ended = dataclasses.replace(metrics, **_account(journal, windows, phases, metrics.steps, chosen, told, crowd))
-    return dataclasses.replace(ended, device_step=device_step(ended))
+    return with_derived(ended)
 
 
 class _Account(TypedDict):

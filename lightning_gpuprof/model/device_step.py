@@ -14,13 +14,6 @@ _LATE_LAUNCH: tuple[IdleCause, ...] = ("launch", "launch_latency")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unmeasured:
-    """What a run could have, but does not tell."""
-
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClockLoss:
     """What holds a busy GPU's clock down, and what that costs."""
 

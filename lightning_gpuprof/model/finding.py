@@ -136,6 +136,18 @@ class Verdict(msgspec.Struct, kw_only=True, frozen=True):
     """The next cause with its share; empty if there is none."""
 
 
+MIN_COST_MS = 0.2
+"""Recoverable time per step below which no rule speaks. Heuristic."""
+
+MIN_GAIN_RATIO = 0.03
+"""Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
+
+
+def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
+    """Whether R passes the least cost per step and the least gain."""
+    return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
+
+
 def speedup(recoverable_ms: float, period_ms: float) -> float:
     """Amdahl's bound ``T / (T - R)``.
 

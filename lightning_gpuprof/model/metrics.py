@@ -10,30 +10,19 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks
-from lightning_gpuprof.model.device_step import DeviceStep, Unmeasured
+from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.loading import Fetch, Loading
 from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
 from lightning_gpuprof.model.window import WindowFacts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """Share of the period of steady unprofiled steps that something takes, with its uncertainty."""
-
-    median_ratio: float
-    """``median_ms`` over the median period: the two that are printed beside it."""
-    lower_ratio: float
-    """5 % lower bound by a block bootstrap (Kuensch 1989), not above that; rules hold this against thresholds."""
-    median_ms: float
-    total_ratio: float
-    """Share of the summed period: what rare long steps do to the run, which a median does not see."""
-    total_lower_ratio: float | None = None
-    """5 % lower bound of the same by the same bootstrap; None: not computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,53 +71,6 @@ class EpochStart:
     """Fetch of the first batch."""
     steps_s: float
     """Time of all steps of this epoch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocked:
-    """Time in which the training thread neither worked nor waited for data, in one phase of sampled steps."""
-
-    phase: Phase
-    wall_ms: float
-    """Median exclusive wall time of the phase in the sampled steps."""
-    blocked: Share
-    """Wall time minus main-thread CPU time, as a share of the period; time spent waiting for a CPU is taken off where
-    it is known (:attr:`CpuFacts.run_delay_ratio`)."""
-    samples: int
-    sites: tuple[tuple[str, int], ...] = ()
-    """Call sites seen in this phase, most frequent first: ``file:line function``, looks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PythonThread:
-    """Another Python thread of the program."""
-
-    name: str
-    cpus: float
-    """CPUs that it used on average."""
-    sites: tuple[tuple[str, int], ...] = ()
-    """Where it was seen, most frequent first: ``file:line function``, looks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterpreterLock:
-    """How hard it was to get hold of the interpreter while the training thread was at work in its steps."""
-
-    asked: int
-    """How often our own thread asked."""
-    late: int
-    """Of these, how often it got it only after a fifth of a switch interval or longer, as from a thread that runs
-    Python; from one in operators of torch it has it at once."""
-    by_phase: Mapping[Phase, tuple[int, int]] = field(default_factory=dict)
-    """Both numbers by phase."""
-    waited: Share | None = None
-    """Of sampled steps, in all phases but the fetch, rank synchronisation, validation and checkpoints: time in which
-    the training thread neither computed nor wanted for a CPU. A phase by itself hides it: the lock is waited for now
-    here, now there. None: its CPU time was not measured, or in too few steps."""
-    samples: int = 0
-    """Those steps."""
-    threads: tuple[PythonThread, ...] = ()
-    """Most CPU time first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,6 +197,14 @@ class Metrics:
     overhead: dict[str, float | None]
     device_step: DeviceStep | Unmeasured = field(default_factory=lambda: Unmeasured(why="no trace window was recorded"))
     """What the busiest device does in an untraced step."""
+    waiting: Waiting | Unmeasured = NOT_COMPUTED
+    """What the training thread waits for in the phases in which it works."""
+    interpreter_wait: InterpreterWait | Unmeasured = NOT_COMPUTED
+    """How it waits for another thread that holds the interpreter."""
+    fetch: Fetch = field(default_factory=Fetch)
+    """What the wait for batches costs."""
+    loading: Loading | Unmeasured = NOT_COMPUTED
+    """How the training loop is fed."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""
@@ -278,6 +228,11 @@ class Metrics:
         """Median period of steady unprofiled steps in ms; None if there are none."""
         return self.steps.period_ms.median if self.steps.period_ms else None
 
+    @property
+    def interpreter_is_held(self) -> bool:
+        """Whether another Python thread is known to keep the training thread waiting."""
+        return isinstance(self.interpreter_wait, InterpreterWait) and self.interpreter_wait.is_held()
+
     def share(self, phase: Phase) -> Share | None:
         """Share of a phase in steady steps; None if the run has none."""
         return self.shares.get(phase)
@@ -292,6 +247,7 @@ __all__ = [
     "EpochStart",
     "HookShare",
     "InterpreterLock",
+    "InterpreterWait",
     "LoaderFacts",
     "Metrics",
     "Outliers",

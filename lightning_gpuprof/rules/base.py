@@ -12,20 +12,31 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Protocol, TypeVar
 
-from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.finding import MIN_COST_MS as MIN_COST_MS
+from lightning_gpuprof.model.finding import MIN_GAIN_RATIO as MIN_GAIN_RATIO
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
-from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.finding import worthwhile as worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import MissingSignal as MissingSignal
+from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
+from lightning_gpuprof.model.missing import measured as measured
 from lightning_gpuprof.model.numbers import possible as possible
 from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.share import usable as usable
+from lightning_gpuprof.model.signals import MIN_STEPS as MIN_STEPS
+from lightning_gpuprof.model.signals import condition as condition
+from lightning_gpuprof.model.signals import device_idle_ratio as device_idle_ratio
+from lightning_gpuprof.model.signals import device_step as device_step
+from lightning_gpuprof.model.signals import is_cpu_only as is_cpu_only
+from lightning_gpuprof.model.signals import is_distributed as is_distributed
+from lightning_gpuprof.model.signals import machine_busy_ratio as machine_busy_ratio
+from lightning_gpuprof.model.signals import require_possible as require_possible
+from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
+from lightning_gpuprof.model.signals import step_share as step_share
 from lightning_gpuprof.rules.examples import Example
 from lightning_gpuprof.rules.wording import percent
-
-MIN_STEPS = 10
-"""Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
 
 CRITICAL_STEPS = 20
 """Steady steps that a critical finding needs. TraceML."""
@@ -36,12 +47,6 @@ WARNING_RATIO = 0.10
 CRITICAL_RATIO = 0.20
 """Lower bound of the share from which a finding is critical. TraceML."""
 
-MIN_COST_MS = 0.2
-"""Recoverable time per step below which no rule speaks. Heuristic."""
-
-MIN_GAIN_RATIO = 0.03
-"""Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
-
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
 
@@ -51,8 +56,6 @@ MIN_OUTSIDE_S = 1.0
 MOSTLY_OUTSIDE_RATIO = 0.5
 """Their share of the run, likewise. Heuristic."""
 
-_ROUNDING = 1e-6
-
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
 
@@ -60,18 +63,6 @@ _MOST_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing can be told. Heuristic."""
 
 Number = TypeVar("Number", int, float)
-
-
-class MissingSignal(GpuProfError):  # noqa: N818 - a state of the data, not a mistake
-    """A signal that a rule needs was not measured; ``why`` says which and, if known, for what reason."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        super().__init__(why)
-
-
-class NotApplicable(MissingSignal):
-    """What a rule judges cannot be in this run: the rule is left out of "not evaluated"."""
 
 
 class Rule(Protocol):
@@ -180,49 +171,6 @@ class BaseRule:
         )
 
 
-def steady_period_ms(metrics: Metrics) -> float:
-    """Median period of the steady unprofiled steps in ms.
-
-    Raises:
-        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their period is no positive number.
-    """
-    steady = metrics.steps.steady_count
-    if steady < MIN_STEPS:
-        raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
-    period_ms = metrics.period_ms
-    if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
-        raise MissingSignal("the period of the steps was not measured")
-    return period_ms
-
-
-def step_share(metrics: Metrics, phase: Phase) -> Share:
-    """Share of a phase in steady steps.
-
-    Raises:
-        MissingSignal: The phase was not measured.
-    """
-    share = metrics.share(phase)
-    if share is None or not usable(share):
-        raise MissingSignal(f"the share of {phase} in the steps was not measured")
-    return share
-
-
-def usable(share: Share) -> bool:
-    """Whether all numbers of a share are possible ones."""
-    ratios = (share.median_ratio, share.lower_ratio, share.total_ratio)
-    return all(possible(x) and x <= 1.0 + _ROUNDING for x in ratios) and possible(share.median_ms)
-
-
-def require_possible(what: str, *values: float) -> None:
-    """Take impossible numbers for what they are: not measured.
-
-    Raises:
-        MissingSignal: One of the values is negative or not finite.
-    """
-    if not all(possible(value) for value in values):
-        raise MissingSignal(f"{what} is no possible number")
-
-
 def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     """Share that something takes of ordinary steps, also if it happens only every few steps.
 
@@ -311,11 +259,6 @@ def outside_severity(metrics: Metrics, ratio: float) -> Severity:
     return severity(ratio, max(least, metrics.steps.steady_count))
 
 
-def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
-    """Whether R passes the least cost per step and the least gain."""
-    return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
-
-
 def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
     """Bound of what a cure gains.
 
@@ -334,44 +277,6 @@ def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
 def worthwhile_gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain | None:
     """:func:`gain`; None if R is not worthwhile."""
     return gain(recoverable_ms, lower_ms, period_ms) if worthwhile(recoverable_ms, period_ms) else None
-
-
-def condition(metrics: Metrics, name: str) -> Value:
-    """A fact about the run by its dotted name; None if it is not known."""
-    return metrics.run.get(name)
-
-
-def is_cpu_only(metrics: Metrics) -> bool | None:
-    """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
-    device = condition(metrics, "device.type")
-    return None if device is None else device == "cpu"
-
-
-def is_distributed(metrics: Metrics) -> bool:
-    """Whether several ranks train together, so that a rank may wait for another inside its backward pass."""
-    ranks = condition(metrics, "trainer.world_size")
-    return isinstance(ranks, int) and ranks > 1
-
-
-def machine_busy_ratio(metrics: Metrics) -> float | None:
-    """Mean use of all CPUs of the machine, by this run and by others, 0 to 1; None: not measured."""
-    machine = metrics.host.machine
-    return machine.cpu_busy_ratio.mean if machine is not None and machine.cpu_busy_ratio is not None else None
-
-
-def device_step(metrics: Metrics) -> DeviceStep | None:
-    """What the busiest device does in an untraced step; None on a CPU, and if neither windows nor NVML tell."""
-    return metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
-
-
-def device_idle_ratio(metrics: Metrics) -> float | None:
-    """Share of an untraced step in which the busiest device has no work.
-
-    Returns:
-        0 to 1; None if no trace window tells: of NVML's utilization alone it is only known how idle it is at least.
-    """
-    step = device_step(metrics)
-    return None if step is None or step.window is None else step.idle_ratio
 
 
 def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> Evidence:

@@ -16,13 +16,14 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
     is_cpu_only,
+    measured,
     ordinary_ratio,
     outside_s,
     run_s,
     usable,
 )
+from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.device_limit import device_limit
-from lightning_gpuprof.rules.loop.callback_slow import class_name
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 from lightning_gpuprof.rules.steps.step_outliers import (
     attributed_excess_ms,
@@ -31,7 +32,6 @@ from lightning_gpuprof.rules.steps.step_outliers import (
     in_slow_parts,
     spread_alike,
 )
-from lightning_gpuprof.rules.steps.waiting import waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
 OUTSIDE_RATIO = 0.25
@@ -397,7 +397,7 @@ def _device_compute(metrics: Metrics, step: DeviceStep, starved: float, *, in_st
 def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tuple[list[Cause], float]:
     """Waiting inside the model's phases; and the blocked share of the step."""
     try:
-        found = waiting(metrics).of_model
+        found = measured(metrics.waiting).of_model
     except MissingSignal:
         return [], 0.0
     if found.crowded or not found.phases:  # the thread may be waiting for a CPU

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.base import MissingSignal, steady_period_ms, worthwhile
-from lightning_gpuprof.rules.input.loading import loading
 from lightning_gpuprof.rules.wording import counted, millis
 
 
@@ -44,7 +44,7 @@ def workers_pace(metrics: Metrics) -> Pace | None:
         None without workers, or if the making of batches was not measured in them.
     """
     try:
-        state, period_ms = loading(metrics), steady_period_ms(metrics)
+        state, period_ms = measured(metrics.loading), steady_period_ms(metrics)
     except MissingSignal:
         return None
     if not state.num_workers or state.made is None or metrics.input is None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lightning_gpuprof.analyze.device_step import device_step
+from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
@@ -51,7 +51,7 @@ Anything = TypeVar("Anything")
 def replace(old: Anything, /, **changes: Any) -> Anything:
     """A dataclass with other fields; of Metrics, what is computed from them is computed anew."""
     new: Any = dataclasses.replace(old, **changes)  # type: ignore[type-var]
-    return dataclasses.replace(new, device_step=device_step(new)) if isinstance(new, Metrics) else new
+    return with_derived(new) if isinstance(new, Metrics) else new
 
 
 def share(median_ms: float, period_ms: float, *, lower: float = LOWER, total_ratio: float | None = None) -> Share:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
-from metrics_builder import build, busy_machine
+from metrics_builder import build, busy_machine, replace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
@@ -130,7 +128,7 @@ def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured
     weak = RULE.check(unknown)
     assert weak is not None
     assert (weak.severity, weak.confidence) == ("info", 0.5)
-    measured = dataclasses.replace(unknown, cpu=dataclasses.replace(unknown.cpu, run_delay_ratio=0.3))
+    measured = replace(unknown, cpu=replace(unknown.cpu, run_delay_ratio=0.3))
     sure = RULE.check(measured)
     assert sure is not None
     assert sure.severity == "critical"

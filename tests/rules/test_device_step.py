@@ -16,10 +16,10 @@ from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, Regime
+from lightning_gpuprof.model.signals import step_idle_ratio
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, device_step
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.input.loading import step_idle_ratio
 from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
 from lightning_gpuprof.rules.steps.host_time import counted_ratio, most_held_ratio, stalled_ratio
 from lightning_gpuprof.rules.verdict import decide

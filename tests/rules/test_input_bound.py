@@ -8,12 +8,12 @@ from late_steps import training
 from metrics_builder import build, outliers, replace
 from trace_metrics import metrics_of
 
+from lightning_gpuprof.model.loading import SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
-from lightning_gpuprof.rules.input.loading import SINGLE_GUARD_MS
 
 RULE = InputBound()
 OTHER = LoaderFacts(

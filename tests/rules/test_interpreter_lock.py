@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
-from metrics_builder import build, share
+from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import InterpreterLock, Metrics, PythonThread
 from lightning_gpuprof.model.phases import Phase

@@ -7,8 +7,8 @@ from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.input.input_bound import InputBound
-from lightning_gpuprof.rules.input.loading import loading, made_in_time
 from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
 
 
@@ -49,14 +49,14 @@ def test_more_workers_are_no_cure_where_batches_are_made_in_time() -> None:
 
 
 def test_without_the_time_in_the_worker_it_is_not_known_that_batches_are_made_in_time() -> None:
-    assert not made_in_time(loading(waiting(make_ms=None)))
+    assert not measured(waiting(make_ms=None).loading).made_in_time
     assert TooFewWorkers().check(waiting(make_ms=None)) is not None
 
 
 @pytest.mark.parametrize(("of_the_step", "in_time"), [(0.79, True), (0.81, False)])
 def test_in_time_is_four_fifths_of_the_step_for_all_workers_together(of_the_step: float, in_time: bool) -> None:
-    compute_ms = loading(waiting(make_ms=1.0)).compute_ms
-    assert made_in_time(loading(waiting(make_ms=2 * of_the_step * compute_ms, workers=2))) is in_time
+    compute_ms = measured(waiting(make_ms=1.0).loading).compute_ms
+    assert measured(waiting(make_ms=2 * of_the_step * compute_ms, workers=2).loading).made_in_time is in_time
 
 
 @pytest.mark.parametrize(

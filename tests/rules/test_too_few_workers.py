@@ -6,9 +6,10 @@ from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.input.input_bound import InputBound
-from lightning_gpuprof.rules.input.loading import loading, making_evidence
+from lightning_gpuprof.rules.input.loading import making_evidence
 from lightning_gpuprof.rules.input.too_few_workers import TooFewWorkers
 
 RULE = TooFewWorkers()
@@ -81,7 +82,7 @@ def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_wai
         loaders=(made,),
         slowest=0,
     )
-    whole, *parts = (one.value for one in making_evidence(loading(replace(metrics, input=found))))
+    whole, *parts = (one.value for one in making_evidence(measured(replace(metrics, input=found).loading)))
     assert whole == sum(parts) == 400.0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import condition, threshold
-from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 from lightning_gpuprof.rules.wording import millis, percent
 

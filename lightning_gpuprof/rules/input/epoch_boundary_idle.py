@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.rules import claims
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import STREAM_SAMPLER
 from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _OWN_NAME = "GpuProfiler"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, SINGLE_GUARD_MS, CpuTime, Loading, WorkerPlan
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -17,25 +19,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import (
-    LEAST_WAIT_RATIO,
-    SINGLE_GUARD_MS,
-    CpuTime,
-    Loading,
-    WorkerPlan,
-    certain_ratio,
-    code_line,
-    cpu_words,
-    fetch_is_seen,
-    helpful_plan,
-    loading,
-    made_in_time,
-    making_idle_ratio,
-    making_wait,
-    sharding_words,
-    wait_severity,
-)
-from lightning_gpuprof.rules.input.starving import in_bursts
+from lightning_gpuprof.rules.input.loading import code_line, cpu_words, sharding_words, wait_severity
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _NAMED_QUEUE_RATIO = 0.1
@@ -100,31 +84,31 @@ class InputBound(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the wait for batches in steady steps."""
         period_ms = steady_period_ms(metrics)
-        wait = making_wait(metrics)
+        wait = measured(metrics.fetch.making)
         if wait.lower_ratio < self.least_ratio:
             return None
-        idle_ratio = None if is_cpu_only(metrics) else making_idle_ratio(metrics, period_ms)
+        idle_ratio = None if is_cpu_only(metrics) else metrics.fetch.making_idle_ratio
         if idle_ratio is not None and idle_ratio < self.least_idle_ratio:
             return None
         state = _known_loading(metrics)
-        certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else certain_ratio(state)
+        certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else state.certain_ratio
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
-        if certain < self.least_ratio and state is not None and in_bursts(metrics, state) is not None:
+        if certain < self.least_ratio and state is not None and state.bursts is not None:
             return None  # that wait is part of the bursts, which rules of the workers tell
-        seen = fetch_is_seen(metrics)
+        seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
             raise MissingSignal(
                 f"a fetch of {millis(wait.median_ms)} may be the price of any fetch, and what the device does "
                 "meanwhile was not seen: trace several steps, TraceConfig(active=3)"
             )
-        plan = None if state is None else helpful_plan(state, metrics.fetch_waited_ratio)
+        plan = None if state is None else state.helpful_plan
         recoverable_ms, lower_ms = _recoverable(wait, plan=plan, period_ms=period_ms, idle_ratio=idle_ratio)
         if not worthwhile(recoverable_ms, period_ms):
             return None
         known_ratio = 1.0 if idle_ratio is None and seen else idle_ratio if seen else None
         level: Severity = wait_severity(known_ratio, certain, metrics.steps.steady_count)
-        if state is not None and made_in_time(state) and (metrics.cpu.run_delay_ratio or 0.0) >= self.least_delay_ratio:
+        if state is not None and state.made_in_time and (metrics.cpu.run_delay_ratio or 0.0) >= self.least_delay_ratio:
             level = "info"
         evidence = [
             self.evidence("least_ratio", wait.median_ratio, "data_wait share of the step"),
@@ -153,7 +137,7 @@ class InputBound(BaseRule):
 
 def _known_loading(metrics: Metrics) -> Loading | None:
     try:
-        return loading(metrics)
+        return measured(metrics.loading)
     except MissingSignal:  # not a torch DataLoader: the wait is measured all the same
         return None
 
@@ -190,7 +174,7 @@ def _advice(state: Loading | None, plan: WorkerPlan | None, *, wait: Share, peri
             f"{state.num_workers} leaves at best {millis(plan.period_ms)}. Then make them cheaper: {cheaper}."
             f"{sharding_words(state)}"
         )
-    if state.num_workers and certain_ratio(state) < LEAST_WAIT_RATIO:
+    if state.num_workers and state.certain_ratio < LEAST_WAIT_RATIO:
         return (
             f"{goal}. A fetch of {millis(wait.median_ms)} with {counted(state.num_workers, 'worker')} can be the price "
             "of taking a batch from a worker: return fewer and larger tensors per batch from collate_fn, or raise "

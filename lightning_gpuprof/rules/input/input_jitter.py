@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
+from lightning_gpuprof.model.loading import LEAST_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.signals import step_idle_ratio
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -18,7 +21,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import LEAST_IDLE_RATIO, Loading, loading, step_idle_ratio, wait_severity
+from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
@@ -85,7 +88,7 @@ class InputJitter(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""
-        state = loading(metrics)
+        state = measured(metrics.loading)
         if not state.num_workers:
             return None
         wait = state.wait

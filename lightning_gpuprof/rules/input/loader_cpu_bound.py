@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import threshold
-from lightning_gpuprof.rules.input.loading import cpu_words, plan_workers
+from lightning_gpuprof.rules.input.loading import cpu_words
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
@@ -68,7 +68,7 @@ class LoaderCpuBound(StarvingRule):
         """Judge loaders with workers."""
         time = worker_time(metrics, found.made)
         busy_ratio = time.cpu_ratio + time.queued_ratio
-        plan = plan_workers(found.state)
+        plan = found.state.plan
         saved = found.gain_without(busy_ratio)
         if busy_ratio < self.least_cpu_ratio or plan.num_workers >= found.state.wanted_workers or saved is None:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import threshold
-from lightning_gpuprof.rules.input.loading import better_plan, code_line
+from lightning_gpuprof.rules.input.loading import code_line
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, millis, percent
@@ -113,7 +113,7 @@ def _advice(found: Starving, time: WorkerTime, *, disk: bool) -> str:
     state = found.state
     name = state.dataset or "the dataset"
     waited_ms = time.waiting_ratio * found.make_ms
-    plan = better_plan(state)
+    plan = state.better_plan
     more = (
         f" Until then let more workers wait at the same time: {code_line(state, plan.num_workers)} instead of "
         f"num_workers={state.num_workers}; they compete for no CPU."

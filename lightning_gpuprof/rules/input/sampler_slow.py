@@ -16,7 +16,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import fetch_idle_ratio, slowest_order, wait_severity
+from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -66,12 +66,12 @@ class SamplerSlow(BaseRule):
         wait = step_share(metrics, "data_wait")
         if wait.lower_ratio < self.least_ratio:
             return None
-        slowest = slowest_order(metrics)
+        slowest = metrics.fetch.order
         if slowest is None or slowest.order_ms is None:
             raise MissingSignal("the time of the sampler was not measured")
         order_ms = min(slowest.order_ms, wait.median_ms)
         lower_ms = min(slowest.order_ms, wait.lower_ratio * period_ms)
-        idle_ratio = fetch_idle_ratio(metrics)
+        idle_ratio = metrics.fetch.idle_ratio
         recoverable_ms = order_ms if idle_ratio is None else min(order_ms, idle_ratio * period_ms)
         if lower_ms < self.least_ratio * period_ms or not worthwhile(recoverable_ms, period_ms):
             return None

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import (
-    LEAST_WAIT_RATIO,
     batch_words,
     cap_words,
     code_line,
     cpu_words,
-    curable_ratio,
-    helpful_plan,
-    loading,
     making_evidence,
     sharding_words,
     wait_severity,
@@ -101,10 +99,10 @@ class SingleProcessLoading(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge a loader without workers."""
-        state = loading(metrics)
+        state = measured(metrics.loading)
         if state.num_workers != 0 or state.wait.lower_ratio < self.least_ratio:
             return None
-        plan = helpful_plan(state, metrics.fetch_waited_ratio)
+        plan = state.helpful_plan
         if plan is None:
             return None
         evidence = [
@@ -117,7 +115,7 @@ class SingleProcessLoading(BaseRule):
         if state.free_cpus is not None:
             evidence.append(Evidence(name="free CPUs", value=state.free_cpus, unit="CPUs"))
         return self.finding(
-            severity=wait_severity(state.idle_ratio, curable_ratio(state), metrics.steps.steady_count),
+            severity=wait_severity(state.idle_ratio, state.curable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
                 f"Batches are made on the training thread (num_workers is 0): {at_least(state.wait)} of the step, "

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -16,7 +18,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO, RECEIVE_GUARD_MS, Loading, loading, wait_severity
+from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _PROPOSED = 8
@@ -70,7 +72,7 @@ class SmallBatchLoader(BaseRule):
         """Judge loaders of single samples."""
         if metrics.loader is not None and metrics.loader.batch_size is not None and metrics.loader.batch_size != 1:
             return None
-        state = loading(metrics)
+        state = measured(metrics.loading)
         if metrics.loader is None or metrics.loader.batch_size is None:
             return None  # the dataset makes its batches itself
         if state.wait.lower_ratio < self.least_ratio or state.is_free:

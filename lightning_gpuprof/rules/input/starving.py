@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,34 +9,19 @@ from typing import ClassVar
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, LEAST_WAIT_RATIO, Loading
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     at_least,
     gain,
-    possible,
-    usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import (
-    EMPTY_QUEUE_RATIO,
-    LEAST_WAIT_RATIO,
-    RECEIVE_GUARD_MS,
-    Loading,
-    certain_ratio,
-    loading,
-    step_idle_ratio,
-    wait_severity,
-)
+from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.wording import counted, millis, percent
-
-STEADY_WAIT_MS = 0.5
-"""Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""
-
-UNEVEN_WAIT = 1.5
-"""Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +129,11 @@ def starving(metrics: Metrics) -> Starving | None:
     Raises:
         MissingSignal: The steps wait, but the making of batches was not measured; or as :func:`loading`.
     """
-    state = loading(metrics)
-    bursts = in_bursts(metrics, state)
+    state = measured(metrics.loading)
+    bursts = state.bursts
     if bursts is not None:
         state = bursts
-    elif certain_ratio(state) < LEAST_WAIT_RATIO:
+    elif state.certain_ratio < LEAST_WAIT_RATIO:
         return None
     found = _measured(metrics)
     if found.verdict != "processing" or (bursts is None and not _empty(metrics, state)):
@@ -162,59 +146,8 @@ def starving(metrics: Metrics) -> Starving | None:
         state=state,
         made=state.made,
         bursts=bursts is not None,
-        certain_ratio=certain_ratio(state) if bursts is None else burst_ratio(metrics, bursts),
+        certain_ratio=state.certain_ratio if bursts is None else bursts.certain_ratio,
     )
-
-
-def in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
-    """How the loop is fed on average, if workers that are behind deliver several batches at a time.
-
-    Then few steps wait, but for long, and medians show nothing, or no more than the price of a fetch. It needs the
-    verdict ``processing`` of the input pipeline, which says that the workers deliver less often than steps could use
-    and have no time left.
-
-    Returns:
-        The loading of a mean step, its wait with the bootstrap's bound of the total; None where ordinary steps wait,
-        or none.
-    """
-    found = metrics.input
-    if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
-        return None
-    total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
-    if lower is None or not possible(lower) or not 0 < total < 1:
-        return None
-    # Exact for steps that are alike but for their wait.
-    period_ms = state.compute_ms / (1 - total)
-    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
-    hidden = certain_ratio(state) < LEAST_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
-    often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
-    if steadily and often and not hidden:
-        return None
-    wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
-    mean = dataclasses.replace(state, period_ms=period_ms, wait=wait)
-    if not usable(wait) or burst_ratio(metrics, mean) < LEAST_WAIT_RATIO:
-        return None
-    longer = period_ms / state.period_ms
-    cpu_ms = state.cpu_ms
-    return dataclasses.replace(
-        mean,
-        cpu_ms=None
-        if cpu_ms is None
-        else dataclasses.replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
-        queued_ms=state.queued_ms * longer,
-        idle_ratio=step_idle_ratio(metrics),
-    )
-
-
-def burst_ratio(metrics: Metrics, bursts: Loading) -> float:
-    """Lower bound of the wait's share of all steps, without what the fetches of those that waited may cost anyway.
-
-    Args:
-        metrics: The run.
-        bursts: What :func:`in_bursts` has found.
-    """
-    guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)
-    return max(0.0, bursts.wait.lower_ratio - guard_ms / bursts.period_ms)
 
 
 def makers(state: Loading) -> str:

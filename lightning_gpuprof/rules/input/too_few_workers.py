@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -16,20 +18,13 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import (
-    EMPTY_QUEUE_RATIO,
-    LEAST_WAIT_RATIO,
     batch_words,
-    better_plan,
     cap_words,
-    certain_ratio,
     code_line,
     cpu_words,
-    helpful_plan,
-    loading,
     making_evidence,
     wait_severity,
 )
-from lightning_gpuprof.rules.input.starving import burst_ratio, in_bursts
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _BEHIND = {
@@ -105,20 +100,20 @@ class TooFewWorkers(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge a loader with workers."""
-        state = loading(metrics)
+        state = measured(metrics.loading)
         if state.num_workers == 0:
             return None
-        bursts = in_bursts(metrics, state)
+        bursts = state.bursts
         state = bursts or state
         if state.wait.lower_ratio < self.least_ratio:
             return None
         waited = metrics.fetch_waited_ratio
         if waited is None:
             raise MissingSignal("the share of steps that found no batch ready was not measured")
-        certain = certain_ratio(state) if bursts is None else burst_ratio(metrics, bursts)
+        certain = state.certain_ratio if bursts is None else bursts.certain_ratio
         if (waited < self.least_waited_ratio and bursts is None) or certain < self.least_ratio:
             return None
-        plan = helpful_plan(state, waited) if bursts is None else better_plan(state)
+        plan = state.helpful_plan if bursts is None else state.better_plan
         if plan is None:
             return None
         evidence = [

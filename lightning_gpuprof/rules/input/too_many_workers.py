@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.base import (
     WARNING_RATIO,
     BaseRule,
@@ -14,7 +16,7 @@ from lightning_gpuprof.rules.base import (
     possible,
     threshold,
 )
-from lightning_gpuprof.rules.input.loading import Loading, cpu_words, loading
+from lightning_gpuprof.rules.input.loading import cpu_words
 from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
@@ -71,7 +73,7 @@ class TooManyWorkers(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with more workers than work, or than CPUs."""
-        state = loading(metrics)
+        state = measured(metrics.loading)
         return self._waiting(metrics, state) or self._taking_turns(metrics, state)
 
     def _waiting(self, metrics: Metrics, state: Loading) -> Finding | None:

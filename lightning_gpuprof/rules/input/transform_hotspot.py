@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
-from lightning_gpuprof.rules.input.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 from lightning_gpuprof.rules.wording import listed, millis, percent
 

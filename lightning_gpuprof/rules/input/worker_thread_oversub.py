@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
-from lightning_gpuprof.rules.input.loading import Loading, loading
 from lightning_gpuprof.rules.input.starving import starving
 from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
@@ -71,7 +72,7 @@ class WorkerThreadOversub(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""
-        state = loading(metrics)
+        state = measured(metrics.loading)
         if not state.num_workers or not self._matters(metrics):
             return None
         rows = sampled_rows(metrics)

@@ -20,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     usable,
 )
-from lightning_gpuprof.rules.input.loading import workers_set_the_pace
 
 STARVED_RATIO = 0.15
 """Share of the step in which the device has no work because the host is late, from which the host sets the pace and
@@ -108,7 +107,7 @@ def device_run(metrics: Metrics) -> DeviceRun | None:
     if not windows:
         raise MissingSignal("no trace window holds the device work of whole steps")
     elsewhere = {p: s.median_ratio for p, s in metrics.shares.items() if p not in COMPUTE_PHASES and usable(s)}
-    if workers_set_the_pace(metrics):
+    if metrics.fetch.workers_set_the_pace:
         elsewhere.pop("data_wait", None)
     idle = device_idle_ratio(metrics) or 0.0
     return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=max(0.0, idle - sum(elsewhere.values())))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.device_step import DeviceStep, ExplainedStep, Unmeasured
+from lightning_gpuprof.model.device_step import DeviceStep, ExplainedStep
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, is_cpu_only, steady_period_ms
-from lightning_gpuprof.rules.input.loading import workers_set_the_pace
 from lightning_gpuprof.rules.kernels.device_kernels import STARVED_RATIO
 from lightning_gpuprof.rules.wording import millis
 
@@ -60,7 +60,7 @@ def less_work_saves_ms(metrics: Metrics, step: ExplainedStep, work_ms: float) ->
         step: Its device's step.
         work_ms: Work of the device per step.
     """
-    if workers_set_the_pace(metrics) and step.data_ms >= STARVED_RATIO * step.period_ms:
+    if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.period_ms:
         return 0.0
     return max(0.0, work_ms - step.cause_ms("launch", "launch_latency"))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.waiting import LEAST_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     MissingSignal,
@@ -17,7 +18,6 @@ from lightning_gpuprof.rules.base import (
     step_share,
     usable,
 )
-from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 
 LEAST_ASKED = 20
 """How often the interpreter has to be asked for in these phases, where no window tells. Heuristic."""

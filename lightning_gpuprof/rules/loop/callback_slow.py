@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import CallbackShare, Metrics
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -19,7 +19,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     usable,
 )
-from lightning_gpuprof.rules.loop.own_settings import own_setting
+from lightning_gpuprof.rules.callbacks import class_name, own_setting
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -168,11 +168,6 @@ def _module_hooks(metrics: Metrics, period_ms: float) -> list[_Cost]:
     ratio = max(0.0, whole.lower_ratio - told_ms / period_ms)
     model = condition(metrics, "model.class")
     return [_Cost(owner=str(model or "the LightningModule"), hook="", ratio=ratio, median_ms=left_ms)]
-
-
-def class_name(callback: CallbackShare) -> str:
-    """The class of a callback, and what tells it from another of its class; the state key may go on in braces."""
-    return callback.name.split("{", 1)[0]
 
 
 def _advice(metrics: Metrics, slowest: _Cost, *, every: int, stage: object) -> str:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -21,7 +22,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS, wait_severity
+from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.wording import cpus, millis, percent, seconds
 
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.waiting import LEAST_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     gain,
+    measured,
     severity,
     steady_period_ms,
     threshold,
     usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.steps.interpreter_lock import holds_the_interpreter
-from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES, Waiting, waiting
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 
@@ -69,7 +69,7 @@ class BlockedInStep(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phases in which the training thread works."""
         period_ms = steady_period_ms(metrics)
-        found = _without_scheduler(metrics, waiting(metrics))
+        found = _without_scheduler(metrics, measured(metrics.waiting))
         worst = found.worst
         certain = found.certain_ratio(worst)
         recoverable_ms = min(worst.blocked.median_ms, period_ms)
@@ -105,7 +105,7 @@ class BlockedInStep(BaseRule):
             ),
             gain=gain(recoverable_ms, certain * period_ms, period_ms),
             confidence=0.5 if found.crowded else 0.9 if site else 0.8,
-            explains=claims.INTERPRETER if holds_the_interpreter(metrics) else claims.of_phase(worst.phase),
+            explains=claims.INTERPRETER if metrics.interpreter_is_held else claims.of_phase(worst.phase),
         )
 
     def _require_told_apart(self, found: Waiting) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -20,9 +22,7 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import loading
 from lightning_gpuprof.rules.steps.host_time import counted_time
-from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 
@@ -154,7 +154,7 @@ def configured_workers(metrics: Metrics) -> int:
 def computing_workers(metrics: Metrics) -> int:
     """Workers that want a CPU: none of them where they were measured to mostly wait, for storage as a rule."""
     try:
-        state = loading(metrics)
+        state = measured(metrics.loading)
     except (MissingSignal, NotApplicable):
         return configured_workers(metrics)
     return 0 if state.made is not None and state.cpu_bound is False else configured_workers(metrics)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread, Share
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, LEAST_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     gain,
-    possible,
+    measured,
     severity,
     steady_period_ms,
     threshold,
-    usable,
-    worthwhile,
 )
-from lightning_gpuprof.rules.steps.waiting import LEAST_SAMPLES, waiting
 from lightning_gpuprof.rules.wording import cpus, millis
 
 
@@ -67,28 +64,30 @@ class InterpreterLockHeld(BaseRule):
     id = "interpreter-lock"
     specialises = ("blocked-in-step",)
 
-    least_ratio: float = threshold(0.10, source="as blocked-in-step")
-    least_cpus: float = threshold(0.10, source="heuristic: a thread that works a tenth of the time")
-    least_late_ratio: float = threshold(0.30, source="heuristic: from a program without such a thread it is below 0.1")
-    least_asked: int = threshold(10, source="heuristic: fewer say nothing")
+    least_ratio: float = threshold(HELD_RATIO, source="as blocked-in-step")
+    least_cpus: float = threshold(HELD_CPUS, source="heuristic: a thread that works a tenth of the time")
+    least_late_ratio: float = threshold(HELD_LATE_RATIO, source="heuristic: without such a thread it is below 0.1")
+    least_asked: int = threshold(LEAST_ASKED, source="heuristic: fewer say nothing")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the busiest other thread."""
         period_ms = steady_period_ms(metrics)
-        found = waiting(metrics)
-        lock, waited, thread = self._judged(metrics.interpreter_lock)
-        certain = max(0.0, waited.lower_ratio - sum(map(found.companions_ratio, found.phases)))
-        late_ratio = _late_ratio(lock, found.phases)
-        if thread is None or thread.cpus < self.least_cpus or late_ratio < self.least_late_ratio:
-            return None
-        lost_ms = min(waited.median_ms, thread.cpus * period_ms, period_ms)
-        if certain < self.least_ratio or not worthwhile(lost_ms, period_ms):
+        found = measured(metrics.interpreter_wait)
+        thread, certain, lost_ms = found.thread, found.certain_ratio, found.lost_ms
+        if found.asked < self.least_asked:
+            raise MissingSignal(UNASKED)
+        if thread is None or not found.is_held(
+            least_ratio=self.least_ratio,
+            least_cpus=self.least_cpus,
+            least_late_ratio=self.least_late_ratio,
+            least_asked=self.least_asked,
+        ):
             return None
         site = thread.sites[0][0] if thread.sites else ""
         name = f"Thread {thread.name}{f' ({site})' if site else ''}"
-        level: Severity = severity(min(certain, lost_ms / period_ms), min(metrics.steps.steady_count, lock.samples))
+        level: Severity = severity(min(certain, lost_ms / period_ms), min(metrics.steps.steady_count, found.samples))
         return self.finding(
-            severity="info" if found.crowded else level,
+            severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
             summary=(
                 f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}): the training thread waits up to "
@@ -106,39 +105,12 @@ class InterpreterLockHeld(BaseRule):
                 self.evidence("least_cpus", thread.cpus, f"CPUs that thread {thread.name} uses", "CPUs"),
                 self.evidence(
                     "least_late_ratio",
-                    late_ratio,
+                    found.late_ratio,
                     "interpreter handed over late while the training thread waits, share of the tries",
                 ),
                 *(Evidence(name="call site", value=f"{place} ({looks} looks)") for place, looks in thread.sites[:3]),
             ),
             gain=gain(lost_ms, min(certain * period_ms, lost_ms), period_ms),
-            confidence=0.5 if found.crowded else 0.8,
+            confidence=0.5 if found.waiting.crowded else 0.8,
             explains=claims.INTERPRETER,
         )
-
-    def _judged(self, lock: InterpreterLock | None) -> tuple[InterpreterLock, Share, PythonThread | None]:
-        if lock is None or lock.asked < self.least_asked:
-            raise MissingSignal("what other threads of the program do was not measured, or in too few looks")
-        if lock.waited is None or not usable(lock.waited) or lock.samples < LEAST_SAMPLES:
-            raise MissingSignal(f"the training thread's CPU times of {LEAST_SAMPLES} steps are needed")
-        known = [thread for thread in lock.threads if possible(thread.cpus)]
-        return lock, lock.waited, max(known, key=lambda thread: thread.cpus, default=None)
-
-
-def holds_the_interpreter(metrics: Metrics) -> bool:
-    """Whether the waiting of the training thread is for the interpreter, by this rule."""
-    try:
-        return InterpreterLockHeld().check(metrics) is not None
-    except MissingSignal:
-        return False
-
-
-def _late_ratio(lock: InterpreterLock, phases: Sequence[Blocked]) -> float:
-    """How often the interpreter came late, each phase by the mean time that the training thread waits in it."""
-    waited, late = 0.0, 0.0
-    for row in phases:
-        asked, of_them = lock.by_phase.get(row.phase, (0, 0))
-        if asked > 0:
-            waited += row.blocked.total_ratio
-            late += row.blocked.total_ratio * of_them / asked
-    return late / waited if waited > 0 else 0.0

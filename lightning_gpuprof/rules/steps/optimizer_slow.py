@@ -13,6 +13,7 @@ from lightning_gpuprof.rules.base import (
     condition,
     gain,
     is_cpu_only,
+    measured,
     possible,
     severity,
     steady_period_ms,
@@ -23,7 +24,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
-from lightning_gpuprof.rules.steps.waiting import waiting
 from lightning_gpuprof.rules.wording import millis, percent
 
 _WAITED_RATIO = 0.10
@@ -151,7 +151,7 @@ def _advice(metrics: Metrics, kind: str, tensors: int, foreach: object) -> str:
 def _waited_ratio(metrics: Metrics) -> float:
     """Share of the period in which the thread waits for something else than computation; 0 if little, or not known."""
     try:
-        found = waiting(metrics)
+        found = measured(metrics.waiting)
     except MissingSignal:
         return 0.0
     waited = sum(found.certain_ratio(row) for row in found.phases if row.phase == "optimizer")

@@ -24,8 +24,7 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
-from lightning_gpuprof.rules.loop.callback_slow import class_name
-from lightning_gpuprof.rules.loop.own_settings import own_setting
+from lightning_gpuprof.rules.callbacks import class_name, own_setting
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
 from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds

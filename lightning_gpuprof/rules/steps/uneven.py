@@ -9,7 +9,7 @@ from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.rules.base import condition, possible
-from lightning_gpuprof.rules.loop.callback_slow import class_name
+from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.wording import millis, seconds
 
 BUSY_RATIO = 0.8

@@ -1,4 +1,4 @@
-"""A callback that Lightning brings along flows in, the argument that makes it work less often flows out.
+"""Callbacks by their class, and the argument that makes one that Lightning brings along work less often.
 
 Its code is no place for an edit: what its user can change is how it is made.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.rules.base import condition, possible
 
 _SETTINGS: dict[str, str] = {
@@ -38,6 +38,11 @@ _WITHOUT_SETTING = frozenset(
         "WeightAveraging",
     )
 )
+
+
+def class_name(callback: CallbackShare) -> str:
+    """The class of a callback, and what tells it from another of its class; the state key may go on in braces."""
+    return callback.name.split("{", 1)[0]
 
 
 def own_setting(metrics: Metrics, owner: str, every: int) -> str | None:

@@ -1,0 +1,18 @@
+"""What is computed from measured metrics once, for all who ask: each reads those before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lightning_gpuprof.analyze.device_step import device_step
+from lightning_gpuprof.analyze.loading import fetch, loading
+from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
+from lightning_gpuprof.model.metrics import Metrics
+
+
+def with_derived(metrics: Metrics) -> Metrics:
+    """The metrics with everything that follows from their other fields."""
+    metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
+    metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics))
+    metrics = replace(metrics, fetch=fetch(metrics))
+    return replace(metrics, loading=loading(metrics))

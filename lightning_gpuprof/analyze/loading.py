@@ -1,0 +1,271 @@
+"""From steps, CPU times and what was measured in the workers to how the training loop is fed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lightning_gpuprof.model.input_pipeline import InputLoader
+from lightning_gpuprof.model.loading import (
+    EMPTY_QUEUE_RATIO,
+    LEAST_WAIT_RATIO,
+    RECEIVE_GUARD_MS,
+    SINGLE_GUARD_MS,
+    STREAM_SAMPLER,
+    CpuTime,
+    Fetch,
+    Loading,
+)
+from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Share
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import (
+    condition,
+    device_step,
+    is_cpu_only,
+    require_possible,
+    steady_period_ms,
+    step_idle_ratio,
+    step_share,
+)
+
+SPIN_MS = 5.0
+"""How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
+threads."""
+
+STEADY_WAIT_MS = 0.5
+"""Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""
+
+UNEVEN_WAIT = 1.5
+"""Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1."""
+
+
+def fetch(metrics: Metrics) -> Fetch:
+    """What the wait for batches costs.
+
+    Args:
+        metrics: The run; its ``device_step`` and ``interpreter_wait`` are read.
+    """
+    order, step = _slowest_order(metrics), device_step(metrics)
+    idle_ratio, period_ms = _idle_ratio(metrics), metrics.period_ms
+    less = 0.0 if order is None or not period_ms else (order.order_ms or 0.0) / period_ms
+    making: Share | Unmeasured
+    try:
+        making = _making(metrics, order)
+    except MissingSignal as missing:
+        making = Unmeasured(why=missing.why)
+    return Fetch(
+        order=order,
+        making=making,
+        idle_ratio=idle_ratio,
+        making_idle_ratio=None if idle_ratio is None else max(0.0, idle_ratio - less),
+        is_seen=bool(is_cpu_only(metrics)) or (step is not None and step.sees_fetch),
+        workers_set_the_pace=_workers_set_the_pace(metrics),
+    )
+
+
+def loading(metrics: Metrics) -> Loading | Unmeasured:
+    """How the training loop is fed.
+
+    Args:
+        metrics: The run; its ``fetch`` is read.
+
+    Returns:
+        Unmeasured: too few steady steps, or the loader is not a ``torch`` DataLoader, so that its workers are not
+        known.
+    """
+    try:
+        found = _loading(metrics)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+    return replace(found, bursts=_in_bursts(metrics, found))
+
+
+def _loading(metrics: Metrics) -> Loading:
+    period_ms = steady_period_ms(metrics)
+    wait = measured(metrics.fetch.making)
+    facts = metrics.loader
+    if facts is None or facts.num_workers is None:
+        kind = f" ({facts.kind})" if facts is not None and facts.kind else ""
+        raise MissingSignal(f"the training loader{kind} is not a torch DataLoader, its workers are not known")
+    workers = facts.num_workers
+    require_possible("the number of workers", workers)
+    cpu = metrics.cpu
+    threads = condition(metrics, "torch.num_threads")
+    made = _made(metrics, workers)
+    require_possible("the number of usable CPUs", cpu.usable_cpus)
+    require_possible("the use of the CPUs", cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0)
+    most_ms = wait.median_ms if workers == 0 else workers * period_ms
+    return Loading(
+        period_ms=period_ms,
+        wait=wait,
+        num_workers=workers,
+        batch_ms=most_ms if made is None or made.make_ms is None else made.make_ms,
+        cpu_ms=_loading_cpu_ms(metrics, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
+        used_cpus=_used_cpus(metrics.cpu, workers=workers),
+        usable_cpus=metrics.cpu.usable_cpus,
+        on_gpu=condition(metrics, "device.type") == "cuda",
+        dataset=facts.dataset,
+        made=made,
+        compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
+        queued_ms=_queued_ms(metrics, workers=workers, period_ms=period_ms),
+        others_cpus=_others_cpus(metrics),
+        idle_ratio=metrics.fetch.making_idle_ratio,
+        is_stream=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
+        has_model=metrics.run.get("loader.dataset_has_model") is True,
+        waited_ratio=metrics.fetch_waited_ratio,
+        guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
+    )
+
+
+def _slowest_order(metrics: Metrics) -> InputLoader | None:
+    loaders = () if metrics.input is None else metrics.input.loaders
+    known = [one for one in loaders if one.order_ms is not None and possible(one.order_ms)]
+    return max(known, key=lambda one: one.order_ms or 0.0, default=None)
+
+
+def _making(metrics: Metrics, order: InputLoader | None) -> Share:
+    if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
+        raise MissingSignal(
+            "another Python thread of the program keeps the training thread waiting (interpreter-lock): how long it "
+            "takes to make a batch cannot be told"
+        )
+    wait = step_share(metrics, "data_wait")
+    order_ms = 0.0 if order is None else order.order_ms or 0.0
+    if not order_ms:
+        return wait
+    ratio, lower = order_ms / steady_period_ms(metrics), wait.total_lower_ratio
+    return replace(
+        wait,
+        median_ms=max(0.0, wait.median_ms - order_ms),
+        median_ratio=max(0.0, wait.median_ratio - ratio),
+        lower_ratio=max(0.0, wait.lower_ratio - ratio),
+        total_ratio=max(0.0, wait.total_ratio - ratio),
+        total_lower_ratio=None if lower is None else max(0.0, lower - ratio),
+    )
+
+
+def _workers_set_the_pace(metrics: Metrics) -> bool:
+    """Not where the wait may be what it costs to take a batch from a worker."""
+    loader, wait = metrics.loader, metrics.share("data_wait")
+    if loader is None or not loader.num_workers or wait is None or metrics.fetch_waited_ratio is None:
+        return False
+    return metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO and wait.median_ms > RECEIVE_GUARD_MS
+
+
+def _idle_ratio(metrics: Metrics) -> float | None:
+    """A device that is idle elsewhere in the step, for want of launches, makes a fetch beside its work no dearer."""
+    idle_ratio, step, wait = step_idle_ratio(metrics), device_step(metrics), metrics.share("data_wait")
+    in_fetch = step.idle_in_phase.get("data_wait") if step is not None and step.sees_fetch else None
+    if idle_ratio is None or in_fetch is None or wait is None:
+        return idle_ratio
+    return min(idle_ratio, wait.median_ratio * in_fetch)
+
+
+def _made(metrics: Metrics, workers: int) -> InputLoader | None:
+    """How the loader that sets the pace makes its batches, if that was measured and it is the configured one."""
+    found = metrics.input
+    if found is None or found.verdict == "not-enough-data":
+        return None
+    one = next((x for x in found.loaders if x.loader == found.slowest), None)
+    if one is None or one.workers != workers or one.make_ms is None:
+        return None
+    return one if possible(one.make_ms) and one.make_ms > 0 else None
+
+
+def _loading_cpu_ms(metrics: Metrics, *, workers: int, wait_ms: float, period_ms: float) -> CpuTime | None:
+    if workers:
+        if metrics.cpu.worker_cpus is None:
+            return None
+        worker_ms = metrics.cpu.worker_cpus * period_ms
+        return CpuTime(least_ms=worker_ms, most_ms=worker_ms)
+    if metrics.cpu.process_cpus is None:
+        return None
+    process_ms = metrics.cpu.process_cpus * period_ms
+    compute_ms = max(0.0, period_ms - wait_ms)
+    threads = condition(metrics, "torch.num_threads")
+    if not isinstance(threads, int) or threads < 1:
+        threads = max(1, math.ceil(metrics.cpu.usable_cpus))
+    # At most: the step without its wait kept one CPU at work. At least: it kept one busy per thread, and each thread
+    # but the first went on spinning for a while.
+    computing_ms = threads * compute_ms + (threads - 1) * min(SPIN_MS, wait_ms)
+    return CpuTime(
+        least_ms=min(wait_ms, max(0.0, process_ms - computing_ms)),
+        most_ms=min(wait_ms, max(0.0, process_ms - compute_ms, _fetch_cpu_ms(metrics))),
+    )
+
+
+def _queued_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
+    """How long per step what makes batches was ready to run without having a CPU.
+
+    Of the training thread that is known for whole steps: its fetch has the part that it has of the CPU time.
+    """
+    if workers:
+        rows = metrics.host.worker_rows
+        delays = [row.use.run_delay_ratio.mean for row in rows if row.use.run_delay_ratio is not None]
+        return sum(delay for delay in delays if possible(delay)) * period_ms
+    delay = metrics.cpu.run_delay_ratio
+    whole_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases)
+    if delay is None or not possible(delay) or not whole_ms > 0:
+        return 0.0
+    return delay * period_ms * _fetch_cpu_ms(metrics) / whole_ms
+
+
+def _fetch_cpu_ms(metrics: Metrics) -> float:
+    """CPU time of the training thread in the fetch; 0 also where it was not sampled."""
+    found = next((row.cpu_ms for row in metrics.phases if row.phase == "data_wait"), None)
+    return found if found is not None and possible(found) else 0.0
+
+
+def _others_cpus(metrics: Metrics) -> float | None:
+    machine = metrics.host.machine
+    others = machine.cpu_others_cpus if machine is not None else None
+    return others.mean if others is not None and possible(others.mean) else None
+
+
+def _used_cpus(facts: CpuFacts, *, workers: int) -> float | None:
+    if facts.process_cpus is None or (workers and facts.worker_cpus is None):
+        return None
+    return facts.process_cpus + (facts.worker_cpus or 0.0)
+
+
+def _in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
+    """How the loop is fed on average, if workers that are behind deliver several batches at a time.
+
+    Then few steps wait, but for long, and medians show nothing, or no more than the price of a fetch. It needs the
+    verdict ``processing`` of the input pipeline, which says that the workers deliver less often than steps could use
+    and have no time left.
+
+    Returns:
+        The loading of a mean step, its wait with the bootstrap's bound of the total; None where ordinary steps wait,
+        or none.
+    """
+    found = metrics.input
+    if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
+        return None
+    total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
+    if lower is None or not possible(lower) or not 0 < total < 1:
+        return None
+    # Exact for steps that are alike but for their wait.
+    period_ms = state.compute_ms / (1 - total)
+    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
+    hidden = state.certain_ratio < LEAST_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
+    if steadily and often and not hidden:
+        return None
+    wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
+    guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)
+    mean = replace(state, period_ms=period_ms, wait=wait, guard_ms=guard_ms)
+    if not usable(wait) or mean.certain_ratio < LEAST_WAIT_RATIO:
+        return None
+    longer = period_ms / state.period_ms
+    cpu_ms = state.cpu_ms
+    return replace(
+        mean,
+        cpu_ms=None
+        if cpu_ms is None
+        else replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
+        queued_ms=state.queued_ms * longer,
+        idle_ratio=step_idle_ratio(metrics),
+    )

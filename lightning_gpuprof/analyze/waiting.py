@@ -1,0 +1,135 @@
+"""Blocked time of the phases in which the thread works flows in, what is certainly waiting for something flows out.
+
+The training thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
+threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the
+others are taken off here, or lower what may be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import (
+    condition,
+    is_cpu_only,
+    is_distributed,
+    machine_busy_ratio,
+    steady_period_ms,
+)
+from lightning_gpuprof.model.waiting import (
+    LEAST_SAMPLES,
+    UNASKED,
+    Blocked,
+    InterpreterLock,
+    InterpreterWait,
+    Waiting,
+)
+
+BUSY_CPUS_RATIO = 0.9
+"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not tell. Heuristic."""
+
+
+def waiting(metrics: Metrics) -> Waiting | Unmeasured:
+    """Blocked time in the phases in which the training thread works, :data:`WORKING_PHASES`.
+
+    With several ranks ``backward`` is left out: there, waiting is waiting for slower ranks.
+
+    Returns:
+        Unmeasured: CPU time of the training thread was not measured, or in too few steps; or waiting for the device
+        cannot be told from it.
+    """
+    try:
+        return _waiting(metrics)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+
+
+def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
+    """How the training thread waits for the interpreter, by the busiest other thread.
+
+    Args:
+        metrics: The run; its ``waiting`` is read.
+    """
+    found, lock = metrics.waiting, metrics.interpreter_lock
+    if isinstance(found, Unmeasured):
+        return found
+    if lock is None:
+        return Unmeasured(why=UNASKED)
+    if lock.waited is None or not usable(lock.waited) or lock.samples < LEAST_SAMPLES:
+        return Unmeasured(why=f"the training thread's CPU times of {LEAST_SAMPLES} steps are needed")
+    known = [thread for thread in lock.threads if possible(thread.cpus)]
+    thread = max(known, key=lambda thread: thread.cpus, default=None)
+    cpus = 0.0 if thread is None else thread.cpus
+    return InterpreterWait(
+        thread=thread,
+        waiting=found,
+        certain_ratio=max(0.0, lock.waited.lower_ratio - sum(map(found.companions_ratio, found.phases))),
+        late_ratio=_late_ratio(lock, found.phases),
+        lost_ms=min(lock.waited.median_ms, cpus * found.period_ms, found.period_ms),
+        asked=lock.asked,
+        samples=lock.samples,
+    )
+
+
+def _waiting(metrics: Metrics) -> Waiting:
+    period_ms = steady_period_ms(metrics)
+    if metrics.blocked is None:
+        raise MissingSignal("the CPU time of the training thread was not measured")
+    cpu_only = is_cpu_only(metrics)
+    if cpu_only is None:
+        raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
+    if not cpu_only:
+        raise MissingSignal("waits for the device cannot be told apart yet from other waiting")
+    phases: tuple[Phase, ...] = WORKING_PHASES
+    if is_distributed(metrics):
+        phases = tuple(p for p in phases if p != "backward")
+    found = tuple(b for b in metrics.blocked if b.phase in phases and usable(b.blocked))
+    sampled = tuple(b for b in found if b.samples >= LEAST_SAMPLES)
+    if not sampled:
+        most = max((b.samples for b in found), default=0)
+        raise MissingSignal(f"CPU times of {most} steps were read, {LEAST_SAMPLES} are needed")
+    threads = condition(metrics, "torch.num_threads")
+    return Waiting(
+        phases=sampled,
+        period_ms=period_ms,
+        threads=threads if isinstance(threads, int) and threads >= 1 else None,
+        process_companions_ratio=_process_companions_ratio(metrics, sampled),
+        crowded=_crowded(metrics),
+    )
+
+
+def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) -> float | None:
+    process_cpus = metrics.cpu.process_cpus
+    if process_cpus is None:
+        return None
+    wait = metrics.share("data_wait")
+    own_ratio = 1.0 - sum(b.blocked.median_ratio for b in sampled) - (wait.median_ratio if wait is not None else 0.0)
+    return max(0.0, process_cpus - max(0.0, own_ratio))
+
+
+def _crowded(metrics: Metrics) -> bool:
+    cpu = metrics.cpu
+    if cpu.run_delay_ratio is not None:  # waiting for a CPU was measured, and taken off already
+        return False
+    machine = machine_busy_ratio(metrics)
+    if machine is not None and machine >= BUSY_CPUS_RATIO:
+        return True
+    if cpu.process_cpus is None or cpu.usable_cpus <= 0:
+        return False
+    return cpu.process_cpus + (cpu.worker_cpus or 0.0) >= BUSY_CPUS_RATIO * cpu.usable_cpus
+
+
+def _late_ratio(lock: InterpreterLock, phases: Sequence[Blocked]) -> float:
+    """How often the interpreter came late, each phase by the mean time that the training thread waits in it."""
+    waited, late = 0.0, 0.0
+    for row in phases:
+        asked, of_them = lock.by_phase.get(row.phase, (0, 0))
+        if asked > 0:
+            waited += row.blocked.total_ratio
+            late += row.blocked.total_ratio * of_them / asked
+    return late / waited if waited > 0 else 0.0

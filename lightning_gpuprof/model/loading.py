@@ -1,0 +1,237 @@
+"""How the training loop is fed, and what more DataLoader workers would gain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.finding import worthwhile
+from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.share import Share
+
+RECEIVE_MS = 0.5
+"""What it costs the training thread at least to take a finished batch from a worker process.
+
+Heuristic: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 kB batches) on 2 CPUs; the bound of the
+gain uses half of the least, so that it stays a bound."""
+
+RECEIVE_GUARD_MS = 3.0
+"""What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue.
+Heuristic, same measurement."""
+
+SINGLE_GUARD_MS = 1.0
+"""Wait of a loader without workers that workers would not shorten for certain. Heuristic, same measurement."""
+
+EMPTY_QUEUE_RATIO = 0.30
+"""Share of steps that find no batch ready from which the workers are behind. MindInsight: queue empty above 30 %."""
+
+LEAST_WAIT_RATIO = 0.05
+"""Share of the step from which waiting for a batch is worth a word. torch-tb-profiler: DataLoader above 5 %."""
+
+LEAST_IDLE_RATIO = 0.05
+"""Share of the step in which the device has no work, below which waiting for data is free. Heuristic."""
+
+CPU_BOUND_RATIO = 0.5
+"""CPU time over wall time of the loading from which it competes for CPUs. Heuristic: below it, workers mostly wait."""
+
+IN_TIME_RATIO = 0.8
+"""Time between two batches of the workers over the step without its wait, up to which more workers bring nothing.
+As in the verdict of the input pipeline."""
+
+STREAM_SAMPLER = "_InfiniteConstantSampler"
+"""What torch gives a loader whose dataset is iterable: no sampler can be chosen then."""
+
+MAX_WORKERS = 16
+"""Most workers that are proposed where they mostly wait and CPUs are no limit. Heuristic: each is a process with its
+own memory."""
+
+_LEAST_COMPUTE_MS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch:
+    """The wait for batches of a steady step, and what it costs."""
+
+    order: InputLoader | None = None
+    """The loader whose sampler takes longest for the indices of a batch; None if that was not measured."""
+    making: Share | Unmeasured = NOT_COMPUTED
+    """The wait while batches are made: without the sampler's time, which stays in the training process."""
+    idle_ratio: float | None = None
+    """Share of a step in which the device has no work and a batch is waited for, 1 on a CPU; of a device that was not
+    seen during the fetch its idle share of the step. None: no trace window tells."""
+    making_idle_ratio: float | None = None
+    """The same without what the sampler costs of it: no idle time is gained twice."""
+    is_seen: bool = False
+    """Whether it is known what a wait costs: on a CPU, or where a window shows the device also before a fetch."""
+    workers_set_the_pace: bool = False
+    """Whether steps wait for workers that are behind: whatever else gets shorter, the wait gets longer. Without workers
+    it does not: then a batch takes as long to make, however long the rest of the step is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuTime:
+    """CPU time per step within bounds: of a process it is known only as a whole."""
+
+    least_ms: float
+    most_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPlan:
+    """A number of workers and what it brings."""
+
+    num_workers: int
+    period_ms: float
+    """T', the period that is left at best."""
+    recoverable_ms: float
+    """R = min(W, max(0, T - T'), idle time of the device)."""
+    lower_ms: float
+    """R from the lower bound of the wait and the most that taking a batch from a worker may cost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How the training loop is fed, per steady step."""
+
+    period_ms: float
+    wait: Share
+    """For batches while they are made: :attr:`Fetch.making`."""
+    num_workers: int
+    batch_ms: float
+    """P, the time that one batch takes to make in one process: the mean as measured there, or, with workers, the most
+    that it can be: all of them at work all the time."""
+    cpu_ms: CpuTime | None
+    """CPU time that making one batch takes; None: not known."""
+    used_cpus: float | None
+    """CPUs that the training process and its workers used; None: not known."""
+    usable_cpus: float
+    on_gpu: bool
+    dataset: str
+    compute_threads: int | None = None
+    """Threads on which torch computes the model on the same CPUs; None: on a GPU, or not known."""
+    made: InputLoader | None = None
+    """How batches are made, as measured in the processes that make them; None: not measured there."""
+    queued_ms: float = 0.0
+    """Time per step in which what makes batches was ready to run but had no CPU, over all its processes; 0 also where
+    that was not measured."""
+    others_cpus: float | None = None
+    """CPUs that processes of others used of the usable ones; None: not known."""
+    idle_ratio: float | None = 1.0
+    """Share of the step in which the device has no work while the batch is made, all of it on a CPU: the rest of the
+    wait is free. None: no trace window tells."""
+    is_stream: bool = False
+    """An iterable dataset: each worker runs all of it, unless it takes a part for each."""
+    has_model: bool = False
+    """The dataset uses the model that is trained; workers would have copies that do not learn."""
+    waited_ratio: float | None = None
+    """Share of steps that found no batch ready; with workers, only an empty queue shows that they are behind."""
+    guard_ms: float
+    """What a fetch may cost although nothing is wrong."""
+    bursts: Loading | None = None
+    """The same of a mean step, if workers that are behind deliver several batches at a time: then few steps wait, but
+    for long, and medians show nothing, or no more than the price of a fetch."""
+
+    @property
+    def compute_ms(self) -> float:
+        """Median time that the step needs without the wait."""
+        return max(_LEAST_COMPUTE_MS, self.period_ms - self.wait.median_ms)
+
+    @property
+    def idle_ms(self) -> float:
+        """The most that a wait can cost per step: the device's idle time, or all where that is not known."""
+        return self.period_ms if self.idle_ratio is None else self.idle_ratio * self.period_ms
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the device is known to work nearly all the time, so that a wait costs next to nothing."""
+        return self.idle_ratio is not None and self.idle_ratio < LEAST_IDLE_RATIO
+
+    @property
+    def cpu_bound(self) -> bool | None:
+        """Whether making a batch keeps a CPU at work, or waits for one, rather than for storage; None: not known."""
+        # CPU time is known per median step: a mean time of batches that steps in bursts wait for is not held to it.
+        whole_ms = min(self.batch_ms, self.most_batch_ms)
+        return None if self.cpu_ms is None else self.cpu_ms.most_ms + self.queued_ms >= CPU_BOUND_RATIO * whole_ms
+
+    @property
+    def free_cpus(self) -> float | None:
+        """CPUs that neither this run nor, as far as that is known, anybody else used; None: not known."""
+        if self.used_cpus is None:
+            return None
+        return max(0.0, self.usable_cpus - self.used_cpus - (self.others_cpus or 0.0))
+
+    @property
+    def wanted_workers(self) -> int:
+        """Workers with which batches come faster than steps use them, if CPUs were no limit: as the view has it."""
+        return enough_workers(self.batch_ms, self.compute_ms)
+
+    @property
+    def most_batch_ms(self) -> float:
+        """The most that making a batch can take in a median step."""
+        return self.wait.median_ms if self.num_workers == 0 else self.num_workers * self.period_ms
+
+    @property
+    def certain_ratio(self) -> float:
+        """Lower bound of the wait's share, without what a fetch may cost although nothing is wrong."""
+        return max(0.0, self.wait.lower_ratio - self.guard_ms / self.period_ms)
+
+    @property
+    def curable_ratio(self) -> float:
+        """Lower bound of the share that more workers can take off: without the most that taking a batch may cost."""
+        return max(0.0, self.wait.lower_ratio - RECEIVE_GUARD_MS / self.period_ms)
+
+    @property
+    def made_in_time(self) -> bool:
+        """Whether workers, as measured in them, make batches well before the step wants them.
+
+        What is waited for then is the way of a batch to the training thread, or a CPU for it.
+        """
+        measured = self.num_workers > 0 and self.made is not None
+        return measured and self.batch_ms / self.num_workers <= IN_TIME_RATIO * self.compute_ms
+
+    @property
+    def plan(self) -> WorkerPlan:
+        """The number of workers with which the step no longer waits, as far as CPUs allow, and what it brings.
+
+        ``ceil(P / T_compute) + 1`` workers, not more than usable CPUs where making a batch is CPU work (or where that
+        is not known), at least one. Afterwards the period is at least the step without its wait plus the receipt of a
+        batch, at least ``P / workers``, and at least the CPU time of one step over the usable CPUs. No more is gained
+        than the device idles.
+        """
+        most = MAX_WORKERS if self.cpu_bound is False else max(1, int(self.usable_cpus))
+        workers = max(1, min(self.wanted_workers, most))
+        # CPU work that is not known is taken for the whole batch: the careful assumption.
+        work_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
+        pace_ms = max(self.batch_ms / workers, work_ms / self.usable_cpus if self.usable_cpus > 0 else 0.0)
+        period_ms = max(self.compute_ms + RECEIVE_MS, pace_ms)
+        most_ms = max(self.compute_ms + RECEIVE_GUARD_MS, pace_ms)
+        wait_ms = min(self.wait.median_ms, self.idle_ms)
+        slack_ms = self.wait.median_ms - self.wait.lower_ratio * self.period_ms
+        return WorkerPlan(
+            num_workers=workers,
+            period_ms=period_ms,
+            recoverable_ms=min(wait_ms, max(0.0, self.period_ms - period_ms)),
+            lower_ms=max(0.0, min(wait_ms, self.period_ms - most_ms) - max(0.0, slack_ms)),
+        )
+
+    @property
+    def better_plan(self) -> WorkerPlan | None:
+        """The plan, if it has more workers than now, the device idles meanwhile, and its gain is worthwhile."""
+        if self.is_free or self.has_model:
+            return None
+        plan = self.plan
+        helps = plan.num_workers > self.num_workers and worthwhile(plan.recoverable_ms, self.period_ms)
+        return plan if helps else None
+
+    @property
+    def helpful_plan(self) -> WorkerPlan | None:
+        """The plan, if more workers are the cure.
+
+        None if the wait may be the price of any fetch, if workers are not behind or make their batches in time, if no
+        more of them than now are possible, if the device has work meanwhile, or if the gain is not worthwhile.
+        """
+        if self.certain_ratio < LEAST_WAIT_RATIO:
+            return None
+        if self.num_workers and (self.waited_ratio is None or self.waited_ratio < EMPTY_QUEUE_RATIO):
+            return None
+        return None if self.made_in_time else self.better_plan

@@ -1,0 +1,43 @@
+"""What was not measured: as a value that is kept, and as what is raised where a rule needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lightning_gpuprof.errors import GpuProfError
+
+_Measured = TypeVar("_Measured")
+
+
+class MissingSignal(GpuProfError):  # noqa: N818 - a state of the data, not a mistake
+    """A signal that a rule needs was not measured; ``why`` says which and, if known, for what reason."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
+class NotApplicable(MissingSignal):
+    """What a rule judges cannot be in this run: the rule is left out of "not evaluated"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmeasured:
+    """What a run could have, but does not tell."""
+
+    why: str
+
+
+NOT_COMPUTED = Unmeasured(why="it was not computed")
+
+
+def measured(value: _Measured | Unmeasured) -> _Measured:
+    """A value that was measured.
+
+    Raises:
+        MissingSignal: It was not.
+    """
+    if isinstance(value, Unmeasured):
+        raise MissingSignal(value.why)
+    return value

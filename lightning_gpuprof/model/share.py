@@ -1,0 +1,30 @@
+"""Share of the step that something takes, with its uncertainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.numbers import possible
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """Share of the period of steady unprofiled steps that something takes, with its uncertainty."""
+
+    median_ratio: float
+    """``median_ms`` over the median period: the two that are printed beside it."""
+    lower_ratio: float
+    """5 % lower bound by a block bootstrap (Kuensch 1989), not above that; rules hold this against thresholds."""
+    median_ms: float
+    total_ratio: float
+    """Share of the summed period: what rare long steps do to the run, which a median does not see."""
+    total_lower_ratio: float | None = None
+    """5 % lower bound of the same by the same bootstrap; None: not computed."""
+
+
+def usable(share: Share) -> bool:
+    """Whether all numbers of a share are possible ones."""
+    ratios = (share.median_ratio, share.lower_ratio, share.total_ratio)
+    return all(possible(x) and x <= 1.0 + _ROUNDING for x in ratios) and possible(share.median_ms)

@@ -1,0 +1,96 @@
+"""Single numbers of a run that analyses and rules ask for; what was not measured is None or raises MissingSignal."""
+
+from __future__ import annotations
+
+import math
+
+from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import usable
+
+MIN_STEPS = 10
+"""Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
+
+
+def require_possible(what: str, *values: float) -> None:
+    """Take impossible numbers for what they are: not measured.
+
+    Raises:
+        MissingSignal: One of the values is negative or not finite.
+    """
+    if not all(possible(value) for value in values):
+        raise MissingSignal(f"{what} is no possible number")
+
+
+def steady_period_ms(metrics: Metrics) -> float:
+    """Median period of the steady unprofiled steps in ms.
+
+    Raises:
+        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their period is no positive number.
+    """
+    steady = metrics.steps.steady_count
+    if steady < MIN_STEPS:
+        raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
+    period_ms = metrics.period_ms
+    if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
+        raise MissingSignal("the period of the steps was not measured")
+    return period_ms
+
+
+def step_share(metrics: Metrics, phase: Phase) -> Share:
+    """Share of a phase in steady steps.
+
+    Raises:
+        MissingSignal: The phase was not measured.
+    """
+    share = metrics.share(phase)
+    if share is None or not usable(share):
+        raise MissingSignal(f"the share of {phase} in the steps was not measured")
+    return share
+
+
+def condition(metrics: Metrics, name: str) -> Value:
+    """A fact about the run by its dotted name; None if it is not known."""
+    return metrics.run.get(name)
+
+
+def is_cpu_only(metrics: Metrics) -> bool | None:
+    """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
+    device = condition(metrics, "device.type")
+    return None if device is None else device == "cpu"
+
+
+def is_distributed(metrics: Metrics) -> bool:
+    """Whether several ranks train together, so that a rank may wait for another inside its backward pass."""
+    ranks = condition(metrics, "trainer.world_size")
+    return isinstance(ranks, int) and ranks > 1
+
+
+def machine_busy_ratio(metrics: Metrics) -> float | None:
+    """Mean use of all CPUs of the machine, by this run and by others, 0 to 1; None: not measured."""
+    machine = metrics.host.machine
+    return machine.cpu_busy_ratio.mean if machine is not None and machine.cpu_busy_ratio is not None else None
+
+
+def device_step(metrics: Metrics) -> DeviceStep | None:
+    """What the busiest device does in an untraced step; None on a CPU, and if neither windows nor NVML tell."""
+    return metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
+
+
+def device_idle_ratio(metrics: Metrics) -> float | None:
+    """Share of an untraced step in which the busiest device has no work.
+
+    Returns:
+        0 to 1; None if no trace window tells: of NVML's utilization alone it is only known how idle it is at least.
+    """
+    step = device_step(metrics)
+    return None if step is None or step.window is None else step.idle_ratio
+
+
+def step_idle_ratio(metrics: Metrics) -> float | None:
+    """Share of a step in which the device has no work, 1 on a CPU; None if no trace window tells."""
+    return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics)
