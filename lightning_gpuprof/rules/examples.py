@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from lightning_gpuprof.model.finding import Severity
 
@@ -25,13 +25,16 @@ class Example:
     says: str = ""
     """A part of summary or advice; of a rule that cannot judge, of the reason."""
     severity: Severity | None = None
+    saves_ms: float | None = None
+    """Per step, at most; None: the example does not say."""
     changes: Mapping[str, object]
     """Keywords of the healthy run that differ."""
 
 
 def fires(run: str, severity: Severity, says: str, /, **changes: object) -> Example:
-    """A run with the fault."""
-    return Example(outcome="fires", run=run, says=says, severity=severity, changes=changes)
+    """A run with the fault; ``saves_ms`` among the changes is what the finding gains per step."""
+    saves_ms = cast("float | None", changes.pop("saves_ms", None))
+    return Example(outcome="fires", run=run, says=says, severity=severity, saves_ms=saves_ms, changes=changes)
 
 
 def quiet(run: str, /, **changes: object) -> Example:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from metrics_builder import HEALTHY_MS, build, replace
@@ -82,23 +84,21 @@ class Kernels:
                 at += us
         return found
 
-    def trace(self, path: Path) -> Trace:
+    def trace(self) -> Trace:
         """The events, written as Kineto writes them and read again."""
         document = {"schemaVersion": 1, "deviceProperties": [self._device], "traceEvents": self.events()}
-        path.write_bytes(msgspec.json.encode(document))
-        return Trace.read(path)
+        return Trace.read(io.BytesIO(msgspec.json.encode(document)))
 
     def metrics(
         self,
-        folder: Path,
         *,
         run: Mapping[str, Value] | None = None,
         operators: Sequence[OperatorShapes] | None = None,
         rows: Sequence[RooflineRow] | None = None,
-        steady: int | None = None,
+        **more: Any,
     ) -> Metrics:
         """The run around a window of these kernels."""
-        window = window_of(self.trace(folder / "t.json"))
+        window = window_of(self.trace())
         assert window.analysis is not None
         analysis = window.analysis
         if operators is not None:
@@ -106,7 +106,7 @@ class Kernels:
         if rows is not None:
             given = Roofline(rows=tuple(rows), bytes_per_s=1555e9)
             analysis = msgspec.structs.replace(analysis, roofline=given)
-        metrics = build(run={**ON_GPU, **(run or {})}, steady=steady)
+        metrics = build(run={**ON_GPU, **(run or {})}, **more)
         return replace(metrics, windows=(msgspec.structs.replace(window, analysis=analysis),))
 
 

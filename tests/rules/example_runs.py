@@ -8,6 +8,7 @@ from typing import Any
 from gpu_builder import gpu
 from memory_builder import allocator, memory
 from metrics_builder import build, replace, share
+from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
@@ -19,6 +20,8 @@ ON_GPU = ("gpu", "allocator")
 def example_run(**changes: Any) -> Metrics:
     """A healthy run with changes: the keywords of ``build``, and these.
 
+    - ``kernels``: it was traced on a GPU, with these and other keywords of ``kernels_run``; ``step``: with those of
+      ``stepping_run``.
     - ``run_delay_ms``: how long the training thread waits for a CPU in each step.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``, ``allocator``: it is on a GPU, with these keywords of ``gpu`` and ``allocator``.
@@ -27,7 +30,8 @@ def example_run(**changes: Any) -> Metrics:
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     if any(name in parts for name in ON_GPU):
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
-    metrics = build(**changes)
+    make = kernels_run if "kernels" in changes else stepping_run if "step" in changes else build
+    metrics = make(**changes)
     for name, part in parts.items():
         metrics = _PARTS[name](metrics, part)
     return metrics

@@ -31,6 +31,9 @@ def judge(rule: Any, example: Example) -> None:
     if found is not None:
         assert found.severity == example.severity
         assert example.says in f"{found.summary} {found.advice}"
+        if example.saves_ms is not None:
+            assert found.gain is not None
+            assert found.gain.saved_ms_per_step == pytest.approx(example.saves_ms, rel=0.02)
 
 
 @pytest.mark.parametrize(

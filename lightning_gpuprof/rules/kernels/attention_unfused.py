@@ -6,53 +6,53 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    severity,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, device_run, input_sizes
-from lightning_gpuprof.rules.wording import millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, input_sizes
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.wording import millis
 
 _SOFTMAX = frozenset({"_softmax", "_softmax_backward_data", "_safe_softmax", "_masked_softmax"})
 _PRODUCTS = frozenset({"bmm", "baddbmm", "bmm_out", "baddbmm_"})
 _ON_SCORES = frozenset(
-    {
-        "add",
-        "add_",
-        "sub",
-        "mul",
-        "mul_",
-        "div",
-        "div_",
-        "masked_fill",
-        "masked_fill_",
-        "where",
-        "native_dropout",
-        "native_dropout_backward",
-        "copy_",
-        "bernoulli_",
-        "masked_scale",
-        "_masked_scale",
-        "fill_",
-    }
+    "add add_ sub mul mul_ div div_ masked_fill masked_fill_ where native_dropout native_dropout_backward copy_ "  # noqa: SIM905
+    "bernoulli_ masked_scale _masked_scale fill_".split()
 )
 _FUSED_BACKENDS = ("flash", "mem_efficient", "cudnn")
 
 Sizes = tuple[int, ...]
 
 
+def _row(operator: str, shapes: str, ms: float, phase: str = "forward") -> tuple[str, str, float, dict[str, str]]:
+    """An operator of an example."""
+    return f"aten::{operator}", shapes, ms, {"phase": phase}
+
+
+_SCORES = "8x12x1024x1024"
+_QK, _AV = _row("bmm", "96x1024x64, 96x64x1024", 3.0), _row("bmm", "96x1024x1024, 96x1024x64", 3.0)
+_SCALE, _OTHER = _row("mul", f"{_SCORES}, ()", 4.0), _row("addmm", "768, 8192x768, 768x768", 10.0)
+_PIECES = (_row("_softmax", _SCORES, 12.0), _SCALE, _QK, _AV, _OTHER)
+_BACKWARD = _row("_softmax_backward_data", f"{_SCORES}, {_SCORES}", 8.0, "backward")
+_FUSED = _row("_scaled_dot_product_flash_attention", ", ".join(["8x12x1024x64"] * 3), 20.0)
+_CLASSES = _row("_softmax", "8x1024x50257", 20.0)
+_SHORT = (_row("_softmax", "64x12x64x64", 12.0), _row("bmm", "768x64x64, 768x64x64", 9.0))
+_KERNELS = {"tensor core gemm": 20, "pointwise": 28}
+_MATH = {"flags.sdpa_backends": "math"}
+
+
+def _run(*operators: object) -> dict[str, object]:
+    """A run of an example with these operators."""
+    return {"kernels": _KERNELS, "operators": operators}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Attention:
-    """What a window tells of unfused attention, in microseconds."""
+    """What a window shows of unfused attention, in microseconds."""
 
     scores: Sizes
     """Shape of the largest matrix of scores."""
@@ -63,84 +63,99 @@ class _Attention:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionUnfused(BaseRule):
-    """Attention is computed in pieces, and the matrix of scores goes through memory several times.
+class AttentionUnfused(KernelRule):
+    """Attention runs as separate operators, and the matrix of scores goes through memory several times.
 
     ## What it means
 
-    softmax(Q Kᵀ) V in separate operators writes and reads a matrix of query length * key length for each head at every
-    step: product, scaling, mask, softmax, dropout, product. A fused kernel keeps it in the chip.
+    softmax(Q Kᵀ) V in separate operators writes and reads a matrix of query length x key length for each head in every
+    step: product, scaling, mask, softmax, dropout, product. A fused kernel keeps it on the chip.
 
     ## How it is measured
 
-    In the operators of trace windows with shapes: a softmax over a matrix of at least 128 x 128, and batched products
-    (`bmm`) that make or take a matrix of the same sizes, as many as its batch times heads. Their time and that of
-    pointwise operators on tensors of exactly the softmax's shape is held against the period of untraced steps. The gain
-    is the time without the products, which a fused kernel does, too; that it saves their traffic is not counted. Only
-    the 20 longest rows of the operators are known.
+    Trace windows with shapes: a softmax over matrices of at least 128 x 128, batched products (`bmm`) of the same
+    sizes, and pointwise operators on tensors of the softmax's shape. The gain is their time without the products, which
+    a fused kernel computes, too. Only the 20 longest rows of the operators are known.
 
     ## When it is wrong
 
-    - A softmax without such products (a classifier over 50,000 words) is none; a fused kernel has no softmax.
     - Code that needs the scores themselves, to plot or to regularise them, cannot be fused.
-    - It is silent where the host sets the pace.
+    - Silent where the host sets the pace.
 
     ## What to do
 
     `F.scaled_dot_product_attention(q, k, v, attn_mask=…, dropout_p=…, is_causal=…)`; in Hugging Face models
-    `from_pretrained(…, attn_implementation="sdpa")`. Where it is called already, it fell back to its mathematical form:
-    `need_weights=True`, a mask that needs a gradient, fp64, or switched-off backends do that.
-
-    ## Example
-
-    TimeSformer with 3,137 tokens: softmax and scaling of 8x12x3137x3137 take 84 ms of a step of 382 ms.
+    `from_pretrained(…, attn_implementation="sdpa")`. If it is called already, it fell back to the math backend:
+    `need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
     """
 
     id = "attention-unfused"
+    title = "Attention is computed without a fused kernel"
     specialises = ("memory-bound-kernels",)
+    explains = claims.MEMORY_KERNELS
+    certainty = 0.8
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     least_length: int = threshold(128, source="heuristic: shorter sequences gain little from fusing")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the operators of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
+    examples = (
+        fires("scores take 16 of 50 ms", "critical", "22.0 ms of every 50.0 ms step", saves_ms=16, **_run(*_PIECES)),
+        fires("the backward pass has them", "critical", "Use fused", saves_ms=24, **_run(*_PIECES, _BACKWARD)),
+        fires("fused backends are disabled", "critical", "Only math is allowed", **_run(*_PIECES), run=_MATH),
+        fires("attention takes 5.01 of 50 ms", "info", "10 %", **_run(_row("_softmax", _SCORES, 2.01), _QK)),
+        quiet("attention takes 4.99 of 50 ms", **_run(_row("_softmax", _SCORES, 1.99), _QK)),
+        quiet("attention is fused", **_run(_FUSED)),
+        quiet("sequences are short", **_run(*_SHORT)),
+        looks_alike("a softmax over classes takes 20 ms", **_run(_CLASSES, _QK)),
+        looks_alike("the host sets the pace", **{**_run(*_PIECES), "kernels": {"tensor core gemm": 30}}),
+        not_evaluated("there are no shapes", "record_shapes", kernels=_KERNELS),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """Shapes have to be known."""
         if any(_shapes(window) is None for window in run.windows):
             raise MissingSignal("a trace window was recorded without shapes: TraceConfig(record_shapes=True)")
-        found = [self._attention(window) for window in run.windows]
-        if None in found or run.host_sets_the_pace:
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the operators."""
+        attentions = [one for window in run.windows if (one := self._attention(window)) is not None]
+        if len(attentions) < len(run.windows):
             return None
-        attentions = [one for one in found if one is not None]
         pieces = _per_step(run, [one.softmax_us + one.on_scores_us for one in attentions])
         whole = _per_step(run, [one.softmax_us + one.on_scores_us + one.products_us for one in attentions])
-        ratio = whole.lower_ms / run.period_ms
-        if ratio < self.least_ratio or not worthwhile(pieces.ms, run.period_ms):
+        if whole.lower_ms < self.least_ratio * run.period_ms or not worthwhile(pieces.ms, run.period_ms):
             return None
         scores = "x".join(map(str, attentions[0].scores))
-        softmax = _per_step(run, [one.softmax_us for one in attentions])
-        return self.finding(
-            severity=severity(pieces.lower_ms / run.period_ms, metrics.steps.steady_count),
+        backends = condition(metrics, "flags.sdpa_backends")
+        if isinstance(backends, str) and not any(name in backends for name in _FUSED_BACKENDS):
+            change = Change(add=tuple(f"torch.backends.cuda.enable_{name}_sdp(True)" for name in _FUSED_BACKENDS[:2]))
+            advice = f"Enable the fused backends: {'; '.join(change.add)}. Only {backends or 'none'} is allowed now."
+        else:
+            change = Change(
+                remove=("torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v",),
+                add=("F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)",),
+            )
+            advice = (
+                f'Use fused attention: {change.add[0]}; in Hugging Face models attn_implementation="sdpa". If it is '
+                "called already, need_weights=True, output_attentions=True or fp64 made it fall back."
+            )
+        return self.of_kernels(
+            metrics,
+            run,
             subject=f"attention with scores of {scores}",
             summary=(
-                f"Attention in separate operators takes {millis(whole.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(min(1.0, whole.ms / run.period_ms))}); {millis(pieces.ms)} of it is softmax "
-                f"({millis(softmax.ms)}) and pointwise work on scores of {scores}, which a fused kernel never writes "
-                "to memory."
+                f"Attention without a fused kernel takes {of_every_step(whole.ms, run)}. Softmax and pointwise kernels "
+                f"on the {scores} scores take {millis(pieces.ms)} of it."
             ),
-            advice=_advice(metrics),
+            advice=advice,
             evidence=(
-                self.evidence(
-                    "least_ratio", min(1.0, whole.ms / run.period_ms), "unfused attention, share of the step"
-                ),
-                Evidence(name="softmax and pointwise work on the scores", value=pieces.ms, unit="ms"),
+                self.evidence("least_ratio", share_of_step(whole.ms, run), "unfused attention, share of the step"),
+                Evidence(name="softmax and pointwise kernels on the scores", value=pieces.ms, unit="ms"),
                 Evidence(name="scores", value=scores),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
             ),
-            gain=gain(pieces.ms, pieces.lower_ms, run.period_ms),
-            confidence=0.8,
-            explains=claims.MEMORY_KERNELS,
+            saved=pieces,
+            change=change,
         )
 
     def _attention(self, window: DeviceWindow) -> _Attention | None:
@@ -206,18 +221,3 @@ def _sum(rows: Iterable[OperatorShapes]) -> float:
 def _per_step(run: DeviceRun, values_us: list[float]) -> Measured:
     pairs = zip(run.windows, values_us, strict=True)
     return Measured.over([window.per_step_ms(us) for window, us in pairs])
-
-
-def _advice(metrics: Metrics) -> str:
-    backends = condition(metrics, "flags.sdpa_backends")
-    if isinstance(backends, str) and not any(name in backends for name in _FUSED_BACKENDS):
-        return (
-            f"Switch the fused backends on again (only {backends or 'none'} is allowed now): "
-            "torch.backends.cuda.enable_flash_sdp(True) and enable_mem_efficient_sdp(True), and call "
-            "F.scaled_dot_product_attention."
-        )
-    return (
-        "Replace the products and the softmax by F.scaled_dot_product_attention(q, k, v, attn_mask=…, dropout_p=…) "
-        '(Hugging Face: attn_implementation="sdpa"). Where it is called already, it fell back to its mathematical '
-        "form: need_weights=True, output_attentions=True or fp64 do that."
-    )

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import counted
+
+_COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvBiasBeforeBn(BaseRule):
-    """Convolutions right before a BatchNorm have a bias, which the norm takes out again.
+    """Convolutions right before a BatchNorm have a bias, which the norm removes again.
 
     ## What it means
 
-    BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. The bias is added, its
-    gradient is computed and the optimizer updates it, for nothing.
+    BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. Adding the bias,
+    computing its gradient and updating it are for nothing.
 
     ## How it is measured
 
-    From the modules of the model: convolutions with a bias that stand right before a BatchNorm in a `Sequential`. It is
-    information only, without a gain: what it saves is little and was not measured.
+    From the modules of the model: convolutions with a bias right before a BatchNorm in a `Sequential`. Information
+    only: what it saves is little and is not measured.
 
     ## When it is wrong
 
@@ -32,30 +36,35 @@ class ConvBiasBeforeBn(BaseRule):
     ## What to do
 
     `nn.Conv2d(..., bias=False)`.
-
-    ## Example
-
-    "Set bias=False in 16 of 20 convolutions: a BatchNorm follows right after each."
     """
 
     id = "conv-bias-before-bn"
+    title = "Convolutions have a bias without effect"
 
     least_count: int = threshold(1, source="PyTorch tuning guide")
 
+    examples = (
+        fires("16 of 20 convolutions have a bias", "info", "16 convolutions of 20", run={_COUNT: 16, _ALL: 20}),
+        quiet("none has", run={_COUNT: 0, _ALL: 20}),
+        looks_alike("there are only convolutions without a norm", run={_COUNT: 0, _ALL: 16}),
+        not_evaluated("the model was not inspected", "layers of the model"),
+    )
+
     def check(self, metrics: Metrics) -> Finding | None:
         """Look at the model's layers."""
-        count = condition(metrics, "model.conv_bias_before_norm")
+        count = condition(metrics, _COUNT)
         if not isinstance(count, int) or isinstance(count, bool):
-            raise MissingSignal("the layers of the model were not looked at")
+            raise MissingSignal("the layers of the model were not inspected")
         if count < self.least_count:
             return None
-        convolutions = condition(metrics, "model.convolutions")
+        convolutions = condition(metrics, _ALL)
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
         return self.finding(
             severity="info",
             subject=str(condition(metrics, "model.class") or "the model"),
-            summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias that has no effect.",
-            advice=f"Set bias=False in these {count:,}: nn.Conv2d(..., bias=False).",
+            summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias without effect.",
+            advice="Leave the bias out: nn.Conv2d(..., bias=False). The BatchNorm subtracts it again.",
             evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),
             confidence=0.9,
+            change=Change(call="nn.Conv2d", arguments={"bias": False}, before={"bias": True}),
         )

@@ -4,92 +4,106 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    threshold,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, class_us, device_run
-from lightning_gpuprof.rules.wording import millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, class_us
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+
+_BENCHMARK, _FIXED = "flags.cudnn_benchmark", ("flags.cudnn_deterministic", "flags.deterministic_algorithms")
+_OFF = {_BENCHMARK: False}
+
+
+def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
+    """A run of an example whose five traced steps have so many convolutions."""
+    row = ("aten::cudnn_convolution", "32x64x56x56, 64x64x3x3", ms, {"occurrences": occurrences})
+    return {"kernels": {"convolution": ms, "pointwise": 49 - ms}, "operators": [row]}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudnnBenchmarkOff(BaseRule):
+class CudnnBenchmarkOff(KernelRule):
     """Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
 
     ## What it means
 
-    With `torch.backends.cudnn.benchmark` cuDNN tries its algorithms for each new shape once and keeps the fastest;
-    without it, it takes the one that its heuristics choose.
+    With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest;
+    without it, heuristics choose.
 
     ## How it is measured
 
-    The setting, and in trace windows with shapes: convolutions take at least a fifth of the untraced step, and each
-    convolution of the same shapes occurs equally often in all steps. What another algorithm gains only a run shows, so
-    this is information without a gain.
+    The setting, and trace windows with shapes: convolutions take at least a fifth of the step, and each shape occurs
+    equally often in all steps. Only a run shows what another algorithm gains, so this is information without a gain.
 
     ## When it is wrong
 
-    - Inputs whose size varies, also the last, smaller batch of an epoch, make cuDNN try again for each new shape.
-      Shapes outside of the windows are not seen.
-    - It is silent with `deterministic=True`, which rules the choice out, and where the host sets the pace.
+    - Inputs of varying size, also the smaller last batch of an epoch, make cuDNN time its algorithms again for each
+      new shape. Shapes outside of the windows are not seen.
+    - Silent with deterministic algorithms, which rule the choice out, and where the host sets the pace.
 
     ## What to do
 
     `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
-
-    ## Example
-
-    "cudnn.benchmark is off: set Trainer(benchmark=True)" for a ResNet whose convolutions take 63 % of the step.
     """
 
     id = "cudnn-benchmark-off"
+    title = "cuDNN does not time its convolution algorithms"
+    certainty = 0.5
 
     least_ratio: float = threshold(0.20, source="the method: convolutions of at least a fifth of the step")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the setting beside the convolutions of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
-        benchmark = condition(metrics, "flags.cudnn_benchmark")
-        if benchmark is None:
+    examples = (
+        fires("convolutions take 30 of 50 ms", "info", "Trainer(..., benchmark=True)", **_run(30), run=_OFF),
+        fires(
+            "the last batch is smaller", "info", "drop_last=True", **_run(30), run={**_OFF, "loader.drop_last": False}
+        ),
+        fires("they take 10.01 of 50 ms", "info", "10.0 ms", **_run(10.01), run=_OFF),
+        quiet("they take 9.99 of 50 ms", **_run(9.99), run=_OFF),
+        quiet("benchmark is on", **_run(30), run={_BENCHMARK: True}),
+        quiet("cuDNN has to be deterministic", **_run(30), run={**_OFF, _FIXED[0]: True}),
+        quiet("all algorithms have to be deterministic", **_run(30), run={**_OFF, _FIXED[1]: True}),
+        looks_alike("shapes vary", **_run(30, occurrences=3), run=_OFF),
+        not_evaluated("there are no shapes", "record_shapes", **{**_run(30), "operators": None}, run=_OFF),
+        not_evaluated("the setting is not known", "cudnn.benchmark", **_run(30)),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """The setting has to be known."""
+        if condition(metrics, _BENCHMARK) is None:
             raise MissingSignal("the setting of cudnn.benchmark is not known")
-        fixed = (condition(metrics, "flags.cudnn_deterministic"), condition(metrics, "flags.deterministic_algorithms"))
-        if benchmark is True or True in fixed or run.host_sets_the_pace:
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the setting and the convolutions."""
+        if condition(metrics, _BENCHMARK) is True or True in [condition(metrics, name) for name in _FIXED]:
             return None
         convolutions = run.measure(lambda window: window.per_step_ms(class_us(window, "convolution")))
-        ratio = convolutions.lower_ms / run.period_ms
-        if ratio < self.least_ratio:
+        if convolutions.lower_ms < self.least_ratio * run.period_ms:
             return None
         rows = [_convolutions(window) for window in run.windows]
         if not all(rows):
             raise MissingSignal("the shapes of convolutions were not recorded: TraceConfig(record_shapes=True)")
         if not all(_equal_in_all_steps(window, found) for window, found in zip(run.windows, rows, strict=True)):
             return None
-        drop_last = condition(metrics, "loader.drop_last")
-        also = ", and drop_last=True in the DataLoader (it is False)" if drop_last is False else ""
-        return self.finding(
-            severity="info",
+        change = Change(call="Trainer", arguments={"benchmark": True})
+        varies = condition(metrics, "loader.drop_last") is False
+        also = " Set drop_last=True in the DataLoader, too: cuDNN times each new shape again." if varies else ""
+        return self.of_kernels(
+            metrics,
+            run,
             subject="convolutions",
             summary=(
-                f"Convolutions take {millis(convolutions.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(min(1.0, convolutions.ms / run.period_ms))}) with the same shapes in every traced step, "
-                "and cuDNN does not try which of its algorithms is fastest for them."
+                f"Convolutions take {of_every_step(convolutions.ms, run)}, and cuDNN does not time which of its "
+                "algorithms is the fastest."
             ),
-            advice=f"cudnn.benchmark is off: set Trainer(benchmark=True){also}.",
+            advice=f"Turn cudnn.benchmark on: {change.added[0]}. The shapes were the same in every traced step.{also}",
             evidence=(
-                self.evidence(
-                    "least_ratio", min(1.0, convolutions.ms / run.period_ms), "convolutions, share of the step"
-                ),
+                self.evidence("least_ratio", share_of_step(convolutions.ms, run), "convolutions, share of the step"),
                 Evidence(name="cudnn.benchmark", value="False"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
             ),
-            confidence=0.5,
+            change=change,
         )
 
 

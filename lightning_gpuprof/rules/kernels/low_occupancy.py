@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, device_run, short_name
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.wording import listed, percent
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowOccupancy(BaseRule):
+class LowOccupancy(KernelRule):
     """Kernels are launched with too few blocks to give each multiprocessor one.
 
     ## What it means
@@ -32,75 +28,86 @@ class LowOccupancy(BaseRule):
 
     ## How it is measured
 
-    In trace windows, from the geometry of launches (an estimate, not a counter): for kernels of 10 µs and more, their
-    time times the share of multiprocessors that get no block. Communication does not count, nor do kernels whose saving
-    by tensor cores would be larger. At least a tenth of the untraced step must be left idle so. The gain takes work
-    that fills the device as possible. As nothing of it was measured, it is information, and its lower bound is 0.
+    Trace windows, from the launch geometry (an estimate, not a counter): for kernels of 10 µs and more, their time
+    times the share of multiprocessors without a block. Communication does not count, nor do kernels that would gain
+    more from tensor cores. The gain assumes that the device can be filled. It is not measured, so this is information,
+    and the gain's lower bound is 0.
 
     ## When it is wrong
 
     - Kernels that run at the same time on several streams fill the device together.
-    - A batch that must stay as it is leaves nothing to do but joining small operators.
-    - It is silent where the host sets the pace: then the device is idle for another reason.
+    - Silent where the host sets the pace: then the device idles for another reason.
 
     ## What to do
 
-    A larger `batch_size` fills the device at the same time per step, so samples per second rise. Check the learning
-    rate and the memory.
-
-    ## Example
-
-    "batch_size is 8: kernels of the longest rows give 31 % of the multiprocessors a block; try batch_size=24".
+    A larger `batch_size` takes about the same time per step, so samples per second rise. Check the memory and the
+    learning rate.
     """
 
     id = "low-occupancy"
+    title = "Kernels are too small to fill the GPU"
+    explains = claims.IDLE_MULTIPROCESSORS
+    certainty = 0.4
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the launches of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
+    examples = (
+        fires(
+            "27 blocks run on 108 multiprocessors",
+            "info",
+            "DataLoader(..., batch_size=128)",
+            saves_ms=22.5,
+            kernels={"tensor core gemm": (30, 27), "pointwise": 19},
+        ),
+        fires("they run for 6.8 of 50 ms", "info", "25 %", kernels={"tensor core gemm": (6.8, 27), "pointwise": 42}),
+        quiet("they run for 6.6 of 50 ms", kernels={"tensor core gemm": (6.6, 27), "pointwise": 42}),
+        quiet("each multiprocessor has a block", kernels={"tensor core gemm": (30, 108), "pointwise": 19}),
+        looks_alike("communication needs few blocks", kernels={"all-reduce": (30, 24), "pointwise": 19}),
+        looks_alike("the host sets the pace", kernels={"tensor core gemm": (30, 27)}),
+        not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """Blocks and multiprocessors have to be known."""
         if all(not w.kernels.fill.est_sm_efficiency_known_ratio for w in run.windows):
-            raise MissingSignal("the trace does not tell with how many blocks kernels were launched")
-        if run.host_sets_the_pace:
-            return None
+            raise MissingSignal("the trace does not say with how many blocks kernels were launched")
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the launches."""
         idle = run.measure(lambda window: window.per_step_ms(sum(row.saving_us for row in _unfilled(window))))
         if idle.lower_ms < self.least_ratio * run.period_ms or not worthwhile(idle.ms, run.period_ms):
             return None
-        rows = _unfilled(run.windows[0])
+        window = run.windows[0]
+        rows = _unfilled(window)
         spent_us, idle_us = sum(row.total_us for row in rows), sum(row.saving_us for row in rows)
+        spent_ms = window.per_step_ms(spent_us)
         filled = 1.0 - idle_us / spent_us
         named = [short_name(row.name) for row in rows[:3]]
         batch = condition(metrics, "loader.batch_size")
-        wanted = math.ceil(batch / filled) if isinstance(batch, int) and filled > 0 else None
-        return self.finding(
-            severity="info",
+        change = None
+        if isinstance(batch, int) and filled > 0:
+            wanted = math.ceil(batch / filled)
+            change = Change(call="DataLoader", arguments={"batch_size": wanted}, before={"batch_size": batch})
+        larger = "Try a larger batch" + (f": {change.added[0]}" if change is not None else " per rank")
+        return self.of_kernels(
+            metrics,
+            run,
             subject=named[0],
             summary=(
-                f"Kernels with fewer blocks than multiprocessors take "
-                f"{millis(run.windows[0].per_step_ms(spent_us))} of a step of {millis(run.period_ms)} and give "
-                f"{percent(filled)} of the multiprocessors a block (estimated from the launches): {listed(named)}."
+                f"Kernels with fewer blocks than multiprocessors take {of_every_step(spent_ms, run)}. "
+                f"They use {percent(filled)} of the multiprocessors (estimated from the launches): {listed(named)}."
             ),
             advice=(
-                f"batch_size is {batch}: try {wanted}, if memory allows; a step then takes little longer, and "
-                "samples/s rise. Check the learning rate for it."
-                if wanted is not None
-                else "Try a larger batch per rank, if memory allows; samples/s rise until the device is full."
+                f"{larger}. The step takes little longer until the GPU is full, so samples/s rise. Check the "
+                "memory and the learning rate."
             ),
             evidence=(
-                self.evidence(
-                    "least_ratio",
-                    min(1.0, idle.ms / run.period_ms),
-                    "time that idle multiprocessors stand for, share of the step",
-                ),
+                self.evidence("least_ratio", share_of_step(idle.ms, run), "idle multiprocessors, share of the step"),
                 Evidence(name="multiprocessors with a block in these kernels", value=filled, unit="ratio"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
             ),
-            gain=gain(idle.ms, 0.0, run.period_ms),
-            confidence=0.4,
-            explains=claims.IDLE_MULTIPROCESSORS,
+            saved=Measured(ms=idle.ms, lower_ms=0.0),
+            change=change,
         )
 
 

@@ -5,107 +5,116 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, class_us, device_run
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, class_us
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.wording import listed, percent
 
 _CLASSES = ("elementwise", "norm/reduction")
 _NAMED = 3
 
 
+def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
+    """A run of an example: pointwise kernels, and the share of an A100's bandwidth that they reach."""
+    row = {"kind": "elementwise", "bytes_per_call": bandwidth_ratio * 15.55e9, "bound": "memory"}
+    kernels = {"pointwise": ms, "tensor core gemm": 49 - ms}
+    return {"kernels": kernels, "roofline": [("aten::add", "64x4096x1024", 10.0, row)]}
+
+
 @dataclass(frozen=True, kw_only=True)
-class MemoryBoundKernels(BaseRule):
+class MemoryBoundKernels(KernelRule):
     """Pointwise operators and reductions that only move data take a large part of the step, and nothing fuses them.
 
     ## What it means
 
-    An addition, an activation, a normalisation reads its inputs from memory and writes its result back; the arithmetic
-    is free beside that. In eager mode each operator does so by itself. A compiler joins them, so that what one writes
-    the next need not read.
+    An addition, an activation or a normalisation reads its inputs from memory and writes its result back; the
+    arithmetic is free. In eager mode each operator does so by itself. A compiler fuses them, so that intermediate
+    results never reach memory.
 
     ## How it is measured
 
-    In trace windows: pointwise kernels, normalisations and reductions take at least 40 % of the untraced step, and
-    those of them whose shapes are known reach on average at least 60 % of the memory's bandwidth (the measured one,
-    else the data sheet's; the bytes are a lower bound). The gain at most: half of the pointwise time, which joining
-    each with a neighbour would save; what a compiler joins is not known before, so its lower bound is 0 and the finding
-    is information.
+    Trace windows: pointwise kernels, normalisations and reductions take at least 40 % of the step, and those of known
+    shapes reach at least 60 % of the memory bandwidth (measured, else of the data sheet; bytes are a lower bound). The
+    gain is at most half of the pointwise time, as if each were fused with one neighbour. What a compiler fuses is not
+    known beforehand, so this is information, and the gain's lower bound is 0.
 
     ## When it is wrong
 
-    - It is silent for compiled models, and where the host sets the pace.
+    - Silent for compiled models, and where the host sets the pace.
     - A model that is mostly normalisation of huge tensors may be as fast as memory allows.
 
     ## What to do
 
-    `torch.compile(self.model)`; `fused=True` of the optimizer; fused normalisation layers; half precision, which halves
-    the bytes.
-
-    ## Example
-
-    "Pointwise kernels and reductions take 62 % of the step at 81 % of the memory's bandwidth … compile the model".
+    `torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
     """
 
     id = "memory-bound-kernels"
+    title = "Unfused pointwise kernels are limited by memory bandwidth"
+    explains = claims.MEMORY_KERNELS
+    certainty = 0.4
 
     least_ratio: float = threshold(0.40, source="the method")
     least_bandwidth_ratio: float = threshold(0.60, source="NVIDIA Visual Profiler, Nsight Compute: bound from 60 % on")
     fused_ratio: float = threshold(0.50, source="heuristic: joined with one neighbour, an operator moves half")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the kernels of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
-        state = condition(metrics, "compile.state")
-        if run.host_sets_the_pace or state not in (None, "none"):
-            return None
+    examples = (
+        fires("they take 30 of 50 ms", "info", "80 % of the memory bandwidth", saves_ms=15, **_run()),
+        fires("the model is not compiled", "info", "torch.compile", **_run(), run={"compile.state": "none"}),
+        fires("they reach 61 % of the bandwidth", "info", "61 %", **_run(bandwidth_ratio=0.61)),
+        fires("they take 20.1 of 50 ms", "info", "20.1 ms", **_run(20.1)),
+        quiet("they take 19.9 of 50 ms", **_run(19.9)),
+        quiet("the model is compiled", **_run(), run={"compile.state": "module"}),
+        looks_alike("they reach 59 % of the bandwidth", **_run(bandwidth_ratio=0.59)),
+        looks_alike("the host sets the pace", **{**_run(), "kernels": {"pointwise": 30}}),
+        not_evaluated("their bytes are not known", "bandwidth", **{**_run(), "roofline": []}),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the kernels that multiply nothing."""
         time = run.measure(lambda window: window.per_step_ms(class_us(window, *_CLASSES)))
-        if time.lower_ms < self.least_ratio * run.period_ms:
+        if (
+            condition(metrics, "compile.state") not in (None, "none")
+            or time.lower_ms < self.least_ratio * run.period_ms
+        ):
             return None
         rows = [row for window in run.windows for row in _rows(window)]
         bandwidth = _bandwidth_ratio(rows, run.windows)
         if bandwidth is None:
-            raise MissingSignal("the bytes of pointwise operators or the memory's bandwidth are not known")
+            raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
         pointwise = run.measure(lambda window: window.per_step_ms(class_us(window, "elementwise")))
         saved_ms = self.fused_ratio * pointwise.ms
         if bandwidth < self.least_bandwidth_ratio or not worthwhile(saved_ms, run.period_ms):
             return None
         largest = list(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows))[:_NAMED]
-        model = condition(metrics, "model.class")
-        shown_ratio = min(1.0, time.ms / run.period_ms)
-        return self.finding(
-            severity="info",
+        change = Change(add=("model = torch.compile(model)",))
+        return self.of_kernels(
+            metrics,
+            run,
             subject=largest[0],
             summary=(
-                f"Pointwise kernels and reductions take {millis(time.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(shown_ratio)}) at {percent(bandwidth)} of the memory's bandwidth: memory bounds them. "
-                f"Longest: {listed(largest)}."
+                f"Pointwise kernels and reductions take {of_every_step(time.ms, run)}. They reach {percent(bandwidth)} "
+                f"of the memory bandwidth, which limits them. Longest: {listed(largest)}."
             ),
             advice=(
-                f"Compile what holds them: torch.compile of the layers of {model or 'the model'} in configure_model "
-                "joins pointwise operators, so that what one writes the next need not read."
+                f"Compile the model before trainer.fit: {change.added[0]}. Fused pointwise operators keep intermediate "
+                "results out of memory."
             ),
             evidence=(
-                self.evidence("least_ratio", shown_ratio, "pointwise kernels and reductions, share of the step"),
-                self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory's bandwidth"),
+                self.evidence(
+                    "least_ratio", share_of_step(time.ms, run), "pointwise and reductions, share of the step"
+                ),
+                self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
                 Evidence(name="pointwise kernels per step", value=pointwise.ms, unit="ms"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
             ),
-            gain=gain(saved_ms, 0.0, run.period_ms),
-            confidence=0.4,
-            explains=claims.MEMORY_KERNELS,
+            saved=Measured(ms=saved_ms, lower_ms=0.0),
+            change=change,
         )
 
 

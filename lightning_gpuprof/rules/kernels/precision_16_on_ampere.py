@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
@@ -25,7 +26,7 @@ class Precision16OnAmpere(BaseRule):
     ## How it is measured
 
     From the conditions: `precision="16-mixed"` and a compute capability of 8.0 (Ampere) or more. It is information
-    only, without a gain: what the scaler's wait costs is told by trace windows.
+    only: trace windows show what the scaler's wait costs (`amp-scaler-sync`).
 
     ## When it is wrong
 
@@ -37,6 +38,7 @@ class Precision16OnAmpere(BaseRule):
     """
 
     id = "precision-16-on-ampere"
+    title = "float16 needs a gradient scaler, bfloat16 does not"
 
     least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
 
@@ -65,17 +67,18 @@ class Precision16OnAmpere(BaseRule):
             raise MissingSignal("the compute capability of the device is not known")
         if capability < self.least_capability:
             return None
+        change = Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before={"precision": precision})
         return self.finding(
             severity="info",
             subject=f"precision={precision}",
-            summary=(
-                f"precision is {precision} on a device of compute capability {capability}: its gradient scaler "
-                "checks all "
-                "gradients and waits for the device before each optimizer step. bfloat16 is as fast and needs none."
+            summary="The gradient scaler of float16 checks all gradients and waits for the GPU in each optimizer step.",
+            advice=(
+                f'Use bfloat16: Trainer(precision="{change.arguments["precision"]}"). It needs no scaler and is as '
+                f"fast on a GPU of compute capability {capability}. Some models need the digits of float16."
             ),
-            advice='Set Trainer(precision="bf16-mixed"), if the model does not need the digits of float16.',
             evidence=(self.evidence("least_capability", capability, "compute capability"),),
             confidence=0.8,
+            change=change,
         )
 
 

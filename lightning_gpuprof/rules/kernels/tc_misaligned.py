@@ -9,21 +9,31 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    severity,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, Measured, device_run, input_sizes
-from lightning_gpuprof.rules.wording import millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, input_sizes
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.wording import percent
 
 _MULTIPLES = {"fp16": 8, "bf16": 8, "tf32": 4, "fp8": 16, "int8": 16}
 """16 bytes of elements. NVIDIA, Matrix Multiplication Background, "Requirements to use Tensor Cores"."""
 
 _PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmm_", "linear"})
+
+
+def _product(shape: str, ms: float, reached: float, dtype: str = "bf16") -> tuple[str, str, float, dict[str, object]]:
+    """A row of an example's roofline."""
+    return "aten::mm", shape, ms, {"ceiling_ratio": reached, "dtype": dtype}
+
+
+def _run(*products: object, fits: bool = True, dtype: str = "bf16") -> dict[str, object]:
+    """A run of an example with these products, and one that is aligned."""
+    aligned = [_product("8192x768, 768x3072", 10.0, 0.6, dtype)] if fits else []
+    return {"kernels": {"tensor core gemm": 30, "pointwise": 18}, "roofline": [*products, *aligned]}
+
+
+_VOCABULARY = "8192x768, 768x50257"
+_BACKWARD = _product("8192x50257, 50257x768", 8.0, 0.3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,60 +53,73 @@ class _Slow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TcMisaligned(BaseRule):
-    """Products have a size that is not a multiple of what tensor cores load at once, and are slower for it.
+class TcMisaligned(KernelRule):
+    """Matrix products have a size that is no multiple of what tensor cores load at once, and are slower for it.
 
     ## What it means
 
-    Tensor cores load 16 bytes at a time: rows of 8 elements in half precision, 4 in TF32, 16 in fp8 and int8. If a row
-    is not a multiple of that, the library pads or takes slower kernels. A vocabulary of 50,257 is the usual case.
+    Tensor cores load 16 bytes at a time: 8 elements of half precision, 4 of TF32, 16 of fp8 and int8. If a row is no
+    multiple of that, the library pads or takes slower kernels. A vocabulary of 50,257 is the usual case.
 
     ## How it is measured
 
-    In the roofline of trace windows with shapes: products (`mm`, `addmm`, `bmm`) whose number of columns is no such
-    multiple, and products of the same kind that share this size. They must take at least a tenth of the untraced step
-    and reach less than 80 % of the share of the roofline that products of the same kind and type with a quarter to four
-    times their FLOPs reach whose sizes fit. The gain is what these would need less. Only the 20 longest rows are known.
+    Roofline of trace windows with shapes: products (`mm`, `addmm`, `bmm`) whose number of columns is no such multiple,
+    and products of the same kind that share this size. They take at least a tenth of the step and reach less than 80 %
+    of the roofline share of aligned products of the same kind and dtype with a quarter to four times their FLOPs. The
+    gain is the difference. Only the 20 longest rows are known.
 
     ## When it is wrong
 
-    - Without products that fit to compare with it is not evaluated: it does not guess what alignment would gain.
-    - A number of tokens or samples that is no multiple matters less than one of features, and is left out unless it is
-      a number of columns.
-    - It is silent where the host sets the pace.
+    - Without aligned products to compare with it is not evaluated.
+    - A number of tokens or samples matters less than one of features, and counts only as a number of columns.
+    - Silent where the host sets the pace.
 
     ## What to do
 
-    Pad the named size to the printed one: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with
-    `drop_last=True`.
-
-    ## Example
-
-    "Pad 50257 to 50304: products with 50,257 columns reach 21 % of the roofline, others 58 %".
+    Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
     """
 
     id = "tc-misaligned"
+    title = "Matrix sizes do not fit the tensor cores"
+    explains = claims.MATRIX_KERNELS
+    certainty = 0.6
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     slower_ratio: float = threshold(0.80, source="heuristic")
     best_multiple: int = threshold(64, source="NVIDIA: 128 bytes on A100, 64 elements of half precision")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the products of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
+    examples = (
+        fires(
+            "a vocabulary is 50257", "warning", "Pad 50257 to 50304", saves_ms=8, **_run(_product(_VOCABULARY, 12, 0.2))
+        ),
+        fires("its backward pass is slow", "critical", "20.0 ms", **_run(_product(_VOCABULARY, 12, 0.2), _BACKWARD)),
+        fires("in TF32", "warning", "multiples of 4", **_run(_product(_VOCABULARY, 12, 0.2, "tf32"), dtype="tf32")),
+        fires("it takes 5.01 of 50 ms", "info", "10 %", **_run(_product(_VOCABULARY, 5.01, 0.2))),
+        quiet("it takes 4.99 of 50 ms", **_run(_product(_VOCABULARY, 4.99, 0.2))),
+        quiet("it is padded to 50304", **_run(_product("8192x768, 768x50304", 12, 0.2))),
+        quiet("50260 fits TF32", **_run(_product("8192x768, 768x50260", 12, 0.2, "tf32"), dtype="tf32")),
+        quiet("products are in fp32", **_run(_product(_VOCABULARY, 12, 0.2, "fp32"))),
+        looks_alike("the number of tokens is odd", **_run(_product("5185x768, 768x768", 20, 0.2))),
+        looks_alike("the product is fast nevertheless", **_run(_product(_VOCABULARY, 12, 0.5))),
+        not_evaluated("no product is aligned", "compare", **_run(_product(_VOCABULARY, 12, 0.2), fits=False)),
+        not_evaluated("there are no shapes", "record_shapes", **_run(fits=False)),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """Shapes have to be known."""
         if any(w.analysis.roofline is None or not w.analysis.roofline.rows for w in run.windows):
             raise MissingSignal("a trace window holds no product of known shape: TraceConfig(record_shapes=True)")
-        if run.host_sets_the_pace:
-            return None
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the products."""
         unfit = [[row for row, _, _ in _unfit(window)] for window in run.windows]
         time = Measured.over([w.per_step_ms(_sum(rows)) for w, rows in zip(run.windows, unfit, strict=True)])
         if time.lower_ms < self.least_ratio * run.period_ms:
             return None
         slow = [_slow(window) for window in run.windows]
         if any(found is None for found in slow):
-            raise MissingSignal("no products whose sizes fit are in the windows to compare with")
+            raise MissingSignal("the trace windows hold no aligned products to compare with")
         slower = [
             [one for one in found or () if (one.row.ceiling_ratio or 0.0) < self.slower_ratio * one.peer_ratio]
             for found in slow
@@ -112,31 +135,26 @@ class TcMisaligned(BaseRule):
         worst = max(slower[0], key=lambda one: one.saved_us)
         padded = -(-worst.size // self.best_multiple) * self.best_multiple
         reached = worst.row.ceiling_ratio or 0.0
-        return self.finding(
-            severity=severity(saved.lower_ms / run.period_ms, metrics.steps.steady_count),
+        return self.of_kernels(
+            metrics,
+            run,
             subject=f"{worst.row.operator} {worst.row.input_shape}",
             summary=(
-                f"Products with a size that is no multiple of {worst.multiple} take {millis(spent.ms)} of a step of "
-                f"{millis(run.period_ms)} ({percent(min(1.0, spent.ms / run.period_ms))}). With {worst.size:,} they "
-                f"reach {percent(reached)} of the roofline, products that fit {percent(worst.peer_ratio)}."
+                f"Matrix products with a size of {worst.size} take {of_every_step(spent.ms, run)}. They reach "
+                f"{percent(reached)} of the roofline, aligned products reach {percent(worst.peer_ratio)}."
             ),
             advice=(
-                f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: it is in {worst.row.operator} of "
-                f"{worst.row.input_shape} ({worst.row.dtype}). A vocabulary or a feature size is padded in the layer, "
-                "a batch by drop_last=True."
+                f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: in the layer for a vocabulary or a "
+                f"feature size, with drop_last=True for a batch. {worst.row.dtype} needs multiples of "
+                f"{worst.multiple}. It is in {worst.row.operator} of {worst.row.input_shape}."
             ),
             evidence=(
-                self.evidence(
-                    "least_ratio", min(1.0, spent.ms / run.period_ms), "misaligned products, share of the step"
-                ),
+                self.evidence("least_ratio", share_of_step(spent.ms, run), "misaligned products, share of the step"),
                 Evidence(name="size", value=worst.size, limit=float(worst.multiple), source="NVIDIA: 16 bytes"),
                 Evidence(name="reached share of the roofline", value=reached, unit="ratio"),
-                Evidence(name="reached by products that fit", value=worst.peer_ratio, unit="ratio"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                Evidence(name="reached by aligned products", value=worst.peer_ratio, unit="ratio"),
             ),
-            gain=gain(saved.ms, saved.lower_ms, run.period_ms),
-            confidence=0.6,
-            explains=claims.MATRIX_KERNELS,
+            saved=saved,
         )
 
 

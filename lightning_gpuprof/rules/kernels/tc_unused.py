@@ -4,117 +4,128 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    severity,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import capability, device_run, mixed_precision
-from lightning_gpuprof.rules.kernels.matrix_kernels import (
-    LEAST_RATIO,
-    OffTensorCores,
-    off_tensor_cores,
-    tensor_cores_known,
-)
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, capability, mixed_precision
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.kernels.matrix_kernels import LEAST_RATIO, off_tensor_cores, tensor_cores_known
+from lightning_gpuprof.rules.wording import listed
+
+_FP32 = {"fp32 gemm": 20, "fp32 convolution": 10, "pointwise": 18}
+_VOLTA = {
+    "kernels": {"volta_sgemm_128x64_nn": 30, "pointwise": 18},
+    "device": "V100",
+    "run": {"device.capability": "7.0"},
+}
+_MIXED = {"trainer.precision": "bf16-mixed"}
+_WAITING_MS = {"data_wait": 50.0, "forward": 10.0, "backward": 13.0}
+_FED = {"kernels": {"fp32 gemm": 25, "pointwise": 5}, "times_ms": _WAITING_MS, "step_ms": 80.0}
+_ROOF = ("aten::mm", "8x8, 8x8", 30.0, {"dtype": "fp32", "bytes_per_call": 45e9})
 
 
 @dataclass(frozen=True, kw_only=True)
-class TcUnused(BaseRule):
-    """Matrix products and convolutions run in fp32 on CUDA cores; the device's tensor cores are idle meanwhile.
+class TcUnused(KernelRule):
+    """Matrix products and convolutions run in fp32 on CUDA cores while the tensor cores idle.
 
     ## What it means
 
-    Tensor cores do products of half precision 2 to 16 times as fast as CUDA cores do those of fp32. A model in
-    `precision="32-true"` leaves them unused, but for what TF32 does.
+    Tensor cores multiply half precision 2 to 16 times as fast as CUDA cores multiply fp32. With
+    `precision="32-true"` they are used for TF32 at most.
 
     ## How it is measured
 
-    In trace windows: the time of kernels whose names prove that they multiply fp32 on CUDA cores (sgemm, SIMT, cuDNN's
-    direct convolutions), without products of a matrix and a vector and convolutions of single channels, which memory
-    bounds. Kernels whose name tells nothing (all of Triton) never count. The time per step is held against the period
-    of untraced steps; the least of all windows is the lower bound. The gain is time * (1 - 1/k), k = data-sheet peak of
-    the tensor cores over that of the CUDA cores (2 where the device is not known), and not more than the roofline of
-    these products allows where their shapes are known; its lower bound takes half of k.
+    Trace windows: the time of kernels whose names prove fp32 products on CUDA cores (sgemm, SIMT, cuDNN's direct
+    convolutions), except matrix-vector products and depthwise convolutions, which are bound by memory. Kernels with
+    opaque names (Triton) never count. The gain is time x (1 - 1/k), where k is the data-sheet peak of tensor cores over
+    that of CUDA cores (2 for unknown devices), but no more than the roofline allows; its lower bound takes k/2.
 
     ## When it is wrong
 
-    - It is silent where the host, or workers that are behind, set the pace: shorter kernels would only lengthen the
-      device's wait.
-    - Products that are small or bound by memory gain less than k; without shapes (`TraceConfig(record_shapes=True)`)
-      this is not seen.
-    - Whether the model trains well in half precision only a training shows. bf16 has the range of fp32; fp16 needs the
-      loss scaling that Lightning adds.
+    - Silent where the host or slow workers set the pace: shorter kernels would only lengthen the GPU's wait.
+    - Small or memory-bound products gain less; this is only seen in windows with shapes.
+    - Only training tells whether the model converges in half precision. bf16 has the range of fp32; fp16 needs loss
+      scaling, which Lightning adds.
 
     ## What to do
 
-    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on, `"16-mixed"` on Volta and Turing. TF32 is the
-    smaller step: page of `fp32-matmul-tf32-off`.
-
-    ## Example
-
-    ResNet-50 in fp32 on a V100: "fp32 products on CUDA cores take 60.9 ms of a step of 175 ms … set
-    Trainer(precision="16-mixed")".
+    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on, `"16-mixed"` on Volta and Turing. The smaller step
+    is TF32: `fp32-matmul-tf32-off`.
     """
 
     id = "tc-unused"
+    title = "Matrix products run without tensor cores"
+    explains = claims.MATRIX_KERNELS
+    certainty = 0.8
 
     least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the products of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
+    examples = (
+        fires("fp32 products take 30 of 50 ms", "critical", 'precision="bf16-mixed"', saves_ms=26.25, kernels=_FP32),
+        fires("few steps are steady", "warning", "30.0 ms of every 50.0 ms step (60 %)", kernels=_FP32, steady=15),
+        fires("the GPU is a V100", "critical", 'precision="16-mixed"', **_VOLTA),
+        fires("precision is mixed already", "critical", "Find what leaves autocast", kernels=_FP32, run=_MIXED),
+        fires("products take 2.51 of 50 ms", "info", "5.0 %", kernels={"fp32 gemm": 2.51, "pointwise": 46.5}),
+        quiet("products take 2.49 of 50 ms", kernels={"fp32 gemm": 2.49, "pointwise": 46.5}),
+        quiet("products run on tensor cores", kernels={"tensor core gemm": 30, "pointwise": 18}),
+        quiet("the GPU has no tensor cores", kernels={"maxwell_sgemm_128x64_nn": 48}, device="P100"),
+        quiet("memory bounds the products", kernels=_FP32, roofline=[_ROOF], fp32_flops=19.5e12),
+        looks_alike("matrices are multiplied by vectors", kernels={"gemv": 30, "pointwise": 18}),
+        looks_alike("Triton's kernels do not say what they use", kernels={"triton_tem_fused_mm_0": 48}),
+        looks_alike("the host sets the pace", kernels={"fp32 gemm": 20}),
+        looks_alike("workers set the pace", **_FED, num_workers=4, fetch_waited_ratio=0.9),
+        fires("workers keep pace", "critical", "Train in half", **_FED, num_workers=4, fetch_waited_ratio=0.02),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        not_evaluated("five steps are steady", "5 steady steps", kernels=_FP32, steady=5),
+        not_evaluated("the GPU is not known", "tensor cores", kernels={"fp32 gemm": 48}, device="unknown"),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """The device has to be known."""
         if not tensor_cores_known(run):
-            raise MissingSignal("the trace does not tell whether the device has tensor cores")
+            raise MissingSignal("the trace does not say whether the device has tensor cores")
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the products."""
         found = off_tensor_cores(run)
-        if found is None or run.host_sets_the_pace:
+        if found is None or not worthwhile(found.saved.ms, run.period_ms):
             return None
-        ratio = found.time.lower_ms / run.period_ms
-        if ratio < self.least_ratio or not worthwhile(found.saved.ms, run.period_ms):
+        if found.time.lower_ms < self.least_ratio * run.period_ms:
             return None
-        certain_ratio = min(ratio, found.saved.lower_ms / run.period_ms)
-        shown_ratio = min(1.0, found.time.ms / run.period_ms)
-        return self.finding(
-            severity=severity(certain_ratio, metrics.steps.steady_count),
+        longest = f" Longest: {listed(list(found.names))}." if found.names else ""
+        precision = condition(metrics, "trainer.precision")
+        of_device = capability(metrics)
+        bf16 = of_device >= 8 if of_device is not None else found.faster_dtype in ("tf32", "bf16")
+        wanted = "bf16-mixed" if bf16 else "16-mixed"
+        change = None
+        if mixed_precision(metrics):
+            advice = (
+                f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
+                "under torch.autocast(enabled=False), or parameters used outside of training_step."
+            )
+        else:
+            before: dict[str, Value] = {} if precision is None else {"precision": precision}
+            change = Change(call="Trainer", arguments={"precision": wanted}, before=before)
+            advice = (
+                f'Train in half precision: Trainer(precision="{wanted}"). Tensor cores multiply '
+                f"it up to {found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
+            )
+        return self.of_kernels(
+            metrics,
+            run,
             subject=found.names[0] if found.names else "fp32 products",
-            summary=(
-                f"fp32 products on CUDA cores take {millis(found.time.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(shown_ratio)}); the device's tensor cores are unused in that time."
-                + (f" Longest: {listed(list(found.names))}." if found.names else "")
-            ),
-            advice=_advice(metrics, found),
+            summary=f"fp32 products on CUDA cores take {of_every_step(found.time.ms, run)}.{longest}",
+            advice=advice,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, "fp32 products on CUDA cores, share of the step"),
-                Evidence(name="peak of tensor cores over that of CUDA cores", value=found.peak_ratio),
-                Evidence(name="precision", value=str(condition(metrics, "trainer.precision") or "not known")),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                self.evidence("least_ratio", share_of_step(found.time.ms, run), "fp32 products on CUDA cores"),
+                Evidence(name="peak of tensor cores over CUDA cores", value=found.peak_ratio),
+                Evidence(name="precision", value=str(precision or "not known")),
             ),
-            gain=gain(found.saved.ms, found.saved.lower_ms, run.period_ms),
-            confidence=0.8 if found.faster_dtype is not None else 0.5,
-            explains=claims.MATRIX_KERNELS,
+            saved=found.saved,
+            confidence=self.certainty if found.faster_dtype is not None else 0.5,
+            change=change,
         )
-
-
-def _advice(metrics: Metrics, found: OffTensorCores) -> str:
-    if mixed_precision(metrics):
-        return (
-            f"precision is already {condition(metrics, 'trainer.precision')}: look for what leaves it. These products "
-            "still get fp32: inputs made with .float(), a block under torch.autocast(enabled=False), or parameters "
-            "used outside of training_step."
-        )
-    of_device = capability(metrics)
-    bf16 = of_device >= 8 if of_device is not None else found.faster_dtype in ("tf32", "bf16")
-    wanted = "bf16-mixed" if bf16 else "16-mixed"
-    precision = condition(metrics, "trainer.precision")
-    now = f"precision is {precision}: set" if precision is not None else "Set"
-    peak = f"up to {found.peak_ratio:.3g} times as fast on this device"
-    return f'{now} Trainer(precision="{wanted}"); products are then {peak}. Compare the loss of both for an epoch.'

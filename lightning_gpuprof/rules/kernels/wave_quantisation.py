@@ -9,98 +9,104 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    threshold,
-    worthwhile,
-)
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceWindow, Measured, device_run, short_name
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
+from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step
+from lightning_gpuprof.rules.wording import listed, percent
+
+_WAVE = 864
+"""Blocks of the examples' kernels that an A100 runs at a time."""
+
+
+def _waves(number: float) -> dict[str, object]:
+    """A run of an example whose products have so many waves."""
+    return {"kernels": {"tensor core gemm": (30, round(number * _WAVE)), "pointwise": 19}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaveQuantisation(BaseRule):
+class WaveQuantisation(KernelRule):
     """A product or convolution needs a little more than a whole number of waves, and the last one is mostly empty.
 
     ## What it means
 
-    A device runs as many blocks at a time as fit: a wave. 1.1 waves take as long as 2, if all blocks take equally long.
+    A GPU runs as many blocks at a time as fit: a wave. 1.1 waves take as long as 2 if all blocks take equally long.
 
     ## How it is measured
 
-    In trace windows, from the geometry of launches (an estimate, not a counter): kernels that multiply matrices, with
-    less than 8 waves, of which each takes at least 5 % of the untraced step, and whose last wave leaves more than a
-    quarter of the room of all waves empty. The gain is that part of their time, of which at least half has to be
-    worthwhile, because blocks that end early make room for the next kernel's. As nothing of it was measured, it is
-    information, and its lower bound is 0.
+    Trace windows, from the launch geometry (an estimate, not a counter): matrix kernels with less than 8 waves that
+    take at least 5 % of the step each and leave more than a quarter of the slots of all waves empty. The gain is that
+    part of their time; at least half of it has to be worthwhile, because blocks that end early make room for the next
+    kernel. It is not measured, so this is information, and the gain's lower bound is 0.
 
     ## When it is wrong
 
-    - Kernels that split work unevenly, or choose their number of blocks themselves (persistent kernels), do not behave
-      so; those with exactly one wave are never named.
-    - It is silent where the host sets the pace.
+    - Kernels that split work unevenly or choose their number of blocks themselves (persistent kernels, exactly one
+      wave) behave differently.
+    - Silent where the host sets the pace.
 
     ## What to do
 
-    The number of blocks grows with the batch and the feature sizes: the printed batch size fills the waves of the named
-    kernel, if its blocks are along the batch. Try it: the library may choose another kernel.
-
-    ## Example
-
-    "… runs 1.2 waves: the last leaves 40 % empty. batch_size is 32: try 26 or 53".
+    Blocks grow with the batch and the feature sizes. The advised batch sizes fill the waves if the blocks are along the
+    batch. Try it: the library may choose another kernel.
     """
 
     id = "wave-quantisation"
+    title = "The last wave of blocks leaves the GPU half empty"
+    explains = claims.MATRIX_KERNELS
+    certainty = 0.4
 
     least_ratio: float = threshold(0.05, source="the method: kernels of at least 5 % of the step")
     least_tail_ratio: float = threshold(0.25, source="NVIDIA, Matrix Multiplication Background: wave quantization")
     most_waves: float = threshold(8.0, source="the method")
     certain_ratio: float = threshold(0.5, source="heuristic")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the longest products of all windows."""
-        run = device_run(metrics)
-        if run is None:
-            return None
+    examples = (
+        fires("a product has 1.2 waves", "info", "batch_size=26 or 53 instead of 32", saves_ms=12, **_waves(1.2)),
+        fires("it has 1.49 waves", "info", "1.5 waves", **_waves(1.49)),
+        quiet("it has 1.51 waves", **_waves(1.51)),
+        quiet("it has 2 waves", **_waves(2)),
+        quiet("it has 9.1 waves", **_waves(9.1)),
+        looks_alike("it has exactly one wave", **_waves(1)),
+        looks_alike("it has 0.9 waves", **_waves(0.9)),
+        looks_alike("a pointwise kernel has 1.2 waves", kernels={"pointwise": (48, round(1.2 * _WAVE))}),
+        looks_alike("the host sets the pace", kernels={"tensor core gemm": (30, round(1.2 * _WAVE))}),
+        not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),
+        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+    )
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """The number of waves has to be known."""
         if all(w.kernels.fill.waves_known_ratio in (None, 0.0) for w in run.windows):
-            raise MissingSignal("the trace does not tell how many blocks the device holds at a time")
-        if run.host_sets_the_pace:
-            return None
+            raise MissingSignal("the trace does not say how many blocks the device runs at a time")
+
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge the longest products."""
         found = [[row for row in w.kernels.kernels if self._uneven(w, row, run.period_ms)] for w in run.windows]
-        saved = Measured.over(
-            [
-                w.per_step_ms(sum(row.total_us * (row.tail_ratio or 0.0) for row in rows))
-                for w, rows in zip(run.windows, found, strict=True)
-            ]
-        )
+        empty_us = [sum(row.total_us * (row.tail_ratio or 0.0) for row in rows) for rows in found]
+        saved = Measured.over([w.per_step_ms(us) for w, us in zip(run.windows, empty_us, strict=True)])
         if not all(found) or not worthwhile(self.certain_ratio * saved.lower_ms, run.period_ms):
             return None
         window, rows = run.windows[0], found[0]
         worst = max(rows, key=lambda row: row.total_us * (row.tail_ratio or 0.0))
         waves, tail = worst.waves or 0.0, worst.tail_ratio or 0.0
         others = [f"{short_name(row.name)} ({row.waves or 0.0:.2g} waves)" for row in rows if row is not worst][:3]
-        spent_ms = window.per_step_ms(worst.total_us)
-        return self.finding(
-            severity="info",
+        return self.of_kernels(
+            metrics,
+            run,
             subject=short_name(worst.name),
             summary=(
-                f"{short_name(worst.name)} takes {millis(spent_ms)} of a step of {millis(run.period_ms)} in "
-                f"{waves:.2g} waves of blocks; the last leaves {percent(tail)} of their room empty (estimated from the "
-                "launches)." + (f" Likewise: {listed(others)}." if others else "")
+                f"{short_name(worst.name)} takes {of_every_step(window.per_step_ms(worst.total_us), run)}. It runs "
+                f"{waves:.2g} waves of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
+                + (f" Likewise: {listed(others)}." if others else "")
             ),
             advice=_advice(metrics, waves),
             evidence=(
-                self.evidence("least_tail_ratio", tail, "room of the waves that stays empty"),
-                Evidence(name="waves", value=waves, limit=self.most_waves),
-                Evidence(name="empty room of all such kernels, per step", value=saved.ms, unit="ms"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                self.evidence("least_tail_ratio", tail, "empty slots of the waves"),
+                self.evidence("most_waves", waves, "waves"),
+                Evidence(name="time that empty slots stand for, per step", value=saved.ms, unit="ms"),
             ),
-            gain=gain(saved.ms, 0.0, run.period_ms),
-            confidence=0.4,
-            explains=claims.MATRIX_KERNELS,
+            saved=Measured(ms=saved.ms, lower_ms=0.0),
         )
 
     def _uneven(self, window: DeviceWindow, row: KernelRow, period_ms: float) -> bool:
@@ -119,7 +125,7 @@ def _advice(metrics: Metrics, waves: float) -> str:
         down, up = math.floor(batch * math.floor(waves) / waves), math.floor(batch * math.ceil(waves) / waves)
         if 0 < down < batch < up:
             return (
-                f"batch_size is {batch}: try {down} or {up}, which make whole waves if the kernel's blocks are along "
-                "the batch, and compare samples/s; a feature size shifts them likewise."
+                f"Try batch_size={down} or {up} instead of {batch}, and compare samples/s. They make whole waves if "
+                "the blocks are along the batch; a feature size shifts them likewise."
             )
-    return "Try a batch or feature size that makes whole waves, and compare samples/s."
+    return "Try another batch or feature size that makes whole waves, and compare samples/s."

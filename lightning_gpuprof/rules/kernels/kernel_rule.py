@@ -1,0 +1,86 @@
+"""What the rules on kernels share: when they are silent, and how a share of the step is said."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import BaseRule, gain, severity
+from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, Measured, device_run
+from lightning_gpuprof.rules.wording import millis, percent
+
+
+class KernelRule(BaseRule, ABC):
+    """A rule on the kernels of a device: shorter ones would gain nothing where the host sets the pace."""
+
+    explains: ClassVar[Claim | None] = None
+    certainty: ClassVar[float]
+    """Confidence of its findings."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the kernels of all windows."""
+        run = device_run(metrics)
+        if run is None:
+            return None
+        self.require(metrics, run)
+        return None if run.host_sets_the_pace else self.judge(metrics, run)
+
+    def require(self, metrics: Metrics, run: DeviceRun) -> None:
+        """Raise :class:`~lightning_gpuprof.rules.base.MissingSignal` for what this rule needs of every run."""
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
+        """Judge kernels that set the pace."""
+
+    def of_kernels(
+        self,
+        metrics: Metrics,
+        run: DeviceRun,
+        *,
+        subject: str,
+        summary: str,
+        advice: str,
+        evidence: tuple[Evidence, ...],
+        saved: Measured | None = None,
+        confidence: float | None = None,
+        change: Change | None = None,
+    ) -> Finding:
+        """A finding whose severity follows from what is saved for certain; information where nothing is.
+
+        Args:
+            metrics: The run.
+            run: Its windows.
+            subject: What is slow.
+            summary: Sentences.
+            advice: Sentences.
+            evidence: Beside the step time.
+            saved: Per step; None: not known, and no gain.
+            confidence: Default: :attr:`certainty`.
+            change: The advice as data.
+        """
+        certain_ratio = saved.lower_ms / run.period_ms if saved is not None else 0.0
+        return self.finding(
+            severity=severity(certain_ratio, metrics.steps.steady_count),
+            subject=subject,
+            summary=summary,
+            advice=advice,
+            evidence=(*evidence, Evidence(name="step time", value=run.period_ms, unit="ms")),
+            gain=gain(saved.ms, saved.lower_ms, run.period_ms) if saved is not None else None,
+            confidence=self.certainty if confidence is None else confidence,
+            explains=self.explains,
+            change=change,
+        )
+
+
+def share_of_step(ms: float, run: DeviceRun) -> float:
+    """0 to 1: kernels that overlap may add up to more than the step."""
+    return min(1.0, ms / run.period_ms)
+
+
+def of_every_step(ms: float, run: DeviceRun) -> str:
+    """``20.0 ms of every 50.0 ms step (40 %)``."""
+    return f"{millis(ms)} of every {millis(run.period_ms)} step ({percent(share_of_step(ms, run))})"
