@@ -23,18 +23,22 @@ class Example:
     run: str
     """What is special about it, in words."""
     says: str = ""
-    """A part of summary or advice; of a rule that cannot judge, of the reason."""
-    severity: Severity | None = None
+    """Parts of summary and advice, with " ... " between them; of a rule that cannot judge, of the reason."""
+    lacks: str = ""
+    """What neither summary nor advice says."""
     saves_ms: float | None = None
-    """Per step, at most; None: the example does not say."""
+    """The gain of a step at most; None: not checked."""
+    severity: Severity | None = None
     changes: Mapping[str, object]
     """Keywords of the healthy run that differ."""
 
 
 def fires(run: str, severity: Severity, says: str, /, **changes: object) -> Example:
-    """A run with the fault; ``saves_ms`` among the changes is what the finding gains per step."""
-    saves_ms = cast("float | None", changes.pop("saves_ms", None))
-    return Example(outcome="fires", run=run, says=says, severity=severity, saves_ms=saves_ms, changes=changes)
+    """A run with the fault; ``lacks`` and ``saves_ms`` among the keywords are those of :class:`Example`."""
+    lacks, saves_ms = str(changes.pop("lacks", "")), cast("float | None", changes.pop("saves_ms", None))
+    return Example(
+        outcome="fires", run=run, says=says, lacks=lacks, saves_ms=saves_ms, severity=severity, changes=changes
+    )
 
 
 def quiet(run: str, /, **changes: object) -> Example:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from feeding_builder import starved
 from gpu_builder import gpu
 from memory_builder import allocator, memory
 from metrics_builder import build, replace, share
@@ -17,8 +18,11 @@ from lightning_gpuprof.model.metrics import Metrics
 ON_GPU = ("gpu", "allocator")
 
 
-def example_run(**changes: Any) -> Metrics:
-    """A healthy run with changes: the keywords of ``build``, and these.
+BASES: dict[str, Callable[..., Metrics]] = {"build": build, "starved": starved}
+
+
+def example_run(base: str = "build", /, **changes: Any) -> Metrics:
+    """A run with changes: the keywords of ``base``, and these.
 
     - ``kernels``: it was traced on a GPU, with these and other keywords of ``kernels_run``; ``step``: with those of
       ``stepping_run``.
@@ -30,7 +34,7 @@ def example_run(**changes: Any) -> Metrics:
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     if any(name in parts for name in ON_GPU):
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
-    make = kernels_run if "kernels" in changes else stepping_run if "step" in changes else build
+    make = kernels_run if "kernels" in changes else stepping_run if "step" in changes else BASES[base]
     metrics = make(**changes)
     for name, part in parts.items():
         metrics = _PARTS[name](metrics, part)

@@ -7,7 +7,7 @@ from typing import Any
 
 from metrics_builder import build, replace
 
-from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, WorkerUse
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, Reading, WorkerUse
 from lightning_gpuprof.model.input_pipeline import (
     InputLoader,
     InputPart,
@@ -38,6 +38,7 @@ def worker_row(
     disk: float | None = 0.0,
     threads: float = 3.0,
     samples: int = 30,
+    read_bytes_per_s: float | None = None,
     **values: Any,
 ) -> WorkerUse:
     waiting = None if cpu is None or delay is None else max(0.0, 1.0 - cpu - delay)
@@ -47,6 +48,7 @@ def worker_row(
         disk_sleep_ratio=disk,
         waiting_ratio=waiting,
         threads_count=threads,
+        **({} if read_bytes_per_s is None else {"read_call_bytes_per_s": level(read_bytes_per_s)}),
         **values,
     )
     return WorkerUse(number=number, samples=samples, use=use)
@@ -63,6 +65,9 @@ def starved(
     burst: float | None = None,
     ordinary_wait_ms: float = 0.1,
     rows: tuple[WorkerUse, ...] | None = None,
+    each_worker: Mapping[str, Any] | None = None,
+    transforms: Mapping[str, float] | None = None,
+    later_epochs: Mapping[str, Any] | None = None,
     idle_ratio: float = 0.01,
     waited: float | None = None,
     measured: bool = True,
@@ -84,6 +89,9 @@ def starved(
         burst: Share of the time of all steps that is wait, all of it in few steps but for ``ordinary_wait_ms``.
         ordinary_wait_ms: What the median step waits where there is a burst.
         rows: The host's rows of workers; default: none.
+        each_worker: Keywords of :func:`worker_row` for each worker, in place of ``rows``.
+        later_epochs: What was read after the first epoch, on a machine that can cache 1 GB.
+        transforms: Names and shares of the items' time, in place of ``parts``.
         idle_ratio: Of the workers, waiting for work.
         waited: Share of steps that found no batch ready; default: all that wait.
         measured: Whether the pipeline was measured from inside.
@@ -95,6 +103,10 @@ def starved(
     """
     step: dict[Phase, float] = {"forward": 4.0, "backward": 4.0, "optimizer": 1.0, "zero_grad": 0.1}
     step |= {"h2d": 0.1, "callbacks": 0.1, "logging": 0.1, "loop": 0.6, **(compute_ms or {})}
+    if each_worker is not None:
+        rows = tuple(worker_row(number, **each_worker) for number in range(workers))
+    if transforms is not None:
+        parts = tuple(part(name, share) for name, share in transforms.items())
     make_ms = items_ms + collate_ms
     wait_ms = max(0.1, make_ms / max(1, workers) - (sum(step.values()) if workers else 0.0))
     if burst is not None:
@@ -103,7 +115,8 @@ def starved(
         host = HostUse(
             samples=30,
             worker_rows=rows or (),
-            machine=MachineUse(cpu_others_cpus=level(others_cpus)),
+            machine=MachineUse(cpu_others_cpus=level(others_cpus), memory_available_bytes=level(1e9)),
+            later_epochs=None if later_epochs is None else Reading(**later_epochs),
         )
     default_waited = 0.2 if burst is not None else (0.98 if wait_ms > 0.2 else 0.02)
     metrics = build(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, SINGLE_GUARD_MS, CpuTime, Loading, WorkerPlan
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, SINGLE_GUARD_MS, Loading
+from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -19,11 +20,20 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.input.loading import code_line, cpu_words, sharding_words, wait_severity
-from lightning_gpuprof.rules.wording import counted, millis, percent
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
+from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _NAMED_QUEUE_RATIO = 0.1
 """Waiting for a CPU, of the making of a batch, from which it is worth a word. Heuristic."""
+
+_SLOW = {"times_ms": {"data_wait": 50.0}, "num_workers": 0}
+_GPU = {"times_ms": {"data_wait": 50.0}, "run": {"device.type": "cuda"}}
+_SHORT = {"forward": 3.0, "backward": 2.0, "optimizer": 1.0, "zero_grad": 0.0, "h2d": 0.0}
+_FETCH = {**_SHORT, "callbacks": 0.0, "logging": 0.0, "loop": 2.0}
+_STREAM = LoaderFacts(
+    kind="Stream", num_workers=None, batch_size=None, pin_memory=None, persistent_workers=None, prefetch_factor=None
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,54 +42,77 @@ class InputBound(BaseRule):
 
     ## What it means
 
-    Before a step begins, Lightning fetches the next batch. If the fetch takes a good part of the step, step after
-    step, the model could run faster if the data came earlier. `single-process-loading` and `too-few-workers` name the
-    two most frequent reasons; where one of them speaks, it carries its gain, and this finding shows the symptom.
+    Before a step begins, Lightning fetches the next batch. If that takes a good part of every step, training would be
+    faster if batches came earlier. `single-process-loading` and `too-few-workers` name the two most frequent reasons;
+    where one of them fires, it carries the gain.
 
     ## How it is measured
 
-    W is the time of the fetch (phase `data_wait`), T the period from one step start to the next, both over steady steps
-    that were not traced. The rule speaks when the lower bound of the median of W / T passes the threshold. The severity
-    goes by the same bound without what a fetch may cost although nothing is wrong: 1 ms without workers, 3 ms with
-    them (taking a small batch from a worker process took 1 to 3 ms on a busy machine with 2 CPUs); a wait that is not
-    above that must be a tenth of the step, and is information only.
+    The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the
+    threshold. Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them.
+    A wait that does not exceed that must be a tenth of the step, and is information only.
 
-    The most that can be gained is R = min(W, T - T'). T' is the period that remains with the proposed workers (see
-    `single-process-loading`). If workers would not help, the cure is a cheaper batch, and R = W. On a GPU, R is held
-    below the time in which the device had no work during the fetch, as far as a trace window has seen that: idle time
-    elsewhere in the step is not the fetch's, and what `sampler-slow` gains of it is not counted again. Of a window
-    whose fetches lie before all work of the device (one of a single step), only the idle time as a whole is known.
+    The gain is the wait, or what remains of it with the proposed workers (page of `single-process-loading`). On a GPU
+    it is at most the time that the GPU idles during the fetch, as far as a trace window has seen it.
 
     ## When it is wrong
 
-    - On a GPU, the wait costs nothing while the device still works on the step before. Without a trace window that
-      shows the device during a fetch the confidence is 0.6, and it is at most a warning; a wait that may also be the
-      price of any fetch is then not judged.
+    - A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during
+      a fetch, the finding is at most a warning with a confidence of 0.6.
     - An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
-    - Where the workers make their batches in time, but the training thread has no CPU in a tenth of the step or more,
-      the wait is for a CPU, too: information only.
-    - Rare, very long fetches do not show in a median. `step-outliers` finds those, and the rules of the workers where
-      these deliver their batches in bursts; a small wait of all steps beside such bursts is told there.
-    - Fewer than 10 steady steps: not evaluated.
+    - If workers are in time, but the training thread has no CPU for a tenth of the step, it is information only.
+    - A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
 
     ## What to do
 
-    Make the batch beside the step (workers; not where the dataset uses the model that is trained, as in reinforcement
-    learning), or make it cheaper: decode and resize once before training, keep decoded
-    samples in memory, use larger reads, move augmentation to the device (`on_after_batch_transfer`).
-
-    ## Example
-
-    A dataset sleeps 2 ms per item, 16 items per batch, no workers; the step itself takes 3 ms:
-    "92 % (at least 91 %) of the step is spent waiting for the next batch: 32.3 ms of 35.3 ms."
+    Make batches in workers, unless the dataset uses the model that is trained; or make them cheaper: decode and resize
+    once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
     """
 
     id = "input-bound"
+    title = "Steps wait for their batch"
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     least_uncertain_ratio: float = threshold(0.10, source="TraceML; for a wait that may be the price of any fetch")
     least_idle_ratio: float = threshold(0.05, source="heuristic: a wait while the device works is free")
     least_delay_ratio: float = threshold(0.10, source="heuristic: without a CPU, a batch that is ready is not taken")
+
+    examples = (
+        fires("batches take 50 of 99 ms", "critical", "50.0 ms of each 99.2 ms step", **_SLOW),
+        fires("only 19 steps are steady", "warning", "50.0 ms", **_SLOW, steady=19),
+        fires("the loader is not torch's", "critical", "Prefetch", **{**_SLOW, "loader": _STREAM}, saves_ms=50.0),
+        fires(
+            "workers use all CPUs",
+            "critical",
+            "More than 2 workers would not help: 2 CPUs are usable, 0.0 free",
+            lacks="num_workers=",
+            saves_ms=50.0,
+            **{**_SLOW, "num_workers": 2, "usable_cpus": 2, "process_cpus": 0.5, "worker_cpus": 1.5},
+        ),
+        fires(
+            "the dataset uses the model",
+            "critical",
+            "their copies do not learn",
+            lacks="num_workers",
+            **_SLOW,
+            run={"loader.dataset_has_model": True},
+        ),
+        fires(
+            "the wait may be what workers cost",
+            "info",
+            "fewer, larger tensors",
+            times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0},
+        ),
+        fires("any fetch costs a tenth", "info", "BatchSampler", times_ms={**_FETCH, "data_wait": 0.95}, num_workers=0),
+        fires(
+            "the GPU idles for a fifth", "critical", "50.0 ms", **_GPU, num_workers=0, idle_ratio=0.201, saves_ms=19.9
+        ),
+        fires("what the GPU does is not known", "warning", "50.0 ms", **_GPU),
+        quiet("the wait is a twentieth and may be the fetch", times_ms={**_FETCH, "data_wait": 0.85}, num_workers=0),
+        looks_alike("the GPU has work meanwhile", **_GPU, idle_ratio=0.01),
+        looks_alike("a callback holds the step", times_ms={"callbacks": 60.0}),
+        not_evaluated("nine steps are steady", "9 steady steps were measured, 10 are needed", **_SLOW, steady=9),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the wait for batches in steady steps."""
@@ -95,43 +128,48 @@ class InputBound(BaseRule):
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
         if certain < self.least_ratio and state is not None and state.bursts is not None:
-            return None  # that wait is part of the bursts, which rules of the workers tell
+            return None  # that wait is part of the bursts, which rules of the workers report
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
             raise MissingSignal(
-                f"a fetch of {millis(wait.median_ms)} may be the price of any fetch, and what the device does "
-                "meanwhile was not seen: trace several steps, TraceConfig(active=3)"
+                f"a fetch of {millis(wait.median_ms)} may be normal, and no window shows the device during a fetch: "
+                "trace several steps, TraceConfig(active=3)"
             )
         plan = None if state is None else state.helpful_plan
-        recoverable_ms, lower_ms = _recoverable(wait, plan=plan, period_ms=period_ms, idle_ratio=idle_ratio)
+        recoverable_ms, lower_ms = wait.median_ms, wait.lower_ratio * period_ms
+        if plan is not None:
+            recoverable_ms, lower_ms = plan.recoverable_ms, plan.lower_ms
+        if idle_ratio is not None:
+            recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
         if not worthwhile(recoverable_ms, period_ms):
             return None
-        known_ratio = 1.0 if idle_ratio is None and seen else idle_ratio if seen else None
-        level: Severity = wait_severity(known_ratio, certain, metrics.steps.steady_count)
+        level = wait_severity((idle_ratio or 1.0) if seen else None, certain, metrics.steps.steady_count)
         if state is not None and state.made_in_time and (metrics.cpu.run_delay_ratio or 0.0) >= self.least_delay_ratio:
             level = "info"
         evidence = [
-            self.evidence("least_ratio", wait.median_ratio, "data_wait share of the step"),
-            Evidence(name="data_wait", value=wait.median_ms, unit="ms"),
-            Evidence(name="period", value=period_ms, unit="ms"),
+            self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
+            Evidence(name="waiting for data", value=wait.median_ms, unit="ms"),
+            Evidence(name="step time", value=period_ms, unit="ms"),
         ]
         if state is not None:
             evidence.append(Evidence(name="num_workers", value=state.num_workers))
         if idle_ratio is not None:
-            name = "device idle share of the step" + (", during the wait" if seen else "")
+            name = f"device idle{' during the wait' if seen else ''}, share of the step"
             evidence.append(Evidence(name=name, value=idle_ratio, unit="ratio"))
+        change = None if state is None or plan is None else more_workers(metrics, state, plan.num_workers)
         return self.finding(
             severity=level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
             summary=(
-                f"{at_least(wait)} of the step is spent waiting for the next batch: {millis(wait.median_ms)} of "
-                f"{millis(period_ms)}."
+                f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(period_ms)} step: "
+                f"{at_least(wait)}."
             ),
-            advice=_advice(state, plan, wait=wait, period_ms=period_ms),
+            advice=_advice(state, change, wait_ms=wait.median_ms),
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),
-            confidence=_confidence(certain=certain, seen=seen),
+            confidence=0.5 if certain < LEAST_WAIT_RATIO else 0.95 if seen else 0.6,
             explains=claims.WAIT_FOR_BATCHES,
+            change=change,
         )
 
 
@@ -142,68 +180,39 @@ def _known_loading(metrics: Metrics) -> Loading | None:
         return None
 
 
-def _recoverable(
-    wait: Share, *, plan: WorkerPlan | None, period_ms: float, idle_ratio: float | None
-) -> tuple[float, float]:
-    recoverable_ms, lower_ms = wait.median_ms, wait.lower_ratio * period_ms
-    if plan is not None:
-        recoverable_ms, lower_ms = plan.recoverable_ms, plan.lower_ms
-    if idle_ratio is not None:
-        recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
-    return recoverable_ms, lower_ms
-
-
-def _confidence(*, certain: float, seen: bool) -> float:
-    if certain < LEAST_WAIT_RATIO:
-        return 0.5
-    return 0.95 if seen else 0.6
-
-
-def _advice(state: Loading | None, plan: WorkerPlan | None, *, wait: Share, period_ms: float) -> str:
-    target_ms = max(0.0, period_ms - wait.median_ms)
-    goal = f"Have a batch ready every {millis(target_ms)}; now one comes every {millis(period_ms)}"
-    cheaper = (
-        "decode and resize samples once before training, keep decoded samples in memory, move augmentation into "
-        "LightningModule.on_after_batch_transfer"
-    )
+def _advice(state: Loading | None, change: Change | None, *, wait_ms: float) -> str:
     if state is None:
-        return f"{goal}: prefetch batches in a thread or process of the loader, or make them cheaper: {cheaper}."
-    if plan is not None:
-        return (
-            f"{goal}. First make batches beside the step: {code_line(state, plan.num_workers)} instead of num_workers="
-            f"{state.num_workers} leaves at best {millis(plan.period_ms)}. Then make them cheaper: {cheaper}."
-            f"{sharding_words(state)}"
-        )
+        return f"Prefetch batches in a thread or process of the loader, or make them cheaper: {CHEAPER}."
+    if change is not None:
+        return f"Load batches beside the step: {change.added[0]}. {why_workers(state, change)}"
     if state.num_workers and state.certain_ratio < LEAST_WAIT_RATIO:
         return (
-            f"{goal}. A fetch of {millis(wait.median_ms)} with {counted(state.num_workers, 'worker')} can be the price "
-            "of taking a batch from a worker: return fewer and larger tensors per batch from collate_fn, or raise "
-            "batch_size."
+            "Return fewer, larger tensors from collate_fn, or raise batch_size: "
+            f"receiving a batch from {counted(state.num_workers, 'worker')} can cost these {millis(wait_ms)}."
         )
-    if state.num_workers == 0 and wait.median_ms < SINGLE_GUARD_MS:
+    if state.num_workers == 0 and wait_ms < SINGLE_GUARD_MS:
         return (
-            f"{goal}. Workers would cost as much: fetch whole batches instead of single samples, with a dataset that "
-            "takes a list of indices: DataLoader(dataset, batch_size=None, "
-            "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))."
+            "Fetch whole batches at once, with a dataset that takes a list of indices: DataLoader(dataset, "
+            "batch_size=None, sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)). Workers "
+            "would cost as much as they save."
         )
     if state.has_model:
         return (
-            f"{goal}. {state.dataset} uses the model that is trained, so the workers of a DataLoader cannot make the "
-            "batches: their copies of the model do not learn. Make a batch cheaper: run the model on several samples "
-            "at a time, in torch.inference_mode() where nothing is learned from it."
+            "Make the batch cheaper: run the model on several samples at a time, under torch.inference_mode(). Workers "
+            f"cannot help: {state.dataset} uses the model that is trained, and their copies do not learn."
         )
-    share = "" if state.cpu_ms is None else f" ({_cpu_share(state, state.cpu_ms)})"
+    more = f"More than {counted(state.num_workers, 'worker')}" if state.num_workers else "Workers"
+    free = "" if state.free_cpus is None else f", {state.free_cpus:.1f} free"
+    are = "is" if state.usable_cpus == 1 else "are"
     return (
-        f"{goal}. {_more_workers(state)} not help by themselves ({cpu_words(state)}): make a batch "
-        f"cheaper than {millis(state.batch_ms)}{share}: {cheaper}."
+        f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}. {more} would not help: "
+        f"{cpus(state.usable_cpus)} {are} usable{free}."
     )
 
 
-def _cpu_share(state: Loading, cpu_ms: CpuTime) -> str:
-    work = f"up to {percent(min(1.0, cpu_ms.most_ms / state.batch_ms))} of it CPU work"
+def _cpu_share(state: Loading) -> str:
+    if state.cpu_ms is None:
+        return ""
+    computing = f"up to {percent(min(1.0, state.cpu_ms.most_ms / state.batch_ms))} CPU work"
     queued = min(1.0, state.queued_ms / state.batch_ms)
-    return work if queued < _NAMED_QUEUE_RATIO else f"{work}, {percent(queued)} waiting for a CPU"
-
-
-def _more_workers(state: Loading) -> str:
-    return f"More workers than {state.num_workers} do" if state.num_workers else "Workers do"
+    return f" ({computing}{'' if queued < _NAMED_QUEUE_RATIO else f', {percent(queued)} waiting for a CPU'})"

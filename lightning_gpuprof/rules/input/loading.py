@@ -1,11 +1,20 @@
-"""What the input rules say of the loading: the advice as code, and why so many workers."""
+"""What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Severity
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
-from lightning_gpuprof.rules.base import severity
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.rules.base import condition, severity
 from lightning_gpuprof.rules.wording import cpus, millis
+
+CHEAPER = (
+    "decode and resize once before training, keep decoded samples in memory, or augment whole batches in "
+    "LightningModule.on_after_batch_transfer"
+)
+"""How a batch gets cheaper."""
 
 _NAMED_CPUS = 0.25
 """Use of the CPUs by others from which it is worth a word. Heuristic."""
@@ -25,20 +34,68 @@ def wait_severity(idle_ratio: float | None, certain: float, steps: int) -> Sever
     return "warning" if level == "critical" else level
 
 
-def code_line(state: Loading, workers: int) -> str:
-    """The DataLoader call with the proposed values; pinned memory only where there is a GPU to copy to."""
-    pinned = "pin_memory=True, " if state.on_gpu else ""
-    return f"DataLoader(..., num_workers={workers}, {pinned}persistent_workers=True)"
+def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:
+    """Arguments of the DataLoader for this many workers, without those that are set already.
+
+    Args:
+        metrics: The run.
+        workers: To set.
+        more: Further arguments.
+    """
+    facts = metrics.loader
+    arguments: dict[str, Value] = {"num_workers": workers, **more}
+    if condition(metrics, "device.type") == "cuda" and not (facts and facts.pin_memory):
+        arguments["pin_memory"] = True
+    if not (facts and facts.num_workers and facts.persistent_workers):
+        arguments["persistent_workers"] = True
+    before: dict[str, Value] = {"num_workers": facts.num_workers} if facts and facts.num_workers is not None else {}
+    return Change(call="DataLoader", arguments=arguments, before=before)
 
 
-def sharding_words(state: Loading) -> str:
-    """What an iterable dataset has to do before it gets workers, as a sentence; empty where that is no matter."""
-    if not state.is_stream or state.num_workers:
-        return ""
+def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
+    """As :func:`loader_change`, with fewer threads for a model that computes on the CPUs that the workers need."""
+    change = loader_change(metrics, workers)
+    threads = state.compute_threads or 1
+    if threads == 1 or state.cpu_bound is False or threads + workers <= state.usable_cpus:
+        return change
+    left = max(1, int(state.usable_cpus) - workers)
+    return Change(
+        call=change.call,
+        arguments=change.arguments,
+        before=change.before,
+        add=(f"torch.set_num_threads({left})",),
+    )
+
+
+def why_workers(state: Loading, change: Change) -> str:
+    """Why this number of workers, and what else to know about it."""
+    workers = change.arguments["num_workers"]
+    most = "" if state.made or not state.num_workers else "up to "
+    words = f"Why {workers}: {_reason(state, workers, f'{most}{millis(state.batch_ms)}')}"
+    others = state.others_cpus or 0.0
+    if others >= _NAMED_CPUS:
+        words += f" Other processes use {cpus(others)}."
+    if change.add:
+        words += f" The model computes on the same CPUs: also call {change.add[0]}."
+    if state.is_stream and not state.num_workers:
+        words += (
+            " The dataset is iterable: shard it first, or every worker reads all of it. In __iter__, with "
+            "info = torch.utils.data.get_worker_info(), read only every info.num_workers-th record from info.id on."
+        )
+    return words
+
+
+def _reason(state: Loading, workers: Value, batch: str) -> str:
+    if workers == state.wanted_workers:
+        spare = "; workers mostly wait here, so they may outnumber the CPUs" if state.cpu_bound is False else ""
+        return f"a batch takes {batch} to make, the step {millis(state.compute_ms)}, and one is spare{spare}."
+    if state.cpu_bound is False:
+        return f"{state.wanted_workers} would keep pace with the step, but more than {MAX_WORKERS} cost much memory."
+    if state.cpu_bound is None:
+        return "as many as usable CPUs, because the CPU time of loading was not measured."
     return (
-        " The dataset is iterable: first let each worker take its part, or every worker reads all of it and an epoch "
-        "has that many times the steps. In __iter__, with info = torch.utils.data.get_worker_info(), read only every "
-        "info.num_workers-th file or record, from number info.id on."
+        f"a batch costs {batch} of CPU time and you have {cpus(state.usable_cpus)}. To go faster still, make the "
+        "batch cheaper."
     )
 
 
@@ -51,38 +108,6 @@ def cpu_words(state: Loading) -> str:
     others = state.others_cpus
     beside = f", {others:.1f} used by other processes" if others is not None and others >= _NAMED_CPUS else ""
     return f"{usable}, {free:.1f} free{beside}"
-
-
-def batch_words(state: Loading) -> str:
-    """How long a batch takes to make and how long the step is without it."""
-    most = "one batch takes" if state.num_workers == 0 else f"one batch takes a worker{'' if state.made else ' up to'}"
-    return f"{most} {millis(state.batch_ms)} to make, the step needs {millis(state.compute_ms)} without it"
-
-
-def cap_words(state: Loading, workers: int) -> str:
-    """What else to know about the proposed workers: why not more of them, and who competes with them; or empty."""
-    words = _fewer_words(state) if workers < state.wanted_workers else ""
-    threads = state.compute_threads
-    if threads is not None and threads > 1 and state.cpu_bound is not False and threads + workers > state.usable_cpus:
-        left = max(1, int(state.usable_cpus) - workers)
-        words += (
-            f" The model computes on these CPUs as well, on {threads} threads: call torch.set_num_threads({left}), or "
-            "workers and model slow each other down."
-        )
-    return words
-
-
-def _fewer_words(state: Loading) -> str:
-    """Why fewer workers are proposed than would keep pace."""
-    keep_pace = f" {state.wanted_workers} workers would keep pace with the step, but"
-    if state.cpu_bound:
-        return (
-            f"{keep_pace} making a batch is CPU work, and {cpus(state.usable_cpus)} cannot do more of it at a time: "
-            "for more, make the batch cheaper."
-        )
-    if state.cpu_bound is None:
-        return f"{keep_pace} whether loading is CPU work was not measured, so not more than usable CPUs are proposed."
-    return f"{keep_pace} each is a process with a memory of its own, so not more than {MAX_WORKERS} are proposed."
 
 
 def making_evidence(state: Loading) -> list[Evidence]:

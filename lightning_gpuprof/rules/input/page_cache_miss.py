@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.host import Reading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
 from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import percent
+
+_DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.6}}
+_AGAIN = {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,37 +22,31 @@ class PageCacheMiss(StarvingRule):
 
     ## What it means
 
-    The operating system keeps files that were read in free memory, so that from the second epoch on a dataset that fits
-    comes from there. One that is larger than the free memory, or than the memory limit of the container, is read from
-    the disk in each epoch.
+    The operating system keeps files in free memory, so that from the second epoch on a dataset that fits is read from
+    there. One that is larger than the free memory, or the container's limit, is read from the disk in each epoch.
 
     ## How it is measured
 
-    Steps wait for batches for certain, at least a tenth of their time, and because these are made too slowly (verdict
-    `processing`); the typical worker waits for the disk (state D) in at least a fifth of the looks; and of what the
-    training process and its workers read by system calls in epochs after the first, at least half came from disks, at 5
-    MB/s or more. The gain is the time that workers wait, as far as the looks found them waiting for the disk, over the
-    workers.
+    Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing`); a fifth of
+    the samples finds the typical worker waiting for the disk (state D); and at least half of what the run reads by
+    system calls in later epochs comes from disks, at 5 MB/s or more. The gain is the time that workers wait for the
+    disk, over the workers.
 
     ## When it is wrong
 
-    - Data that are mapped into memory are not in the system calls: the share is then held to 1, which is right if they
-      come from the disk.
+    - Memory-mapped data are not read by system calls: the share is then taken as 1.
     - Datasets that give each sample once, or new files in each epoch, cannot be cached.
-    - Reads on network file systems may not be counted as disk reads: then it is silent.
-    - One epoch only: silent. No bytes (`/proc/PID/io`), less than five seconds after the first epoch: not evaluated.
+    - Network file systems may not count as disks: then it is silent.
+    - No bytes (`/proc/PID/io`), less than five seconds after the first epoch: not evaluated.
 
     ## What to do
 
-    Make the data smaller (compressed, uint8, resized before training), keep a part in memory, use shards that are read
-    in order, or ask for more memory: the page cache counts towards the container's limit.
-
-    ## Example
-
-    "Epochs after the first read 11.0 GB from disks, 1.57 GB each: 100 % of all that was read."
+    Make the data smaller (compressed, uint8, resized), keep a part in memory, use shards that are read in order, or ask
+    for more memory: the page cache counts towards the container's limit.
     """
 
     id = "page-cache-miss"
+    title = "Later epochs read the data from disk again"
     specialises = ("input-bound", "loader-io-bound", "step-outliers")
 
     least_miss_ratio: float = threshold(0.50, source="catalogue, heuristic: half of what is read")
@@ -57,6 +54,42 @@ class PageCacheMiss(StarvingRule):
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
     least_bytes_per_s: float = threshold(5e6, source="heuristic: less is no dataset")
     least_s: float = threshold(5.0, source="heuristic: five samples")
+
+    examples = (
+        fires(
+            "later epochs read 11 GB again",
+            "critical",
+            "Each later epoch reads 1.57 GB from disk: 100 % ... Only 1 GB of memory",
+            **_DISK,
+            later_epochs=_AGAIN,
+        ),
+        fires(
+            "they would fit into memory",
+            "critical",
+            "would fit into the 1 GB",
+            **_DISK,
+            later_epochs={**_AGAIN, "disk_bytes": 5e9, "call_bytes": 5e9},
+        ),
+        quiet("half is cached", **_DISK, later_epochs={**_AGAIN, "disk_bytes": 4.9e9}),
+        quiet("they read little", **_DISK, later_epochs={**_AGAIN, "disk_bytes": 1e6, "call_bytes": 1e6}),
+        quiet("steps do not wait", **_DISK, items_ms=12.0, later_epochs=_AGAIN),
+        quiet("there is one epoch", **_DISK),
+        looks_alike(
+            "workers do not wait for the disk",
+            **{**_DISK, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.1}},
+            later_epochs=_AGAIN,
+        ),
+        not_evaluated("reading is unknown", "was not measured", **_DISK, later_epochs={**_AGAIN, "disk_bytes": None}),
+        not_evaluated(
+            "4 s are sampled", "4.0 s after the first epoch", **_DISK, later_epochs={**_AGAIN, "seconds": 4.0}
+        ),
+        not_evaluated(
+            "waits for disks are unknown",
+            "whether workers wait for disks",
+            **{**_DISK, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": None}},
+            later_epochs=_AGAIN,
+        ),
+    )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers over more than one epoch."""
@@ -82,26 +115,21 @@ class PageCacheMiss(StarvingRule):
             severity=found.severity(metrics.steps.steady_count),
             subject=found.dataset,
             summary=(
-                f"Epochs after the first read {_amount(later.disk_bytes)} from disks, {_amount(epoch_bytes)} each: "
-                f"{percent(miss)} of all that was read; {found.words}."
+                f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data. {found.words}"
             ),
-            advice=_advice(metrics, found, epoch_bytes),
+            advice=_advice(found.dataset, epoch_bytes, _available(metrics)),
             evidence=(
-                self.evidence("least_miss_ratio", miss, "read from disks in later epochs, of all that was read"),
-                self.evidence("least_disk_ratio", time.disk_ratio, "looks at a worker in state D"),
+                self.evidence("least_miss_ratio", miss, "read from disk in later epochs, share of all reads"),
+                self.evidence("least_disk_ratio", time.disk_ratio, "samples of a worker in state D"),
                 self.evidence("least_ratio", *found.waiting),
-                Evidence(name="read from disks in an epoch", value=epoch_bytes, unit="bytes"),
-                Evidence(name="rate", value=_rate(later), unit="bytes/s"),
+                Evidence(name="read from disk per epoch", value=epoch_bytes, unit="bytes"),
+                Evidence(name="read from disk", value=later.disk_bytes / later.seconds, unit="bytes/s"),
                 *_memory(metrics),
             ),
             gain=saved,
             confidence=0.8,
             explains=found.explains,
         )
-
-
-def _rate(later: Reading) -> float:
-    return (later.disk_bytes or 0.0) / later.seconds if later.seconds else 0.0
 
 
 def _amount(size_bytes: float) -> str:
@@ -119,22 +147,17 @@ def _available(metrics: Metrics) -> float | None:
 
 def _memory(metrics: Metrics) -> tuple[Evidence, ...]:
     free = _available(metrics)
-    return () if free is None else (Evidence(name="memory that files could be kept in", value=free, unit="bytes"),)
+    return () if free is None else (Evidence(name="memory free for cached files", value=free, unit="bytes"),)
 
 
-def _advice(metrics: Metrics, found: Starving, epoch_bytes: float) -> str:
-    name = found.state.dataset or "the dataset"
-    free = _available(metrics)
-    if free is None:
-        room = "whether it fits into memory is not known"
-    elif epoch_bytes > free:
-        room = f"it does not fit into the {_amount(free)} of memory that files could be kept in"
-    else:
-        room = (
-            f"it would fit into the {_amount(free)} of memory that files could be kept in: look for what drops it "
-            "(O_DIRECT, posix_fadvise, files that are written anew, other processes that read much)"
+def _advice(name: str, epoch_bytes: float, free: float | None) -> str:
+    why = "" if free is None else f" Only {_amount(free)} of memory can cache files."
+    if free is not None and epoch_bytes <= free:
+        why = (
+            f" It would fit into the {_amount(free)} of memory that can cache files: look for what evicts it "
+            "(O_DIRECT, posix_fadvise, files written anew, other processes)."
         )
     return (
-        f"Let {name} read less than {_amount(epoch_bytes)} an epoch: {room}. Store samples smaller (uint8, resized, "
-        "compressed), keep a part of them in memory, or in large files that are read in order."
+        f"Let {name} read less than {_amount(epoch_bytes)} per epoch: store samples smaller (uint8, resized, "
+        f"compressed), keep a part in memory, or use large files that are read in order.{why}"
     )

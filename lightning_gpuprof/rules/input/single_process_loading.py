@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
@@ -12,24 +11,18 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import (
-    batch_words,
-    cap_words,
-    code_line,
-    cpu_words,
-    making_evidence,
-    sharding_words,
-    wait_severity,
-)
+from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 from lightning_gpuprof.rules.wording import millis
 
+_SHORT = {"forward": 4.0, "backward": 5.0, "optimizer": 1.0, "zero_grad": 0.2, "loop": 1.0}
 _SLOW = {
-    "times_ms": {"data_wait": 41.0, "forward": 4.0, "backward": 5.0, "optimizer": 1.0, "zero_grad": 0.2, "loop": 1.0},
+    "times_ms": {**_SHORT, "data_wait": 41.0},
     "num_workers": 0,
     "usable_cpus": 2.0,
     "process_cpus": 1.1,
     "worker_cpus": None,
 }
+_GPU = {"times_ms": {"forward": 60.0, "data_wait": 40.0}, "num_workers": 0, "run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,43 +31,29 @@ class SingleProcessLoading(BaseRule):
 
     ## What it means
 
-    With `num_workers=0`, reading, decoding, augmenting and collating a batch happen inside the fetch, while the model
-    waits. Worker processes make the next batches during the step.
+    With `num_workers=0`, reading, decoding, augmenting and collating a batch happen while the model waits. Worker
+    processes do that during the step.
 
     ## How it is measured
 
-    The configured `num_workers` is 0 and the lower bound of the fetch's share W / T passes the threshold, also without
-    the 1 ms that it costs to take a batch from a worker. The proposed
-    number of workers is ceil(P / C) + 1, where P is the time that one batch takes to make, as measured
-    inside of the loader (items and collation; else P = W), and C = T - W is the step
-    without it. Where making a batch is CPU work, or where that was not measured, it is held to the usable CPUs
-    (affinity and cgroup quota, divided by the ranks of the machine).
+    `num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold, even without the 1 ms
+    that receiving a batch from a worker costs. The proposed number is ceil(P / C) + 1: P is the time to make a batch,
+    measured inside the loader, C the step without the wait. Where making a batch is CPU work, or that is not known, it
+    is at most the usable CPUs (affinity and cgroup quota over the ranks of the machine).
 
-    The period that remains is T' = max(C + 0.5 ms, P / workers, (C + CPU work of a batch) / usable CPUs): the receipt
-    of a batch from a worker, the workers' own pace, and the work that the same CPUs have to do in any case. The gain is
-    R = min(W, T - T'); if it is below 3 % of the period or 0.2 ms, the rule is silent. That is so for tensors in
-    memory, which cost less to index than to receive from another process. Receiving a batch may cost up to 3 ms:
-    severity and the lower bound of the gain are without them.
-
-    On a GPU the wait is free while the device has work: R is held below its idle time, which a trace window tells, and
-    the rule is silent if that is below 5 % of the step. Without a window it is at most a warning.
-
-    Silent where the dataset holds the model that is trained, as in reinforcement learning: workers would get copies
-    that do not learn.
+    The step then takes at least T' = max(C + 0.5 ms, P / workers, (C + CPU time of a batch) / usable CPUs), and the
+    gain is at most T - T'. On a GPU it is also at most its idle time; without a trace window the finding is at most a
+    warning. Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memory costs less than
+    receiving them.
 
     ## When it is wrong
 
-    - A dataset that depends on training in another way, such as a replay buffer that the steps fill, must stay in the
-      training process as well.
-    - Workers compete for the same CPUs as the step. T' contains that; if the CPU time of the process was not measured,
-      all of the making of a batch is taken for CPU work.
-    - The CPU work of the loading is known within bounds only: at most what the process used beyond one CPU during C, at
-      least what it used beyond all torch threads during C and 5 ms of spinning afterwards. The first decides whether
-      CPUs limit the number of workers, the second enters the bound of the gain.
-    - A step that follows a long wait finds caches cold and threads asleep: it can become faster than C, and the gain
-      larger than the bound.
-    - The dataset must be picklable where processes are started by spawn, and an iterable dataset must share its samples
-      between its workers (`torch.utils.data.get_worker_info`).
+    - The dataset depends on the training, for example a replay buffer: workers would have copies. Datasets that hold
+      the model are recognised and left alone.
+    - The CPU time of loading is only known within bounds: at most what the process used beyond one CPU, at least what
+      it used beyond all torch threads. The proposal uses the first, the bound of the gain the second.
+    - A step can become faster than C, because caches stay warm: then the gain is larger than the bound.
+    - Where processes start by spawn, the dataset must be picklable; an iterable dataset must be sharded.
 
     ## What to do
 
@@ -88,10 +67,30 @@ class SingleProcessLoading(BaseRule):
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("a batch takes 41 ms, the rest 12 ms", "critical", "set num_workers=2 (2 CPUs", **_SLOW),
-        fires("the wait is no computation", "critical", "set num_workers=5", **{**_SLOW, "process_cpus": 0.23}),
+        fires(
+            "a batch takes 41 ms, the rest 12 ms",
+            "critical",
+            "num_workers=2, persistent_workers=True). Why 2: a batch costs 41.0 ms of CPU time and you have 2 CPUs.",
+            lacks="pin_memory",
+            saves_ms=26.45,  # two CPUs need half of a step that keeps one busy
+            **_SLOW,
+        ),
+        fires("the wait is no computation", "critical", "Why 5", **{**_SLOW, "process_cpus": 0.23}, saves_ms=40.5),
+        fires("CPU time is unknown", "critical", "Why 2 ... was not measured", **{**_SLOW, "process_cpus": None}),
+        fires(
+            "the model computes on two threads of the same CPUs",
+            "critical",
+            "torch.set_num_threads(1)",
+            **{**_SLOW, "run": {"torch.num_threads": 2}},
+        ),
+        fires(
+            "the GPU idles for 12 % of the step", "warning", "pin_memory=True", **_GPU, idle_ratio=0.12, saves_ms=15.5
+        ),
+        fires("what the GPU does is not known", "warning", "pin_memory=True", **_GPU),
+        quiet("the GPU hardly idles", **_GPU, idle_ratio=0.01),
         quiet("there are two workers", **{**_SLOW, "num_workers": 2}),
         quiet("the fetch is short", num_workers=0),
+        quiet("the fetch costs what a worker would", times_ms={"data_wait": 0.45, "forward": 0.8}, num_workers=0),
         looks_alike("one CPU must do all the work", **{**_SLOW, "usable_cpus": 1.0, "process_cpus": 1.0}),
         looks_alike("the dataset uses the model", **_SLOW, run={"loader.dataset_has_model": True}),
         not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
@@ -107,31 +106,25 @@ class SingleProcessLoading(BaseRule):
             return None
         evidence = [
             Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the training thread"),
-            self.evidence("least_ratio", state.wait.median_ratio, "data_wait share of the step"),
+            self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
             *making_evidence(state),
             Evidence(name="step without the wait", value=state.compute_ms, unit="ms"),
             Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
         ]
         if state.free_cpus is not None:
             evidence.append(Evidence(name="free CPUs", value=state.free_cpus, unit="CPUs"))
+        change = more_workers(metrics, state, plan.num_workers)
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.curable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
-                f"Batches are made on the training thread (num_workers is 0): {at_least(state.wait)} of the step, "
-                f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}."
+                f"Loading the batch in the training process takes {millis(state.wait.median_ms)} of each "
+                f"{millis(state.period_ms)} step: {at_least(state.wait)}."
             ),
-            advice=(
-                f"num_workers is 0: set num_workers={plan.num_workers} ({cpu_words(state)}; {batch_words(state)}): "
-                f"{code_line(state, plan.num_workers)}.{cap_words(state, plan.num_workers)}{sharding_words(state)}"
-            ),
+            advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}",
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
             explains=claims.WAIT_FOR_BATCHES,
-            change=Change(
-                call="DataLoader",
-                arguments={"num_workers": plan.num_workers, "persistent_workers": True},
-                before={"num_workers": 0},
-            ),
+            change=change,
         )

@@ -21,7 +21,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import counted, millis, percent
+from lightning_gpuprof.rules.wording import counted, millis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +54,13 @@ class Starving:
 
     @property
     def words(self) -> str:
-        """The wait as part of a sentence."""
+        """The wait as a sentence."""
         state = self.state
-        of = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}"
-        if self.bursts:
-            return (
-                f"{percent(state.wait.total_ratio)} (at least {percent(state.wait.lower_ratio)}) of the time of all "
-                f"steps is wait for batches, which come in bursts ({of} on average)"
-            )
-        return f"{at_least(state.wait)} of the step is wait for the batch ({of})"
+        step = "the mean step" if self.bursts else "each step"
+        start = "Batches come in bursts; " if self.bursts else ""
+        wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)} for its batch"
+        text = f"{start}{step} waits {wait}: {at_least(state.wait)}."
+        return text[0].upper() + text[1:]
 
     def severity(self, steps: int) -> Severity:
         """By the certain share of the wait and what the device idles; ``steps`` are those that it rests on."""
@@ -71,7 +69,7 @@ class Starving:
     @property
     def waiting(self) -> tuple[float, str]:
         """The share of the wait and what it is called as evidence."""
-        return self.state.wait.median_ratio, f"data_wait share of {'all steps' if self.bursts else 'the step'}"
+        return self.state.wait.median_ratio, f"waiting for data, share of {'all steps' if self.bursts else 'the step'}"
 
     def gain_without(self, part: float) -> Gain | None:
         """Bound of what is gained if a part of the making of batches, 0 to 1, went away.
@@ -94,6 +92,7 @@ class Starving:
 class StarvingRule(BaseRule, ABC):
     """A rule that says why batches are made too slowly, where steps wait for them."""
 
+    example_runs = "starved"
     needs_workers: ClassVar[bool] = True
     """It judges what workers do, not the loading on the training thread."""
     least_ratio: float
@@ -188,5 +187,5 @@ def _empty(metrics: Metrics, state: Loading) -> bool:
     if not state.num_workers:
         return True
     if metrics.fetch_waited_ratio is None:
-        raise MissingSignal("the share of steps that found no batch ready was not measured")
+        raise MissingSignal("how many steps had to wait for a batch was not measured")
     return metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO

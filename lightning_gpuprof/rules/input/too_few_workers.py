@@ -17,14 +17,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import (
-    batch_words,
-    cap_words,
-    code_line,
-    cpu_words,
-    making_evidence,
-    wait_severity,
-)
+from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _BEHIND = {
@@ -35,6 +28,7 @@ _BEHIND = {
     "worker_cpus": 0.02,
     "fetch_waited_ratio": 0.98,
 }
+_OFTEN = {"fetch_waited_ratio": 0.30}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,58 +37,66 @@ class TooFewWorkers(BaseRule):
 
     ## What it means
 
-    Workers put finished batches into a queue. If the queue is empty at most fetches, the workers set the pace of the
-    training, not the model.
+    Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
 
     ## How it is measured
 
-    There is at least one worker; the share of steady steps whose fetch had to wait passes the threshold; the lower
-    bound of the wait's share of the step passes 5 %, also without the 3 ms that taking a batch from a worker may cost
-    although the queue is full. P, the time that one batch takes a worker, is measured in the workers (items
-    and collation); where it is not, it is n * T at most, with all n workers at work all the time.
-    The proposed number is ceil(P / C) + 1 with the step without its wait C = T - W; where the workers are CPU work (at
-    least half of their time, waiting for a CPU with it), or where that was not measured, not more than the usable CPUs;
-    if that cap binds, the text says so. The gain is R = min(W, T - T') as on the page of `single-process-loading`, and
-    on a GPU the device's idle time bounds it likewise.
+    The share of steady steps whose fetch had to wait passes the threshold, and so does the lower bound of the wait's
+    share of the step, without the 3 ms that receiving a batch may cost. The proposed number is that of the page of
+    `single-process-loading`; the time to make a batch is measured in the workers, else it is at most their number times
+    the step time. Workers that mostly wait (less than half of their time on a CPU or in its queue) may outnumber the
+    CPUs; others may not.
 
-    Several workers that are behind often hand over their batches at about the same time: then few steps wait, but for
-    long, and medians show nothing, or only a wait that may be the price of a fetch. Where the input pipeline was
-    measured from inside and found such bursts (its verdict is `processing`), W and T are those of a mean step, and the
-    lower bound of the wait's share of the time of all steps has to pass.
+    Several workers that are behind often deliver at the same time: then few steps wait, but for long, and the median
+    shows nothing. Where such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
 
     ## When it is wrong
 
-    - It is silent if the proposal is not more than the workers that are there, for example if they already use all
-      CPUs: then batches must become cheaper, which `input-bound` says.
-    - P is an upper bound where it was not measured in the workers. If single samples are slow rather than all, fewer
-      workers and more prefetching do as well.
-    - Very short steps: a wait of less than 3 ms cannot be told from the price of taking a batch from another process.
+    - If the workers already use all CPUs it is silent: batches must become cheaper (`input-bound`, `loader-cpu-bound`).
+    - Where batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
+      prefetching helps as well (`input-jitter`).
+    - A wait below 3 ms may be what it costs to receive a batch from another process.
 
     ## What to do
 
-    Set the printed number. If the workers mostly wait for storage, more of them than CPUs are right; the warning that
-    DataLoader prints then does not apply.
+    Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
     """
 
     id = "too-few-workers"
+    title = "The DataLoader workers cannot keep up"
     specialises = ("input-bound", "step-outliers")
 
     least_waited_ratio: float = threshold(EMPTY_QUEUE_RATIO, source="MindInsight: queue empty above 30 %")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("one worker waits for its items", "critical", "num_workers is 1: set num_workers=12", **_BEHIND),
-        fires("it computes on one of two CPUs", "critical", "set num_workers=2 ", **{**_BEHIND, "worker_cpus": 0.95}),
-        fires("its CPU time is not known", "critical", "was not measured", **{**_BEHIND, "worker_cpus": None}),
-        fires("the queue is empty at 30 % of steps", "critical", "set num", **{**_BEHIND, "fetch_waited_ratio": 0.30}),
-        quiet("it is empty at fewer", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
+        fires(
+            "one worker waits for its items",
+            "critical",
+            "num_workers=12). Why 12 ... workers mostly wait",
+            lacks="persistent_workers",
+            saves_ms=149.5,
+            **_BEHIND,
+        ),
+        fires(
+            "it computes on one of two CPUs",
+            "critical",
+            "Why 2 ... of CPU time and you have 2 CPUs",
+            saves_ms=79.2,
+            **{**_BEHIND, "worker_cpus": 0.95},
+        ),
+        fires(
+            "its CPU time is not known", "critical", "Why 2 ... was not measured", **{**_BEHIND, "worker_cpus": None}
+        ),
+        fires("30 % of the steps waited", "critical", "30 % of the steps had to wait", **{**_BEHIND, **_OFTEN}),
+        quiet("fewer steps waited", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
         quiet("there are no workers", **{**_BEHIND, "num_workers": 0}),
         looks_alike("workers use all CPUs", **{**_BEHIND, "num_workers": 2, "worker_cpus": 1.9}),
         looks_alike(
             "the wait is the receipt of a batch",
             **{**_BEHIND, "times_ms": {"data_wait": 2.9, "forward": 4.0, "backward": 5.0}, "fetch_waited_ratio": 1.0},
         ),
-        not_evaluated("the queue is not known", "no batch ready", **{**_BEHIND, "fetch_waited_ratio": None}),
+        not_evaluated("the queue is not known", "had to wait", **{**_BEHIND, "fetch_waited_ratio": None}),
         not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
     )
 
@@ -109,47 +111,42 @@ class TooFewWorkers(BaseRule):
             return None
         waited = metrics.fetch_waited_ratio
         if waited is None:
-            raise MissingSignal("the share of steps that found no batch ready was not measured")
+            raise MissingSignal("how many steps had to wait for a batch was not measured")
         certain = state.certain_ratio if bursts is None else bursts.certain_ratio
         if (waited < self.least_waited_ratio and bursts is None) or certain < self.least_ratio:
             return None
         plan = state.helpful_plan if bursts is None else state.better_plan
         if plan is None:
             return None
+        steps = "the step" if bursts is None else "all steps"
         evidence = [
-            self.evidence("least_waited_ratio", waited, "steps that found no batch ready")
+            self.evidence("least_waited_ratio", waited, "steps that had to wait")
             if bursts is None
-            else Evidence(name="steps that found no batch ready", value=waited, unit="ratio"),
-            self.evidence(
-                "least_ratio",
-                state.wait.median_ratio,
-                "data_wait share of the step" if bursts is None else "data_wait share of all steps",
-            ),
+            else Evidence(name="steps that had to wait", value=waited, unit="ratio"),
+            self.evidence("least_ratio", state.wait.median_ratio, f"waiting for data, share of {steps}"),
             Evidence(name="num_workers", value=state.num_workers),
             *making_evidence(state),
             Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
         ]
         if metrics.cpu.worker_cpus is not None:
             evidence.append(Evidence(name="CPUs used by the workers", value=metrics.cpu.worker_cpus, unit="CPUs"))
-        average = "" if bursts is None else " on average"
-        waits = cap_words(state, plan.num_workers)
-        if state.cpu_bound is False:
-            waits = f" The workers mostly wait rather than compute, so more of them than CPUs are right.{waits}"
+        change = more_workers(metrics, state, plan.num_workers)
+        wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}"
         return self.finding(
             severity=wait_severity(state.idle_ratio, certain, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
-                f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps found no batch "
-                f"ready, and {at_least(state.wait)} of the {'step' if bursts is None else 'time of all steps'} "
-                f"({millis(state.wait.median_ms)} of {millis(state.period_ms)}{average}) "
-                f"is wait.{'' if bursts is None else ' Batches come in bursts: several at a time, then none.'}"
+                f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps had to wait. "
+                + (
+                    f"The wait is {wait} per step: {at_least(state.wait)}."
+                    if bursts is None
+                    else f"Batches come in bursts; the mean step waits {wait}: {at_least(state.wait)}."
+                )
             ),
-            advice=(
-                f"num_workers is {state.num_workers}: set num_workers={plan.num_workers} ({cpu_words(state)}; "
-                f"{batch_words(state)}): {code_line(state, plan.num_workers)}.{waits}"
-            ),
+            advice=f"Use more workers: {change.added[0]}. {why_workers(state, change)}",
             evidence=tuple(evidence),
             gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
             confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
+            change=change,
         )

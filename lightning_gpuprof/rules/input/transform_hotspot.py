@@ -10,8 +10,12 @@ from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 from lightning_gpuprof.rules.wording import listed, millis, percent
+
+_BLUR = {"transforms": {"Blur": 0.72, "Crop": 0.2, "Flip": 0.08}, "worker_cpus": 1.9}
+_GPU = {"device.type": "cuda"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,54 +24,73 @@ class TransformHotspot(StarvingRule):
 
     ## What it means
 
-    A batch is made of samples, and each sample goes through a list of transforms. If one of them takes more than half
-    of the time, making that one cheaper is worth more than anything else in the dataset.
+    If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is
+    worth more than anything else in the dataset.
 
     ## How it is measured
 
-    Steps wait for batches for certain and because these are made too slowly (verdict `processing` of the input
-    pipeline, see `input-bound` and `too-few-workers` for the wait). In the processes that make batches, the time of
-    each transform of a `Compose` and of each region marked with `lightning_gpuprof.annotate` is measured. The share is
-    that of the whole making of a batch, items and collation; it must pass the threshold. Where two parts together take
-    more than all of the time of the items, one lies in the other: the inner one is named.
-
-    If the part went away, a batch would come sooner by its time p over the number n of workers: R = min(W, p / n). The
-    bound by which findings are ranked is the part's share of the wait.
+    Steps wait because batches are made too slowly (verdict `processing` of the input pipeline). Where batches are made,
+    each transform of a `Compose` and each region marked with `lightning_gpuprof.annotate` is timed; its share of the
+    whole batch, items and collation, must pass the threshold. Of parts that lie inside each other, the inner one is
+    named. The gain is at most the part's time over the number of workers, and at most the wait.
 
     ## When it is wrong
 
     - A part can rarely be removed as a whole: the gain is a bound.
-    - Times are wall times in the process. On CPUs that are too few, all transforms that compute grow alike, and one
-      that sleeps or reads does not.
-    - Work that is not in a list of transforms and not marked has no name: it is what the parts leave of the time.
-    - No transform and no region in the dataset: not evaluated. So are loaders that are not measured from inside.
+    - Times are wall times: on too few CPUs, all transforms that compute grow alike.
+    - Work outside of transforms and marked regions has no name. Without any of these: not evaluated.
 
     ## What to do
 
-    What gives the same result each time: do it once before training and keep the result. What is random: for the whole
-    batch at once, in `LightningModule.on_after_batch_transfer`, on a GPU if there is one. What waits for files: keep
-    them in memory. Else more workers (`too-few-workers`) where CPUs are free.
-
-    ## Example
-
-    One worker, 8 samples of 5 ms, of which `Blur` takes 3.5 ms: "Blur takes 70 % of the 40.4 ms in which a batch is
-    made (3.50 ms a call, 28.2 ms a batch)."
+    Do what gives the same result each time once before training. Apply what is random to the whole batch, in
+    `LightningModule.on_after_batch_transfer`. Keep files that it waits for in memory.
     """
 
     id = "transform-hotspot"
+    title = "One transform takes most of the time to make a batch"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
     least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
+    examples = (
+        fires(
+            "Blur takes 28 of 40 ms",
+            "critical",
+            "Blur takes 28.1 ms of the 40.0 ms to make a batch: 70 %. ... whole batch of 32 ... a batch every 5.96 ms",
+            saves_ms=10.0,
+            **_BLUR,
+        ),
+        fires("it waits for files", "critical", "waits rather than computes", **{**_BLUR, "worker_cpus": 0.02}),
+        fires("there are no workers", "critical", "Blur takes", **_BLUR, workers=0, saves_ms=28.1),
+        fires("batches come in bursts", "critical", "come in bursts", **_BLUR, burst=0.4),
+        fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
+        fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
+        fires(
+            "Blur lies inside a marked region",
+            "critical",
+            "Blur, inside augment, takes",
+            transforms={"augment": 0.95, "Blur": 0.8, "Crop": 0.1},
+            worker_cpus=1.9,
+        ),
+        quiet("the GPU has work meanwhile", **_BLUR, run=_GPU, device_idle=0.02),
+        quiet("several share the time", transforms={"Blur": 0.4, "Crop": 0.35, "Flip": 0.25}, worker_cpus=1.9),
+        quiet("steps do not wait", **_BLUR, items_ms=12.0),
+        quiet("the wait may be what a fetch costs", **_BLUR, items_ms=24.0),
+        looks_alike("batches are ready, but come late", **_BLUR, verdict="transfer"),
+        not_evaluated("no part has a name", "lightning_gpuprof.annotate"),
+        not_evaluated("batches were not timed", "not measured from inside", **_BLUR, measured=False),
+        not_evaluated("few batches were", "3 batches were measured", **_BLUR, verdict="not-enough-data"),
+    )
+
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge the most expensive part of making items."""
         parts = _parts(metrics, found)
         if not parts:
             raise MissingSignal(
-                "no list of transforms and no marked region was seen in the dataset; "
-                "lightning_gpuprof.annotate marks one"
+                "transforms were not timed: the dataset has no list of them; mark the code with "
+                "lightning_gpuprof.annotate"
             )
         items_ratio = (found.made.items_ms or 0.0) / found.make_ms
         part, around = _innermost(parts, least=self.least_part_ratio / items_ratio if items_ratio > 0 else 2.0)
@@ -76,15 +99,15 @@ class TransformHotspot(StarvingRule):
         if ratio < self.least_part_ratio or saved is None:
             return None
         part_ms = ratio * found.make_ms
-        inside = f", inside of {listed([one.name for one in around])}," if around else ""
+        inside = f", inside {listed([one.name for one in around])}," if around else ""
         return self.finding(
             severity=found.severity(metrics.steps.steady_count),
             subject=part.name,
             summary=(
-                f"{part.name}{inside} takes {percent(ratio)} of the {millis(found.make_ms)} in which a batch is made "
-                f"({_each(part)}{millis(part_ms)} a batch), and {found.words}."
+                f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
+                f"{percent(ratio)}. {found.words}"
             ),
-            advice=_advice(metrics, found, part, ratio=ratio),
+            advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
                 *_timed(part),
@@ -117,10 +140,6 @@ def _innermost(parts: Sequence[InputPart], *, least: float) -> tuple[InputPart, 
     return parts[chosen], list(parts[:chosen])
 
 
-def _each(part: InputPart) -> str:
-    return "" if part.mean_ms is None else f"{millis(part.mean_ms)} a call, "
-
-
 def _timed(part: InputPart) -> list[Evidence]:
     if part.mean_ms is None or part.calls is None:
         return []
@@ -130,19 +149,15 @@ def _timed(part: InputPart) -> list[Evidence]:
     ]
 
 
-def _advice(metrics: Metrics, found: Starving, part: InputPart, *, ratio: float) -> str:
-    state = found.state
+def _fix(metrics: Metrics, found: Starving, name: str) -> str:
+    if found.state.cpu_bound is False:
+        return (
+            f"Keep what {name} reads in memory or on a local disk, or use more workers: it waits rather than computes."
+        )
     size = metrics.loader.batch_size if metrics.loader is not None else None
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
-    where = ", on the GPU" if state.on_gpu else ""
-    if state.cpu_bound is False:
-        how = (
-            f"{part.name} mostly waits rather than computes: keep what it reads in memory or on a local disk, or let "
-            "more workers wait at the same time"
-        )
-    else:
-        how = (
-            f"do {part.name} once before training and keep the result; if it is random, do it for {batch} at once in "
-            f"LightningModule.on_after_batch_transfer{where}; or replace it by a cheaper one"
-        )
-    return f"Start with {part.name}: {how}. Without it {pace_words(found, without=ratio)}."
+    where = ", on the GPU" if found.state.on_gpu else ""
+    return (
+        f"Do {name} once before training; if it is random, apply it to {batch} in "
+        f"LightningModule.on_after_batch_transfer{where}."
+    )

@@ -73,11 +73,9 @@ def _out_of_the_step(setup: Setup, value: re.Match[str]) -> None:
 
 
 CURES: Mapping[str, Cure] = {
-    "workers": Cure(
-        rules=("single-process-loading", "too-few-workers"), pattern=r"set num_workers=(\d+)", apply=_workers
-    ),
+    "workers": Cure(rules=("single-process-loading", "too-few-workers"), pattern=r"num_workers=(\d+)", apply=_workers),
     "workers of bursts": Cure(  # which the median step does not show
-        rules=("too-few-workers",), pattern=r"set num_workers=(\d+)", apply=_workers, measure="mean step"
+        rules=("too-few-workers",), pattern=r"num_workers=(\d+)", apply=_workers, measure="mean step"
     ),
     "persistent workers": Cure(
         rules=("worker-startup",), pattern=r"persistent_workers=True", apply=_stay_alive, measure="run"
