@@ -124,6 +124,7 @@ def compare(
         predicted_step_speedup_max=before.combined.step_speedup_max if before.combined else None,
         predicted_run_speedup_max=before.combined.run_speedup_max if before.combined else None,
         above_bound=above,
+        next_finding=next(iter(after.findings), None),
     )
 
 
@@ -177,7 +178,7 @@ def _judgement_words(judgement: Judgement) -> str:
     if judgement.speedup is None:
         return f"not comparable ({judgement.why})"
     words = f"{judgement.speedup:.3g}x"
-    if judgement.measure in ("samples/s", "median period"):
+    if judgement.measure in ("samples/s", "median step time"):
         words += f" by {judgement.measure}"
     if judgement.outcome == "within noise" and judgement.noise_ratio is not None:
         return f"{words}, within the noise of {judgement.noise_ratio * 100:.3g} %"

@@ -37,6 +37,8 @@ class OutputOptions:
     """Print JSON for a program."""
     junit: Path | None = None
     page: Path | None = None
+    everything: bool = False
+    """Print all numbers instead of the first screen."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -61,6 +63,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="what the outcome rests on: throughput, wall, period, p95, phase.NAME, memory.NAME; "
         f"several with commas between; default: {','.join(DEFAULT_METRICS)}",
     )
+    parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML for a CI system: one test case per measure")
     parser.add_argument("--html", metavar="FILE", help="write the comparison as a page that opens offline")
@@ -74,6 +77,7 @@ def _run(options: Namespace) -> int:
         as_json=options.json,
         junit=None if options.junit is None else Path(options.junit),
         page=None if options.html is None else Path(options.html),
+        everything=options.all,
     )
     return run(Path(options.before), Path(options.after), wanted)
 
@@ -139,7 +143,7 @@ def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
     if wanted.as_json:
         sys.stdout.write(json_report.encode_comparison(comparison).decode())
     else:
-        print_comparison(comparison)
+        print_comparison(comparison, everything=wanted.everything)
     if wanted.junit is not None:
         comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
         _tell("JUnit", wanted.junit)
@@ -157,8 +161,8 @@ COMMAND = Command(
     name="compare",
     summary="hold a later run against an earlier one (exit code 1: slower)",
     description=(
-        "Shows what changed from run A to run B: period, samples/s, wall time, phases, kernels, memory, findings gone\n"
-        "and new, and the gain that A's findings predicted against the one that B achieved.\n\n"
+        "Shows what changed from run A to run B: step time, samples/s, wall time, phases, kernels, memory, findings\n"
+        "gone and new, and the gain that A's findings predicted against the one that B achieved.\n\n"
         "Runs on other hardware, of another model or batch size are not comparable, unless --allow says that this\n"
         "is the change under test. Loaders, flags, versions and the like may differ, and are listed.\n\n"
         "exit codes: 0 improved or within noise, 1 regressed, 2 error or not comparable"

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model.conditions import Group, Role
-from lightning_gpuprof.model.finding import Severity
+from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trace import differences
 
@@ -92,7 +92,7 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     """Achieved speed-up on one axis and what it is worth."""
 
     measure: str
-    """What was compared, e.g. ``samples/s`` or ``median period``."""
+    """What was compared, e.g. ``samples/s`` or ``median step time``."""
     outcome: Outcome
     why: str = ""
     """Reason for ``not comparable``, or what to keep in mind."""
@@ -182,6 +182,8 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     """Bound of the run by all of them together, beside ``wall``."""
     above_bound: bool = False
     """More was gained than these bounds, by more than chance."""
+    next_finding: Finding | None = None
+    """The most valuable finding of the later run; None if there is none."""
 
     @property
     def judged(self) -> tuple[Change, ...]:

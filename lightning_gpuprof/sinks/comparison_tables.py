@@ -28,7 +28,7 @@ NOT_JUDGED = "not judged: the rule could not judge the other run, so that its si
 _SOURCES: Mapping[Source, str] = {
     "journal": "block bootstrap over the steady steps of the journal",
     "interval": "95 % intervals of the report (a folder with its journal tells more)",
-    "spread": "spread of the period in the report, as if steps were independent",
+    "spread": "spread of the step time in the report, as if steps were independent",
 }
 _TERMS: Mapping[str, str] = {
     "net wall time": "without what the profiler itself took at start and end",

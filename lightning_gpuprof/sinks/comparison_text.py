@@ -1,4 +1,4 @@
-"""A Comparison flows in, a summary of at most 100 columns flows out to the terminal."""
+"""All numbers of a Comparison on the terminal, as ``gpuprof compare --all`` prints them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
-from lightning_gpuprof.sinks import comparison_tables, numbers, plain, tables
+from lightning_gpuprof.sinks import comparison_screen, comparison_tables, numbers, plain, tables
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to
 from lightning_gpuprof.sinks.terminal_table import draw
@@ -62,14 +62,16 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
     return Constrain(Group(*parts), width)
 
 
-def print_comparison(comparison: Comparison, file: IO[str] | None = None) -> None:
+def print_comparison(comparison: Comparison, file: IO[str] | None = None, *, everything: bool = False) -> None:
     """Print the comparison: with colour on a terminal, else (or with ``NO_COLOR``) as plain text.
 
     Args:
         comparison: The comparison.
         file: The stream; None is standard output.
+        everything: All numbers instead of the first screen.
     """
-    print_to(file, render(comparison, width=make_console(file).width))
+    drawn = render if everything else comparison_screen.render
+    print_to(file, drawn(comparison, width=make_console(file).width))
 
 
 def _title(text: str) -> RenderableType:
@@ -88,7 +90,7 @@ def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
 def _speedups(comparison: Comparison) -> RenderableType:
     rows = [
         (f"training, {comparison.training.measure}", comparison_tables.judgement(comparison.training)),
-        (comparison.wall.measure, comparison_tables.judgement(comparison.wall)),
+        (comparison.wall.measure, _wall(comparison)),
         ("predicted", comparison_tables.predicted(comparison)),
     ]
     if comparison.cause:
@@ -100,6 +102,13 @@ def _speedups(comparison: Comparison) -> RenderableType:
     if sources := comparison_tables.sources(comparison):
         rows.append(("intervals", sources))
     return _facts(rows)
+
+
+def _wall(comparison: Comparison) -> str:
+    """The judgement of the wall time; a reason that both have is told once."""
+    training, wall = comparison.training, comparison.wall
+    same = wall.speedup is None and wall.why == training.why
+    return "not comparable for the same reason" if same else comparison_tables.judgement(wall)
 
 
 def _drawn(table: tables.Table, width: int) -> list[RenderableType]:

@@ -147,7 +147,7 @@ def test_different_batch_sizes_without_samples_per_second_cannot_be_compared() -
 
 def test_without_samples_per_second_equal_batches_are_compared_by_period() -> None:
     result = compare(run(20.0, samples_known=False), run(10.0, samples_known=False))
-    assert result.training.measure == "median period"
+    assert result.training.measure == "median step time"
     assert result.training.speedup == pytest.approx(2.0)
 
 

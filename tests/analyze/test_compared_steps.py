@@ -82,7 +82,7 @@ def row(comparison: Comparison, measure: str) -> Change:
 def test_a_slower_phase_is_a_regression_and_is_named() -> None:
     result = compared(steps(1), steps(2, forward=3.0))
     assert result.outcome == "regressed"
-    assert result.cause.startswith("forward +")
+    assert ": forward +" in result.cause
     assert result.cause in result.summary
     assert {one.measure for one in result.judged if one.outcome == "regressed"} >= {"period", "phase.forward"}
     assert row(result, "phase.data_wait").outcome == "within noise"
@@ -96,7 +96,7 @@ def test_a_slower_phase_is_a_regression_and_is_named() -> None:
 def test_a_faster_phase_is_an_improvement() -> None:
     result = compared(steps(1), steps(2, data_wait=-6.0))
     assert result.outcome == "improved"
-    assert result.cause.startswith("data_wait -")
+    assert ": data_wait -" in result.cause
     assert row(result, "phase.data_wait").outcome == "improved"
 
 
@@ -173,7 +173,7 @@ def test_reports_alone_are_judged_by_their_intervals_and_say_so() -> None:
     assert wide.training.outcome in ("within noise", "not comparable")
     assert row(spread, "phase.forward").outcome == "not comparable"
     assert "name the folders" in row(spread, "phase.forward").why
-    assert spread.cause.startswith("forward")  # told from the medians all the same
+    assert ": forward" in spread.cause  # told from the medians all the same
 
 
 def busy(report: Report, *, waited: float, others: float) -> Report:

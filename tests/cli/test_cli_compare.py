@@ -22,7 +22,7 @@ def test_the_exit_code_tells_a_regression(
 ) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=after_ms)
     assert main(["compare", str(before), str(after)]) == code
-    assert f"\n{outcome}\n" in capsys.readouterr().out
+    assert f" {outcome.upper()} " in capsys.readouterr().out
 
 
 def test_what_cannot_be_compared_does_not_pass_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,7 @@ def test_the_loggers_folder_stands_for_the_run_in_it(tmp_path: Path, capsys: pyt
     save_run(tmp_path / "version_0/gpuprof")
     after = save_run(tmp_path / "b", period_ms=12.0)
     assert main(["compare", str(after.parent / "version_0"), str(after)]) == 0
-    assert "improved" in capsys.readouterr().out
+    assert " IMPROVED " in capsys.readouterr().out
 
 
 def test_a_folder_with_several_runs_asks_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +103,7 @@ def test_files_for_ci_and_people_are_written_beside_the_text(
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
     junit, page = tmp_path / "gpuprof.xml", tmp_path / "compare.html"
     assert main(["compare", str(before), str(after), "--junit", str(junit), "--html", str(page)]) == 1
-    assert "\nregressed\n" in capsys.readouterr().out
+    assert " REGRESSED " in capsys.readouterr().out
     root = ElementTree.fromstring(junit.read_bytes())
     assert int(root.attrib["failures"]) >= 1
     assert "Outcome: <strong>regressed</strong>" in page.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from lightning_gpuprof.sinks.console import print_to
 
 def printed(before: Report, after: Report) -> str:
     stream = io.StringIO()
-    print_comparison(compare(before, after, before_name="A", after_name="B"), stream)
+    print_comparison(compare(before, after, before_name="A", after_name="B"), stream, everything=True)
     return stream.getvalue()
 
 

@@ -111,7 +111,7 @@ def _with(
 
 
 def totals(before: Report, after: Report, basis: Basis, training: Judgement, wall: Judgement) -> tuple[Change, ...]:
-    """Median and 95th percentile of the period, samples/s, wall time.
+    """Median, 95th percentile and mean of the step time, samples/s, wall time.
 
     Args:
         before: Report of the earlier run.
@@ -136,19 +136,20 @@ def totals(before: Report, after: Report, basis: Basis, training: Judgement, wal
         rate = _with(rate, "throughput", training.outcome, "higher", ends=ends, why=training.why)
     return (
         judged(
-            changed("median period", "ms", *medians),
+            changed("median step time", "ms", *medians),
             "period",
             least=(fell * (medians[0] or 0.0), rose * (medians[0] or 0.0)),
             ends=of_median,
             obstacle=basis.obstacle,
         ),
         judged(
-            changed("p95 period", "ms", *tails),
+            changed("p95 step time", "ms", *tails),
             "p95",
             least=(TAIL_FACTOR * fell * (tails[0] or 0.0), TAIL_FACTOR * rose * (tails[0] or 0.0)),
             ends=of_tail,
             obstacle=basis.obstacle or ("" if of_tail else NEEDS_JOURNALS),
         ),
+        changed("mean step time", "ms", *(period.mean if period else None for period in periods)),
         rate,
         *_walls(before, after, wall),
     )

@@ -52,7 +52,7 @@ def not_comparable(measure: str, why: str) -> Judgement:
 
 
 def training(before: Report, after: Report, draws: Pair | None, threshold_ratio: float) -> Judgement:
-    """Judge the throughput of steady steps: samples/s where both know them, else the median period.
+    """Judge the throughput of steady steps: samples/s where both know them, else the median step time.
 
     Args:
         before: Report of the earlier run.
@@ -62,7 +62,7 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     """
     reason = steps_obstacle(before, after) or _unequal_without_rates(before, after)
     rate_before, rate_after = before.steps.samples_per_s, after.steps.samples_per_s
-    measure = "samples/s" if rate_before and rate_after else "median period"
+    measure = "samples/s" if rate_before and rate_after else "median step time"
     if reason or draws is None:
         return not_comparable(measure, reason)
     if rate_before and rate_after:
@@ -139,7 +139,7 @@ def steps_obstacle(before: Report, after: Report) -> str:
                 f"{MIN_STEADY_STEPS} are needed: train longer"
             )
         if report.steps.period_ms.median <= 0:
-            return f"the {name} run has a median period of 0"
+            return f"the {name} run has a median step time of 0"
     return ""
 
 

@@ -31,8 +31,13 @@ def cause(training: Judgement, phases: Sequence[Change]) -> str:
         for name, difference in sorted(moved, key=lambda pair: -sign * pair[1])
         if sign * difference >= CAUSE_RATIO * abs(whole) > 0
     ]
-    shown = ", ".join(f"{name} {difference:+.3g} ms" for name, difference in named[:MAX_CAUSES])
-    return f"{shown} of {whole:+.3g} ms per step" if shown else ""
+    if not named:
+        return ""
+    shown = [f"{name} {difference:+.3g}" for name, difference in named[:MAX_CAUSES]]
+    rest = whole - sum(difference for _, difference in named[:MAX_CAUSES])
+    if abs(rest) >= CAUSE_RATIO * abs(whole):
+        shown.append(f"all else {rest:+.3g}")
+    return f"step {abs(whole):.3g} ms {'longer' if whole > 0 else 'shorter'}: {', '.join(shown)}"
 
 
 def notes(
@@ -57,8 +62,8 @@ def notes(
         above_bound: Whether more was gained than all findings together promised.
     """
     sizes = batch_size(before), batch_size(after)
-    if training.measure == "median period" and training.speedup is not None and None in sizes:
-        yield "the batch size is not known for both runs: the periods are taken to be of equal batches"
+    if training.measure == "median step time" and training.speedup is not None and None in sizes:
+        yield "the batch size is not known for both runs: the step times are taken to be of equal batches"
     if None not in sizes and sizes[0] != sizes[1]:
         yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: so did the optimization itself"
     best = max((j.lower for j in (training, wall) if j.lower is not None), default=None)

@@ -65,8 +65,8 @@ def levels_words(before: Drawn, after: Drawn) -> str:
     first, second = (f"{low:.3g} to {high:.3g} ms" for low, high in (before.levels, after.levels))
     way = "slower" if before.levels[0] > after.levels[0] else "faster"
     return (
-        f"the speed changed within a run, so this is a bound and no interval: every tenth of the earlier run ({first} "
-        f"per step) is {way} than every tenth of the later one ({second})"
+        f"the speed changed within a run: every tenth of the earlier run ({first} a step) is {way} than every tenth of "
+        f"the later one ({second})"
     )
 
 

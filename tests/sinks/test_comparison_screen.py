@@ -1,0 +1,129 @@
+"""The first screen of a comparison: did it work, as promised, what next; never more than 25 lines."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import sample_report
+from rich.cells import cell_len
+
+from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.comparison_screen import render
+from lightning_gpuprof.sinks.console import print_to
+
+DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
+
+
+def scaled(report: Report, factor: float) -> Report:
+    """The run with steps and a fit that take so many times as long."""
+    period = report.steps.period_ms
+    assert period is not None
+    times = msgspec.structs.replace(period, **{key: factor * getattr(period, key) for key in period.__struct_fields__})
+    rate = (report.steps.samples_per_s or 0.0) / factor
+    steps = msgspec.structs.replace(
+        report.steps,
+        period_ms=times,
+        samples_per_s=rate,
+        samples_per_s_interval=(0.99 * rate, 1.01 * rate),
+        period_mean_interval_ms=(0.99 * times.mean, 1.01 * times.mean),
+        period_median_interval_ms=(0.99 * times.median, 1.01 * times.median),
+    )
+    phases = tuple(
+        msgspec.structs.replace(row, median_ms=None if row.median_ms is None else factor * row.median_ms)
+        for row in report.phases
+    )
+    wall = msgspec.structs.replace(report.wall, total_s=factor * report.wall.total_s)
+    run = {**report.run, "loader.num_workers": 4, "loader.pin_memory": True}
+    return msgspec.structs.replace(report, steps=steps, wall=wall, phases=phases, run=run)
+
+
+def drawn(before: Report, after: Report, width: int = 100, encoding: str = "utf-8", **options: object) -> str:
+    comparison = compare(before, after, before_name="runs/a", after_name="runs/b", **options)  # type: ignore[arg-type]
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    print_to(stream, render(comparison, width=width), width)
+    return raw.getvalue().decode(encoding)
+
+
+def digits() -> Report:
+    return json_report.read(DIGITS)
+
+
+def with_promise(report: Report, speedup: float) -> Report:
+    assert report.combined is not None
+    bound = msgspec.structs.replace(report.combined, step_speedup_max=speedup)
+    return msgspec.structs.replace(report, combined=bound)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("make", [sample_report.full_report, sample_report.hostile_report, digits])
+def test_at_most_25_lines_that_fit(make: object, factor: float, width: int, encoding: str) -> None:
+    report = make() if callable(make) else None
+    assert isinstance(report, Report)
+    lines = drawn(report, scaled(report, factor), width, encoding).splitlines()
+    assert len(lines) <= (25 if width >= 80 else 32)
+    assert max(cell_len(line) for line in lines) <= width
+    assert not {line for line in lines if "?" in line and encoding == "utf-8"}
+
+
+def test_the_first_sentence_says_whether_it_worked_and_as_promised() -> None:
+    report = with_promise(digits(), 2.0)
+    first = drawn(report, scaled(report, 0.55)).splitlines()[2]
+    assert first.startswith(" IMPROVED ")
+    assert re.search(
+        r"Mean step \S+ -> \S+ ms: 1\.82x faster \(95 %: 1\.\d+x to 1\.\d+x\), promised at most 2x\.", first
+    )
+
+
+def test_a_bar_and_the_promise_stand_on_one_scale() -> None:
+    report = with_promise(digits(), 4.0)
+    text = drawn(report, scaled(report, 0.5))
+    before, after = (line for line in text.splitlines() if line.startswith(("  before ", "  after ")))
+    assert after.count("█") / before.count("█") == pytest.approx(0.5, abs=0.02)
+    (marked,) = [line for line in text.splitlines() if "▲" in line]
+    start = before.index("█")
+    assert (marked.index("▲") - start + 1) / before.count("█") == pytest.approx(0.25, abs=0.02)
+    assert "67 %" in text  # half of the step of at most three quarters
+
+
+def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
+    text = " ".join(drawn(digits(), scaled(digits(), 2.0)).split())
+    assert "REGRESSED Mean step" in text
+    assert "2x slower" in text
+    assert "loader.num_workers 0 -> 4" in text
+    assert "next: data_wait grew most" in text
+
+
+def test_a_reason_is_told_once() -> None:
+    other = msgspec.structs.replace(digits(), run={**digits().run, "device.name": "Another GPU"})
+    before = msgspec.structs.replace(digits(), run={**digits().run, "device.name": "A GPU"})
+    text = drawn(before, other)
+    assert " NOT COMPARABLE " in text
+    assert text.count("the hardware differs") + text.count("The hardware differs") == 1
+    assert "--allow hardware" in text
+
+
+def test_a_run_without_steps_has_no_bars_but_a_reason() -> None:
+    text = drawn(sample_report.minimal_report(), digits())
+    assert "NOT COMPARABLE   The measurement of the earlier run" in text
+    assert "█" not in text
+
+
+def test_what_was_asked_for_is_what_the_verdict_is_about() -> None:
+    text = " ".join(drawn(digits(), scaled(digits(), 2.0), metrics=("wall", "period")).split())
+    assert "REGRESSED By wall, period." in text
+    assert "median step time:" in text
+
+
+def test_a_bound_is_never_rounded_up() -> None:
+    from lightning_gpuprof.sinks.comparison_screen import _least
+
+    assert _least(1.319) == "1.31"
