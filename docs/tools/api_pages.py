@@ -8,19 +8,18 @@ from pathlib import Path
 from docstrings import (
     ClassDoc,
     FunctionDoc,
+    bullets,
     class_doc,
     described,
     function_doc,
     is_class,
-    plain_type,
     public_names,
     signature,
     split_arguments,
-    table,
 )
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from number_pages import NOTE, fields_table
+from number_pages import NOTE, fields_list
 from structs import Struct, hints_of, places
 
 Name = tuple[str, str]
@@ -119,7 +118,8 @@ PAGES: tuple[Page, ...] = (
         name="rules",
         title="Writing rules",
         intro="What a rule is given and what it may use. How to write one, step by step: the rule `zero-grad-slow` in "
-        "`CONTRIBUTING.md`. Another package names its class in the entry-point group `lightning_gpuprof.rules`.",
+        "`CONTRIBUTING.md`. Another package names its class in the entry-point group `lightning_gpuprof.rules`. "
+        "The parts of `Metrics` are in `lightning_gpuprof/model/metrics.py`.",
         names=(
             *_all("lightning_gpuprof.rules.base"),
             *_all("lightning_gpuprof.rules.examples"),
@@ -127,7 +127,7 @@ PAGES: tuple[Page, ...] = (
             ("lightning_gpuprof.model.claim", "Claim"),
             ("lightning_gpuprof.model.finding", "Evidence"),
             ("lightning_gpuprof.model.finding", "Gain"),
-            *_all("lightning_gpuprof.model.metrics"),
+            ("lightning_gpuprof.model.metrics", "Metrics"),
         ),
     ),
 )
@@ -171,7 +171,7 @@ def _structs(root: Struct) -> list[str]:
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
         place = f"{', '.join(f'`{one}`' for one in where[:4])}: " if where else ""
-        parts += [f"## {struct.__name__}", place + described(doc.text).strip(), fields_table(struct, found)]
+        parts += [f"## {struct.__name__}", place + described(doc.text).strip(), fields_list(struct, found)]
     return parts
 
 
@@ -186,11 +186,11 @@ def _class(module: str, doc: ClassDoc, hidden: frozenset[str]) -> list[str]:
         text, arguments = split_arguments(doc.text)
     parts.append(described(text))
     if doc.fields:
-        rows: list[tuple[str, ...]] = []
+        rows = []
         for one in doc.fields:
-            default = f"`{one.default}`" if one.default is not None else ""
-            rows.append((f"`{one.name}`", plain_type(one.type), default, one.text or arguments.get(one.name, "")))
-        parts.append(table(("field", "type", "default", "what it is"), rows))
+            default = f" = {one.default}" if one.default is not None else ""
+            rows.append((f"`{one.name}: {one.type}{default}`", one.text or arguments.get(one.name, "")))
+        parts.append(bullets(rows))
     for method in doc.methods:
         if method.name not in hidden:
             parts += _function(method, f"{doc.name}.{method.name}", f"### {doc.name}.{method.name}", "")

@@ -182,7 +182,7 @@ def signature(function: FunctionDoc, name: str) -> str:
 
 
 def described(text: str) -> str:
-    """A Google-style docstring as Markdown: its sections become tables of names and meanings.
+    """A Google-style docstring as Markdown: its sections become lists of names and meanings.
 
     Args:
         text: As :func:`ast.get_docstring` gives it.
@@ -197,8 +197,7 @@ def described(text: str) -> str:
 def _section(title: str, body: str) -> str:
     if title in ("Returns", "Yields"):
         return f"**{title}:** {markdown(inspect.cleandoc(chr(10) + body))}"
-    heads = {"Args": ("argument", "meaning"), "Raises": ("raises", "when")}[title]
-    return table(heads, [(f"`{name}`", meaning) for name, meaning in _entries(body).items()])
+    return f"**{title}:**\n\n" + bullets([(f"`{name}`", meaning) for name, meaning in _entries(body).items()])
 
 
 def _entries(body: str) -> dict[str, str]:
@@ -237,11 +236,6 @@ def markdown(text: str) -> str:
     return "".join(piece if piece.startswith("`") else piece.replace("<", "&lt;") for piece in pieces)
 
 
-def plain_type(annotation: str) -> str:
-    """A type in words that a table can hold: ``float | None`` is "float or None"."""
-    return re.sub(r"\s*\|\s*", " or ", annotation)
-
-
 def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table; each cell is one line.
 
@@ -251,6 +245,15 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """
     lines = [heads, tuple("---" for _ in heads), *rows]
     return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def bullets(rows: Sequence[tuple[str, str]]) -> str:
+    """A Markdown list of names and what they are; a name without a meaning stands by itself.
+
+    Args:
+        rows: Name and meaning, both Markdown.
+    """
+    return "\n".join("- " + " ".join((f"{name}: {text}" if text else name).split()) for name, text in rows)
 
 
 def _cell(text: str) -> str:

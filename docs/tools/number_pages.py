@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from docstrings import class_doc, described, markdown, table
+from docstrings import bullets, class_doc, described, markdown, table
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import INPUT_VERDICT_TERMS, InputPipeline
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS
@@ -92,7 +92,7 @@ GROUPS: tuple[Group, ...] = (
         title="Curves and marks",
         intro="What was sampled beside the steps, over the run, and where windows, validations, checkpoints and "
         "outliers lie. Thinned: the least and the largest value of each stretch stay. What the figures show: "
-        "[report.html](../report.md).",
+        "[report.html](../how-to-read.md#reporthtml).",
         fields=("series", "curves", "marks"),
     ),
     Group(
@@ -221,6 +221,7 @@ def _index() -> str:
             "- Names end with their unit: `_s`, `_ms`, `_us`, `_bytes`, `_mhz`. A `_ratio` is 0 to 1; percent exists "
             "only where people read it.",
             '- `null` (`None`, or `-` in a table) is "not measured". It is never 0, and a 0 was measured.',
+            "- A field without a description says what it is by its name.",
             "- Statistics rest on [steady steps](steps.md) unless the text says otherwise.",
             "",
             table(("field", "what it holds", "page"), rows),
@@ -234,8 +235,7 @@ def _index() -> str:
 def _page(group: Group, report: Report) -> str:
     parts = [f"# {group.title}", group.intro]
     for title, words in group.terms.items():
-        rows = [(f"`{word}`", markdown(text)) for word, text in words.items()]
-        parts += [f"## {title}", table(("word", "meaning"), rows)]
+        parts += [f"## {title}", bullets([(f"`{word}`", markdown(text)) for word, text in words.items()])]
     parts += _columns(group, report)
     parts += _structs(group.fields)
     return "\n\n".join([*parts, f"<!-- {NOTE} -->"]) + "\n"
@@ -252,7 +252,7 @@ def _structs(names: Iterable[str]) -> list[str]:
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
         said = described(doc.text).strip()
-        parts += [f"### {struct.__name__}", f"{_places(where)}: {said}", fields_table(struct, found)]
+        parts += [f"### {struct.__name__}", f"{_places(where)}: {said}", fields_list(struct, found)]
     return parts
 
 
@@ -262,8 +262,8 @@ def _places(where: Sequence[str]) -> str:
     return f"{shown} and {len(where) - 4} more" if len(where) > 4 else shown
 
 
-def fields_table(struct: Struct, on_page: Iterable[Struct]) -> str:
-    """The fields of a struct: name, unit, type and meaning.
+def fields_list(struct: Struct, on_page: Iterable[Struct]) -> str:
+    """The fields of a struct: name, unit, what it is where its name does not say it, and the struct or words in it.
 
     Args:
         struct: The struct.
@@ -275,11 +275,16 @@ def fields_table(struct: Struct, on_page: Iterable[Struct]) -> str:
     def name_of(other: Struct) -> str:
         return f"[{other.__name__}](#{other.__name__.lower()})" if other in here else other.__name__
 
-    rows = [
-        (f"`{one.name}`", unit(one.name), json_type(hints[one.name], name_of), meaning(one, hints[one.name]))
-        for one in fields(struct)
-    ]
-    return table(("field", "unit", "type", "what it is"), rows)
+    rows, plain = [], []
+    for one in fields(struct):
+        kind = json_type(hints[one.name], name_of).removesuffix(" or null")
+        kind = kind if any(mark in kind for mark in ("`", "[", "object", "list of 2")) else ""
+        about = ", ".join(filter(None, (unit(one.name), kind)))
+        if one.text or kind:
+            rows.append((f"`{one.name}`" + (f" ({about})" if about else ""), one.text))
+        else:
+            plain.append(f"`{one.name}`")
+    return bullets([*rows, *([(", ".join(plain), "")] if plain else [])])
 
 
 def _columns(group: Group, report: Report) -> list[str]:
@@ -290,10 +295,10 @@ def _columns(group: Group, report: Report) -> list[str]:
         for one in (made,) if isinstance(made, Table) else made:
             rows = _terms(one)
             if rows:
-                parts += [f"## Table: {one.title}", table(("in the table", "unit", "meaning"), rows)]
+                parts += [f"## Table: {one.title}", bullets(rows)]
     return parts
 
 
-def _terms(one: Table) -> list[tuple[str, ...]]:
+def _terms(one: Table) -> list[tuple[str, str]]:
     found = {(c.title, c.unit): c.term for c in one.columns if c.term and c.title}
-    return [(name, unit_, markdown(term)) for (name, unit_), term in found.items()]
+    return [(f"**{name}**" + (f" ({unit_})" if unit_ else ""), markdown(term)) for (name, unit_), term in found.items()]

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import api_pages  # noqa: E402 - after the path
+import measured  # noqa: E402
 import number_pages  # noqa: E402
 import report_walk  # noqa: E402
 from lightning_gpuprof.rules import pages as rule_pages  # noqa: E402
@@ -34,3 +35,5 @@ def write(docs: Path) -> None:
 
 if __name__ == "__main__":
     write(ROOT / "docs")
+    for one in measured.PAGES:
+        one.write_text(measured.renewed(one.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The list of facts flows in, its page flows out as Markdown: the tables of ``docs/conditions.md``.
+"""The list of facts flows in, its page flows out as Markdown: the lists of ``docs/conditions.md``.
 
 ``python -m lightning_gpuprof.sinks.condition_page docs/conditions.md`` renews them.
 """
@@ -12,27 +12,30 @@ from pathlib import Path
 from lightning_gpuprof.model.conditions import ENVIRONMENT, FACTS, GROUPS, HEADER, Fact
 
 BEGIN, END = "<!-- facts: begin -->", "<!-- facts: end -->"
-_MEANINGS = {"fixed": "not comparable", "tested": "listed", "label": "-"}
+_IF_IT_DIFFERS = {"fixed": "Not comparable", "tested": "Listed", "label": "Ignored"}
 
 
 def tables() -> str:
-    """A table for each group, and the names of the environment variables."""
+    """The facts of each group by what a comparison does if they differ, and the names of the environment variables."""
     parts = []
     for group in GROUPS:
-        facts = [fact for fact in (*HEADER, *FACTS) if fact.group == group]
-        rows = "\n".join(_row(fact) for fact in facts)
-        parts.append(f"### {group}\n\n| fact | if it differs | hash | source |\n|---|---|---|---|\n{rows}\n")
+        parts.append(f"### {group}\n")
+        for role, meaning in _IF_IT_DIFFERS.items():
+            facts = [fact for fact in (*HEADER, *FACTS) if fact.group == group and fact.role == role]
+            if facts:
+                parts.append(f"{meaning} if it differs:\n\n" + "\n".join(map(_line, facts)) + "\n")
     names = ", ".join(f"`{name}`" for name in ENVIRONMENT)
     parts.append(f"### Environment variables\n\n`env.<NAME>`, group flags, listed, in the hash: {names}.\n")
     return "\n".join(parts)
 
 
-def _row(fact: Fact) -> str:
-    return f"| `{fact.name}` | {_MEANINGS[fact.role]} | {'yes' if fact.hashed else '-'} | {fact.source} |"
+def _line(fact: Fact) -> str:
+    not_hashed = " (not in the hash)" if not fact.hashed and fact.role != "label" else ""
+    return f"- `{fact.name}`{not_hashed}: {fact.source}"
 
 
 def renewed(page: str) -> str:
-    """A page with the tables between its two marks put in anew.
+    """A page with the lists between its two marks put in anew.
 
     Args:
         page: The page as it is.

@@ -7,6 +7,7 @@ import shutil
 import typing
 from pathlib import Path
 
+import doc_blocks
 import msgspec
 import pytest
 from doc_blocks import ROOT
@@ -14,6 +15,7 @@ from doc_blocks import ROOT
 import api_pages
 import docstrings
 import lightning_gpuprof
+import measured
 import number_pages
 import pages
 import report_walk
@@ -63,15 +65,26 @@ def test_each_entry_of_the_cost_has_a_meaning() -> None:
     assert set(walked_report().overhead) <= set(OVERHEAD_TERMS)
 
 
-def test_every_part_of_the_report_is_walked_through() -> None:
+def test_the_report_that_is_walked_through_is_what_the_terminal_shows() -> None:
     text = (DOCS / "how-to-read.md").read_text(encoding="utf-8")
-    for name, part in report_walk.parts_of(walked_report()).items():
-        assert f"<!-- report: {name} -->\n\n```text\n{part}\n```" in text, RENEW
+    assert f"```text\n{report_walk.shown(walked_report())}\n```" in text, RENEW
 
 
-def test_a_quotation_of_what_is_not_there_is_refused() -> None:
-    with pytest.raises(LookupError, match="no part 'Weather'"):
-        report_walk.renewed("<!-- report: Weather -->\n<!-- end -->")
+@pytest.mark.parametrize("page", measured.PAGES, ids=lambda page: page.name)
+def test_measured_numbers_are_those_of_the_committed_results(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<!-- measured: " in text
+    assert text == measured.renewed(text), RENEW
+
+
+def test_no_other_page_has_measured_numbers_that_nobody_renews() -> None:
+    with_numbers = {page for page in doc_blocks.pages() if "\n<!-- measured: " in page.read_text(encoding="utf-8")}
+    assert with_numbers == set(measured.PAGES)
+
+
+def test_measured_numbers_of_an_unknown_benchmark_are_refused() -> None:
+    with pytest.raises(LookupError, match="'weather'"):
+        measured.renewed("<!-- measured: weather -->\n<!-- end -->")
 
 
 class Inner(msgspec.Struct):
@@ -186,9 +199,9 @@ def test_a_docstring_becomes_markdown(example: docstrings.ClassDoc) -> None:
     assert text.startswith(
         "Does a thing with `Thing`, for `<x>` or &lt;y>.\n\nUsage:\n\n```python no-run\nwith Example"
     )
-    assert "| `first` | What comes first, in ms. |" in text
-    assert "| `second` | `None` \\| more. |" in text
-    assert "| `ValueError` | It cannot. |" in text
+    assert "- `first`: What comes first, in ms." in text
+    assert "- `second`: `None` | more." in text
+    assert "- `ValueError`: It cannot." in text
     assert "**Returns:** A number." in docstrings.described(example.methods[0].text)
 
 

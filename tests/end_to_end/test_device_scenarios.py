@@ -1,4 +1,4 @@
-"""docs/devices.md says what the report says in each scenario: from the driver's C functions to the terminal's line."""
+"""``device_scenarios.md`` says what the report says in each scenario: from the driver's C functions to the terminal's line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample
 from lightning_gpuprof.sinks.device_tables import device_line
 
-PAGE = Path(__file__).parents[2] / "docs" / "devices.md"
+PAGE = Path(__file__).with_name("device_scenarios.md")
 HALF_A_SECOND_NS = 500_000_000
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""The scenarios of docs/devices.md: what the driver does in each, by the name that the table has for it."""
+"""The scenarios of ``device_scenarios.md``: what the driver does in each, by the name that the table has for it."""
 
 from __future__ import annotations
 

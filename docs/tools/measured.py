@@ -1,0 +1,233 @@
+"""Numbers in the README and the documentation, from the JSON that the benchmarks wrote to ``benchmarks/results``.
+
+They stand between ``<!-- measured: NAME -->`` and ``<!-- end -->``; the name is that of a function below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from docstrings import table
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "diagnosis.md", ROOT / "docs" / "benchmarks.md")
+
+_BLOCK = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def renewed(page: str) -> str:
+    """The page with every measured block as the committed results have it.
+
+    Args:
+        page: Markdown as it is.
+
+    Raises:
+        LookupError: A block has a name that no function here has.
+    """
+
+    def block(found: re.Match[str]) -> str:
+        if found[1] not in BLOCKS:
+            raise LookupError(f"no measured block {found[1]!r}: there are {', '.join(BLOCKS)}")
+        return f"<!-- measured: {found[1]} -->\n\n{BLOCKS[found[1]]()}\n\n<!-- end -->"
+
+    return _BLOCK.sub(block, page)
+
+
+def _results(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _us(measured: dict[str, float]) -> str:
+    """Median and 95 % interval of microseconds."""
+    digits = ".0f" if abs(measured["median"]) >= 100 else ".1f"
+    median, low, high = (format(measured[name], "+" + digits) for name in ("median", "low", "high"))
+    return f"{median} µs ({low} to {high})"
+
+
+def step_cost() -> str:
+    """What a step takes longer, within one fit."""
+    rows = {(one["other_callbacks"], one["mode"]): _us(one["added_us"]) for one in _results("one_fit")["results"]}
+    return table(
+        ("added to the median step (95 %)", "no other callbacks", "beside three others"),
+        [
+            (name, rows[0, mode], rows[3, mode])
+            for name, mode in (("`GpuProfiler()`", "gpuprof"), ("an empty callback", "empty"))
+        ],
+    )
+
+
+def profilers() -> str:
+    """What a step takes longer with each profiler, in whole fits."""
+    names = {
+        "gpuprof": "`GpuProfiler()`, one trace window included",
+        "gpuprof-all": "`GpuProfiler()`, (scripted) GPU and host sampled every 0.1 s",
+        "empty": "an empty callback",
+        "simple": "Lightning's `SimpleProfiler`",
+        "device-stats": "`DeviceStatsMonitor`, logging every 50 steps",
+        "device-stats-1": "`DeviceStatsMonitor`, logging every step",
+        "traceml": "TraceML 0.5",
+        "advanced": "Lightning's `AdvancedProfiler`",
+        "pytorch": "Lightning's `PyTorchProfiler`, schedule 90/5/5",
+    }
+    measured = {one["variant"]: one for one in _results("overhead")["results"]}
+    return table(
+        ("added to a step", "median (95 %)", "mean", "5 % quantile"),
+        [
+            (
+                name,
+                _us(one["added_us"]),
+                *(f"{one[key]['median']:+.1f} µs" for key in ("added_mean_us", "added_quiet_us")),
+            )
+            for name, one in ((name, measured[variant]) for variant, name in names.items())
+        ],
+    )
+
+
+def windows() -> str:
+    """What a trace window keeps training waiting."""
+    names = {
+        "gpuprof": "`GpuProfiler()`",
+        "gpuprof-waiting": "`GpuProfiler()` with `background_stop=False`",
+        "pytorch": "Lightning's `PyTorchProfiler`, plain JSON, no shapes",
+        "pytorch-gzip": "the same, compressed",
+        "pytorch-gzip-shapes": "the same, with shapes",
+    }
+    measured = {
+        one["variant"]: one for name in ("window_stall_waiting", "window_stall") for one in _results(name)["results"]
+    }
+    return table(
+        ("profiler", "longest stall", "training lost in all"),
+        [
+            (
+                name,
+                f"{measured[key]['stall_ms']['median'] / 1e3:.2f} s",
+                f"{measured[key]['lost_ms']['median'] / 1e3:.2f} s",
+            )
+            for key, name in names.items()
+        ],
+    )
+
+
+def _share(counted: dict[str, Any]) -> str:
+    right, whole = counted["right"], counted["of"]
+    if whole == 0:
+        return "-"
+    return f"{right} of {whole}" + (f" ({right / whole:.1%})".replace("%", " %") if right < whole else "")
+
+
+def truth() -> str:
+    """How often the diagnosis is right: real fits on the CPU, and computed and recorded trainings on a GPU."""
+    real, computed = (_results(name)["summary"] for name in ("truth", "truth_computed"))
+    names = {
+        "first": "the planted fault is the first finding",
+        "in_three": "it is among the first three",
+        "verdicts": "the verdict is right",
+        "precise": "no warning about anything else",
+        "healthy": "no warning on a healthy fit",
+        "decoys": "no warning on a fit that only looks faulty",
+    }
+    return table(
+        ("", "real fits on the CPU", "computed and recorded GPU runs"),
+        [(name, _share(real[key]), _share(computed[key])) for key, name in names.items()],
+    )
+
+
+def dose() -> str:
+    """The gain that is promised against the time that was planted."""
+    off: dict[str, list[float]] = {}
+    silent = []
+    for run in _results("truth_dose")["runs"]:
+        if run["dose_ms"] == 0:
+            silent.append(run["recovered_ms"] is None)
+        elif run["off_ratio"] is not None:
+            off.setdefault(run["place"], []).append(run["off_ratio"])
+    rows = [
+        (place, f"{min(values):+.1%}".replace("%", " %"), f"{max(values):+.1%}".replace("%", " %"))
+        for place, values in off.items()
+    ]
+    return table(("1 to 20 ms planted in", "lowest promise", "highest promise"), rows) + (
+        "\n\nDifferences from the planted time. "
+        f"With nothing planted, {sum(silent)} of {len(silent)} places are silent."
+    )
+
+
+def advice() -> str:
+    """What the advice gained against its bound."""
+    achieved = sorted(
+        run["achieved_ms"] / run["bound_ms"] for run in _results("truth_advice")["runs"] if run["bound_ms"]
+    )
+    low, middle, high = (f"{100 * achieved[at]:.0f}" for at in (0, len(achieved) // 2, -1))
+    return (
+        f"Applied as it is written, the advice of {len(achieved)} cases gained {low} to {high} % of its bound "
+        f"(median {middle} %)."
+    )
+
+
+def traces() -> str:
+    """Reading and analysing traces, against HolisticTraceAnalysis."""
+    rows = []
+    for name in ("trace_small", "trace_grown"):
+        results = _results(name)
+        ratios = {(one["file"], one["what"]): f"{one['measured']:.1f}" for one in results["targets"]}
+        for file in results["results"]:
+            by = {one["reader"]: one for one in file["results"]}
+            rows.append(
+                (
+                    f"`{file['file']}`",
+                    f"{file['json_mb']:.0f} MB",
+                    *(
+                        f"{by[reader]['work_s']['median']:.2f} s, {by[reader]['peak_mb']['median']:.0f} MB"
+                        for reader in ("ours", "hta")
+                    ),
+                    *(ratios[file["file"], f"HTA's {what}, x ours for the same"] for what in ("time", "memory")),
+                )
+            )
+    return table(
+        ("trace", "JSON", "all of ours", "HTA", "HTA's time, x ours for the same", "HTA's memory, x ours"), rows
+    )
+
+
+def rest() -> str:
+    """One line for each of the other costs."""
+    samplers = _results("samplers")["result"]
+    imports = {one["statement"]: one["added_ms"]["median"] for one in _results("import_time")["results"]}
+    short = {
+        (one["logger"], one["variant"]): one["added_s"]["median"] * 1e3 for one in _results("short_fit")["results"]
+    }
+    long = _results("long_run")
+    tab = {one["what"]: one["frame_ms"] / 1e3 for one in _results("tab")["opened"]}
+    lines = (
+        f"Sampling at the default intervals adds {_us(samplers['added_us'])} to a step and takes "
+        f"{100 * samplers['added_background_ratio']['median']:.1f} % of a core.",
+        f"A fit of four steps takes {short['no logger', 'GpuProfiler()']:.0f} ms longer without a logger, "
+        f"{short['TensorBoardLogger', 'GpuProfiler()']:.0f} ms with TensorBoard's.",
+        "`from lightning_gpuprof import GpuProfiler`, after `import lightning`, takes "
+        f"{imports['from lightning_gpuprof import GpuProfiler']:.0f} ms.",
+        f"{long['settings']['steps'] / 1e6:.0f} million steps need {long['written']['growth_mb']:.1f} MB more memory "
+        f"than the first 100,000. Their journal has {long['written']['journal_mb']:.0f} MB, and their report takes "
+        f"{long['report']['time_s']:.0f} s and {long['report']['peak_mb'] / 1e3:.1f} GB.",
+        f"TensorBoard's tab shows a run of 100,000 steps after {tab['overview']:.2f} s, a list of 200 runs after "
+        f"{tab['list of 200 runs']:.2f} s.",
+    )
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def versions() -> str:
+    """Pairs of Lightning and torch, and which of the checks fail with each."""
+    rows = []
+    for one in _results("versions")["results"].values():
+        packages = [name for name in ("lightning", "pytorch-lightning") if name in one["versions"]]
+        failed = [name for name, why in one["checks"].items() if why]
+        named = f"{packages[0]} {one['versions'][packages[0]]}"
+        rows.append((named, one["versions"]["torch"], ", ".join(failed) or "none"))
+    return table(("trainer", "torch", "checks that fail"), rows)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    one.__name__: one for one in (step_cost, profilers, windows, truth, dose, advice, traces, rest, versions)
+}
