@@ -1,4 +1,4 @@
-"""``device_scenarios.md`` says what the report says in each scenario: from the driver's C functions to the terminal's line."""
+"""``device_scenarios.md`` has what the report says in each scenario: from the driver to the terminal's line."""
 
 from __future__ import annotations
 
