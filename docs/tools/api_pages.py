@@ -168,10 +168,15 @@ def _structs(root: Struct) -> list[str]:
         for struct, where in places(name, hint).items():
             found.setdefault(struct, []).extend(where)
     parts = []
+    shown: set[str] = set()
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
         place = f"{', '.join(f'`{one}`' for one in where[:4])}: " if where else ""
-        parts += [f"## {struct.__name__}", place + described(doc.text).strip(), fields_list(struct, found)]
+        parts += [
+            f"## {struct.__name__}",
+            place + described(doc.text).strip(),
+            fields_list(struct, found, shown),
+        ]
     return parts
 
 

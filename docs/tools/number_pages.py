@@ -6,12 +6,13 @@ draw, so that no meaning is written down twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from docstrings import bullets, class_doc, described, markdown, table
+from docstrings import bullets, class_doc, described, markdown
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import INPUT_VERDICT_TERMS, InputPipeline
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS
@@ -26,6 +27,7 @@ from walked_report import walked_report
 NOTE = "Made from the source by `python docs/tools/pages.py`: change it there."
 ANALYSIS_PAGE = "../reference/trace-analysis.md"
 
+_LONG_LIST = re.compile(r"(?:`[^`]+`, ){3,}`[^`]+`")
 TablesOf = Callable[[Report], "Table | Sequence[Table]"]
 
 
@@ -183,7 +185,7 @@ GROUPS: tuple[Group, ...] = (
 
 ELSEWHERE = {
     "schema_version": "",
-    "run": "[Conditions](../conditions.md)",
+    "run": "../conditions.md",
 }
 """Fields of ``report.json`` without a page here, and where they are explained."""
 
@@ -205,18 +207,22 @@ def write(folder: Path) -> list[Path]:
 
 
 def _index() -> str:
-    page_of = {name: f"[{group.title}]({group.name}.md)" for group in GROUPS for name in group.fields}
-    page_of |= ELSEWHERE
+    page_of = {name: f"{group.name}.md" for group in GROUPS for name in group.fields} | ELSEWHERE
     hints = hints_of(Report)
     if lost := [name for name in hints if name not in page_of]:
         raise LookupError(f"no page explains {', '.join(lost)} of the report: name them in GROUPS")
-    rows = [(f"`{one.name}`", meaning(one, hints[one.name]), page_of[one.name]) for one in fields(Report)]
+    rows = [
+        (
+            f"[`{one.name}`]({page_of[one.name]})" if page_of[one.name] else f"`{one.name}`",
+            meaning(one, hints[one.name]),
+        )
+        for one in fields(Report)
+    ]
     return "\n".join(
         (
             "# Numbers",
             "",
-            "Each field of `report.json`, and the page that explains what is below it. The terminal, the page and the",
-            "loggers show the same numbers.",
+            "The fields of `report.json`, each with the page that explains what is below it.",
             "",
             "- Names end with their unit: `_s`, `_ms`, `_us`, `_bytes`, `_mhz`. A `_ratio` is 0 to 1; percent exists "
             "only where people read it.",
@@ -224,7 +230,7 @@ def _index() -> str:
             "- A field without a description says what it is by its name.",
             "- Statistics rest on [steady steps](steps.md) unless the text says otherwise.",
             "",
-            table(("field", "what it holds", "page"), rows),
+            bullets(rows),
             "",
             f"<!-- {NOTE} -->",
             "",
@@ -249,10 +255,11 @@ def _structs(names: Iterable[str]) -> list[str]:
         for struct, where in places(name, hints[name], without=frozenset({TraceAnalysis})).items():
             found.setdefault(struct, []).extend(where)
     parts = ["## In report.json"] if found else []
+    shown: set[str] = set()
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
         said = described(doc.text).strip()
-        parts += [f"### {struct.__name__}", f"{_places(where)}: {said}", fields_list(struct, found)]
+        parts += [f"### {struct.__name__}", f"{_places(where)}: {said}", fields_list(struct, found, shown)]
     return parts
 
 
@@ -262,12 +269,13 @@ def _places(where: Sequence[str]) -> str:
     return f"{shown} and {len(where) - 4} more" if len(where) > 4 else shown
 
 
-def fields_list(struct: Struct, on_page: Iterable[Struct]) -> str:
+def fields_list(struct: Struct, on_page: Iterable[Struct], shown: set[str]) -> str:
     """The fields of a struct: name, unit, what it is where its name does not say it, and the struct or words in it.
 
     Args:
         struct: The struct.
         on_page: Structs that have a section of their own on the same page: their names become links.
+        shown: Lists of words that the page has already; this function adds its own.
     """
     here = frozenset(on_page)
     hints = hints_of(struct)
@@ -279,6 +287,9 @@ def fields_list(struct: Struct, on_page: Iterable[Struct]) -> str:
     for one in fields(struct):
         kind = json_type(hints[one.name], name_of).removesuffix(" or null")
         kind = kind if any(mark in kind for mark in ("`", "[", "object", "list of 2")) else ""
+        for words in _LONG_LIST.findall(kind):
+            kind = kind.replace(words, "words as above") if words in shown else kind
+            shown.add(words)
         about = ", ".join(filter(None, (unit(one.name), kind)))
         if one.text or kind:
             rows.append((f"`{one.name}`" + (f" ({about})" if about else ""), one.text))
