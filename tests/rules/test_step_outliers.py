@@ -84,7 +84,7 @@ def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
     run = {**metrics.run, "trainer.checkpoint_every_n_train_steps": 5}
     finding = RULE.check(replace(metrics, callback_shares=(own,), run=run))
     assert finding is not None
-    assert finding.advice.startswith("Save less often: ModelCheckpoint(every_n_train_steps=50).")
+    assert finding.advice.startswith("Save less often: ModelCheckpoint(..., every_n_train_steps=50).")
 
 
 def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:

@@ -128,6 +128,7 @@ def test_of_a_single_run_without_a_length_no_number_is_made_up() -> None:
     finding = ValidationStall().check(build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
     assert finding is not None
     assert finding.advice == "Validate on 1/2 of the batches: limit_val_batches in the Trainer, an int."
+    assert finding.change is None
 
 
 def test_a_single_run_of_a_single_batch_cannot_be_made_of_fewer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -20,6 +21,7 @@ from lightning_gpuprof.rules.base import (
     usable,
 )
 from lightning_gpuprof.rules.callbacks import class_name, own_setting
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -30,52 +32,98 @@ _LOOPS = {"fit": "train", "validate": "validation", "test": "test", "predict": "
 """What the names of a stage's hooks call its loop."""
 
 
+_SHORT = {"forward": 4.0, "backward": 5.0}
+
+
+def _costs(ms: float, name: str = "Slow", hook: str = "on_train_batch_end") -> dict[str, object]:
+    """Keywords of a run whose callback takes so long in each step."""
+    return {
+        "times_ms": {**_SHORT, "callbacks": ms + 0.2},
+        "callbacks_ms": {(name, hook): ms, ("Quick", "on_train_batch_start"): 0.1},
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallbackSlow(BaseRule):
     """One callback's hooks around the batch take a noticeable part of every step.
 
     ## What it means
 
-    Lightning calls the hooks of all callbacks on the training thread, in every step. What a hook does there, the
-    training waits for.
+    Lightning calls the hooks of all callbacks on the training thread, in every step. Training waits for them.
 
     ## How it is measured
 
-    The exclusive time of all per-batch hooks of each callback, as a share of the period of steady steps that were not
-    traced. The share is the lower bound of its median; for a callback that works only every few batches, which a median
-    does not see, its part of the total time without the excess of outlying steps. The most expensive callback is
-    named with its most expensive hook. This profiler's own callback is not among them; its cost is in the report's
-    `overhead`. The severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The gain is the
-    callback's time per step. On a GPU only the part counts, in share and gain, in which the device idles while the host
-    is in callbacks, which a trace window tells; without one it is information only, and the gain has no lower bound.
+    The time of all per-batch hooks of each callback, without what they contain of others, as a share of the steady,
+    untraced steps: the lower bound of the median, or, for a callback that works every few batches, its part of the
+    total without outliers. Severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The most
+    expensive callback is named with its most expensive hook; this profiler's own is under `overhead`.
+
+    On a GPU only the time counts in which it idles while the host is in callbacks, which a trace window shows; without
+    one it is information only.
 
     ## When it is wrong
 
-    - On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`, a progress bar that shows the loss) waits for
-      the device. That time then moves elsewhere rather than disappearing if the hook is removed; what the device idles
-      because of a progress bar `progress-bar-sync` explains.
-    - A hook that works only in rare steps is found by `step-outliers`.
-    - DataLoader workers that make batches no faster than steps use them are waited for instead: where their pace was
-      measured, the gain ends there, and the summary says so.
-    - Hooks of the LightningModule and its DataModule around the batch are not told apart from each other: what no
-      callback holds of the phase is reported as theirs, with less confidence.
+    - A hook that reads a tensor's value (`.item()`, a progress bar that shows the loss) waits for the GPU. Without the
+      hook, that wait moves elsewhere; `progress-bar-sync` explains the bar.
+    - Workers that are behind are waited for instead: where their pace was measured, the gain ends there.
+    - What no callback holds of the phase is reported as hooks of the LightningModule, with less confidence.
+    - A hook that works only in rare steps: see `step-outliers`.
 
     ## What to do
 
-    Do the work every N batches, or move it to `on_train_epoch_end`, or to a thread. The printed N brings it below 1 %.
-    For a callback of Lightning's own the advice is the argument that it is made with.
-
-    ## Example
-
-    "Run Slow.on_train_batch_end every 67 batches: begin it with `if batch_idx % 67: return`" for a callback that
-    sleeps 20 ms in a step of 30 ms.
+    Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step. For
+    Lightning's own callbacks, set the printed argument.
     """
 
     id = "callback-slow"
+    title = "A callback slows down every step"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
     fixed_ms: float = threshold(0.5, source="heuristic: what a progress bar costs; it does not raise the severity")
     wanted_ratio: float = threshold(0.01, source="heuristic: what a callback may cost")
+
+    examples = (
+        fires(
+            "a callback sleeps 20 ms in each step of 37 ms",
+            "critical",
+            "Slow takes 20.0 ms ... Run it every 54 batches: begin Slow.on_train_batch_end with `if batch_idx % 54:",
+            saves_ms=20.0,
+            **_costs(20.0),
+        ),
+        fires(
+            "a hook without a batch index",
+            "critical",
+            "trainer.global_step % 54",
+            **_costs(20.0, "EMA{'decay': 0.9}", "on_before_zero_grad"),
+        ),
+        fires(
+            "validation alone was run",
+            "critical",
+            "if batch_idx % 54: return ... on_validation_epoch_end",
+            **_costs(20.0, hook="on_validation_batch_end"),
+            run={"stage": "validate"},
+        ),
+        fires(
+            "the progress bar is slow",
+            "critical",
+            "TQDMProgressBar(..., refresh_rate=23)",
+            lacks="begin",
+            **_costs(5.0, "TQDMProgressBar #2"),
+        ),
+        fires(
+            "two are slow",
+            "critical",
+            "AlsoSlow 12 %",
+            times_ms={"callbacks": 30.0},
+            callbacks_ms={("Slow", "on_train_batch_end"): 20.0, ("AlsoSlow", "on_train_batch_start"): 10.0},
+        ),
+        fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
+        fires("what the GPU does is not known", "info", "Slow takes", **_costs(20.0), run={"device.type": "cuda"}),
+        quiet("it takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
+        looks_alike("the step waits for data", times_ms={"data_wait": 60.0}),
+        looks_alike("a GPU works meanwhile", **_costs(20.0), run={"device.type": "cuda"}, idle_ratio=0.02),
+        not_evaluated("three steps are steady", "3 steady steps", **_costs(20.0), steady=3),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the most expensive callback."""
@@ -94,23 +142,21 @@ class CallbackSlow(BaseRule):
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
         where = f", mostly in {slowest.hook}" if slowest.hook else ""
+        every = max(2, math.ceil(slowest.ratio / self.wanted_ratio))
+        advice, change = own_setting(metrics, slowest.owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=slowest.subject,
             summary=(
-                f"{slowest.what} {percent(shown_ratio)} of every step ({millis(taken_ms)} of "
-                f"{millis(period_ms)}){where}.{also}"
+                f"{slowest.what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}."
+                f"{also}"
             ),
-            advice=_advice(
-                metrics,
-                slowest,
-                every=max(2, math.ceil(slowest.ratio / self.wanted_ratio)),
-                stage=condition(metrics, "stage"),
-            ),
+            advice=advice,
+            change=change,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, f"{slowest.owner} share of the step"),
+                self.evidence("least_ratio", shown_ratio, f"{slowest.owner}, share of the step"),
                 Evidence(name=f"{slowest.owner} per step", value=taken_ms, unit="ms"),
-                Evidence(name="period", value=period_ms, unit="ms"),
+                Evidence(name="step time", value=period_ms, unit="ms"),
                 *idle_evidence(metrics, most_ratio, "callbacks"),
             ),
             gain=time.gain,
@@ -134,7 +180,7 @@ class _Cost:
 
     @property
     def what(self) -> str:
-        return f"Callback {self.owner} takes" if self.hook else f"The hooks of {self.owner} itself take"
+        return f"Callback {self.owner} takes" if self.hook else f"Hooks of {self.owner} itself take"
 
 
 def _explains(metrics: Metrics, slowest: _Cost) -> Claim:
@@ -170,18 +216,18 @@ def _module_hooks(metrics: Metrics, period_ms: float) -> list[_Cost]:
     return [_Cost(owner=str(model or "the LightningModule"), hook="", ratio=ratio, median_ms=left_ms)]
 
 
-def _advice(metrics: Metrics, slowest: _Cost, *, every: int, stage: object) -> str:
-    text = own_setting(metrics, slowest.owner, every)
-    if text is not None:
-        return f"{text[0].upper()}{text[1:]}. Its hook {slowest.hook} runs in every step."
-    loop = _LOOPS.get(str(stage), "train")
+def _rarer(metrics: Metrics, slowest: _Cost, every: int) -> tuple[str, Change]:
+    """How the user's own code works every so many batches."""
+    loop = _LOOPS.get(str(condition(metrics, "stage")), "train")
     if slowest.hook:
-        what = slowest.subject
+        where = slowest.subject
         count = "batch_idx" if slowest.hook in _HOOKS_WITH_BATCH_IDX else "trainer.global_step"
     else:
-        what = f"what {slowest.owner} does in on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
+        where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
         count = "self.global_step" if loop == "train" else "batch_idx"
-    return (
-        f"Run {what} every {every} batches: begin it with `if {count} % {every}: return`; or move its work to "
-        f"on_{loop}_epoch_end, or to a thread."
+    line = f"if {count} % {every}: return"
+    text = (
+        f"Run it every {every} batches: begin {where} with `{line}`. Or move its work to on_{loop}_epoch_end, or to a "
+        "thread."
     )
+    return text, Change(add=(f"{line}  # at the start of {where}",))

@@ -15,14 +15,18 @@ from lightning_gpuprof.rules.base import (
     gain,
     is_mostly_outside,
     outside_severity,
-    possible,
     run_ms_per_step,
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
-from lightning_gpuprof.rules.wording import counted, listed, percent
+from lightning_gpuprof.rules.wording import counted, percent
+
+_EPOCHS = {"trainer.checkpoint_every_n_epochs": 1}
+_STEPS = {"trainer.checkpoint_every_n_train_steps": 50}
+_MINUTES = {"trainer.checkpoint_train_time_interval_s": 60.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +35,18 @@ class CheckpointStall(StallRule):
 
     ## What it means
 
-    A checkpoint is collected, serialised and written while no step runs. If that is slow or frequent, it is a
-    noticeable part of the run although no single step shows it.
+    A checkpoint is collected, serialised and written while no step runs. No single step shows that time.
 
     ## How it is measured
 
     The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down.
-    At least two checkpoints are needed, as the first may pay for directories and caches, or one that takes half of the
-    run and a second. The proposed factor k is the smallest that brings the share to 1 %, at most 100; it is applied to
-    the cadence that is set, in epochs or in steps. The gain is (1 - 1/k) of the time, spread over all steps; of a
-    single checkpoint it is at most its time, and has no lower bound.
+    Two checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a
+    second. The proposed factor k brings the share to 1 %, is at most 100, and applies to the cadence that is set. The
+    gain is (1 - 1/k) of the time, spread over all steps.
 
     ## When it is wrong
 
-    - Rarer checkpoints lose more work when a run dies: weigh it against the printed share.
+    - Rarer checkpoints lose more work when a run dies: weigh it against the share.
     - With an asynchronous checkpoint plugin only what remains on the training thread is counted, which is right.
     - One slow checkpoint that takes less than half of the run: not evaluated.
 
@@ -54,6 +56,7 @@ class CheckpointStall(StallRule):
     """
 
     id = "checkpoint-stall"
+    title = "Training waits for checkpoints to be written"
     name = "checkpoints"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")
@@ -62,7 +65,32 @@ class CheckpointStall(StallRule):
     most_times_rarer: int = threshold(100, source="heuristic")
 
     examples = (
-        fires("20 checkpoints take 6 s", "critical", "Save 20 times less often: for instance", checkpoint=(20, 6.0)),
+        fires(
+            "20 checkpoints take 6 s",
+            "critical",
+            "Save 20 times less often: ModelCheckpoint(..., every_n_train_steps=400). ... AsyncCheckpointIO",
+            saves_ms=14.25,
+            checkpoint=(20, 6.0),
+        ),
+        fires("every epoch saves", "critical", "every_n_epochs=20", checkpoint=(20, 6.0), run=_EPOCHS),
+        fires("every 50 steps save", "critical", "every_n_train_steps=1000", checkpoint=(20, 6.0), run=_STEPS),
+        fires("every minute saves", "critical", "timedelta(minutes=20)", checkpoint=(20, 6.0), run=_MINUTES),
+        fires(
+            "only weights are saved, in the background",
+            "critical",
+            "less often",
+            lacks=" Or ",
+            checkpoint=(20, 6.0),
+            run={"trainer.checkpoint_save_weights_only": True, "trainer.checkpoint_io": "AsyncCheckpointIO"},
+        ),
+        fires(
+            "one takes most of a short run",
+            "warning",
+            "1 checkpoint took 3.00 s of 3.41 s (88 %) ... Save less: ModelCheckpoint(..., save_weights_only=True)",
+            lacks="every_n",
+            saves_ms=375.0,
+            **{"steps": 8, "steady": 0, "epochs": 1, "validation": (0, 0.0), "checkpoint": (1, 3.0), "run": _STEPS},
+        ),
         fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
         quiet("they take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
@@ -88,13 +116,20 @@ class CheckpointStall(StallRule):
         recoverable_ms = stall.saved_ms(metrics, 1.0 if single else 1 - 1 / stall.rarer)
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
+        steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
+        rarer = None if single else checkpoint_change(metrics, stall.rarer, otherwise=steps)
+        ways = [] if rarer is None else [f"{stall.rarer} times less often: {rarer.added[0]}"]
+        ways += _cheaper(metrics)
+        if single:
+            ways.append("none in a trial run: Trainer(..., enable_checkpointing=False)")
         return self.finding(
             severity=outside_severity(metrics, ratio),
             subject=checkpoint.subject or "ModelCheckpoint",
             summary=f"{counted(checkpoint.count, 'checkpoint')} {stall.words(each=not single)}",
-            advice=_advice_for_one(metrics) if single else _advice(metrics, rarer=stall.rarer),
+            advice=f"Save {'. Or '.join(ways)}.",
+            change=rarer,
             evidence=(
-                self.evidence("least_ratio", ratio, "checkpoint share of the wall time"),
+                self.evidence("least_ratio", ratio, "checkpoints, share of the wall time"),
                 Evidence(name="checkpoints", value=checkpoint.total_s, unit="s"),
                 Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
@@ -105,33 +140,11 @@ class CheckpointStall(StallRule):
         )
 
 
-def _advice(metrics: Metrics, *, rarer: int) -> str:
-    cadences = [
-        f"ModelCheckpoint({name}={every * rarer}) instead of {every}"
-        for name in ("every_n_epochs", "every_n_train_steps")
-        if isinstance(every := condition(metrics, f"trainer.checkpoint_{name}"), int) and every > 0
-    ]
-    interval_s = condition(metrics, "trainer.checkpoint_train_time_interval_s")
-    if not cadences and isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:
-        minutes = math.ceil(interval_s * rarer / 60)  # it excludes the others
-        cadences = [f"ModelCheckpoint(train_time_interval=timedelta(minutes={minutes}))"]
-    if not cadences:
-        every = math.ceil(metrics.steps.optimizer_steps * rarer / metrics.checkpoint.count)
-        cadences = [f"for instance ModelCheckpoint(every_n_train_steps={every})"]
-    cheaper = "".join(f"; or {way}" for way in _cheaper(metrics))
-    return f"Save {rarer} times less often: {listed(cadences)}{cheaper}."
-
-
-def _advice_for_one(metrics: Metrics) -> str:
-    ways = [*_cheaper(metrics), "none in a trial run: Trainer(enable_checkpointing=False)"]
-    return f"Save {'; or '.join(ways)}."
-
-
 def _cheaper(metrics: Metrics) -> list[str]:
     """What makes a checkpoint cheaper and is not on already."""
     ways = []
     if condition(metrics, "trainer.checkpoint_save_weights_only") is not True:
-        ways.append("less: ModelCheckpoint(save_weights_only=True)")
+        ways.append("less: ModelCheckpoint(..., save_weights_only=True)")
     if "Async" not in str(condition(metrics, "trainer.checkpoint_io") or ""):
-        ways.append("beside the training: Trainer(plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io")
+        ways.append("in the background: Trainer(..., plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io")
     return ways

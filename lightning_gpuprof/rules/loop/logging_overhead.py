@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -16,8 +17,12 @@ from lightning_gpuprof.rules.base import (
     step_share,
     threshold,
 )
+from lightning_gpuprof.rules.callbacks import logging_change
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import millis, percent
+
+_GPU = {"run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,40 +31,55 @@ class LoggingOverhead(BaseRule):
 
     ## What it means
 
-    Each call of `self.log` updates a running value (50 to 200 us a call); after the batch Lightning collects them, and
-    every `log_every_n_steps` optimizer steps it reduces them and hands them to each logger, on the training thread.
-    Many keys, many calls, or a logger that writes synchronously make this long.
+    Each `self.log` updates a running value (50 to 200 us). After the batch Lightning collects the values, and every
+    `log_every_n_steps` it reduces them and hands them to each logger, on the training thread. Many keys, many calls or
+    a logger that writes synchronously make that slow.
 
     ## How it is measured
 
-    The phase `logging` as a share of the period of steady steps that were not traced: the lower bound of its median;
-    for logging that happens only every few steps, which a median does not see, its part of the total time without the
-    excess of outlying steps. What a few logged values cost in any run (1 ms) is taken off before the share is held
-    against the threshold. The gain is the whole time. On a GPU no more counts, in share and gain, than the device idles
-    in a step, which a trace window tells; without one it is information only, and the gain has no lower bound.
+    The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
+    written every few steps, its part of the total without outliers. 1 ms, which a few values cost in any run, is taken
+    off first. On a GPU only the time counts in which it idles, which a trace window shows; without one it is
+    information only.
 
     ## When it is wrong
 
-    - Values that the user's own code computes only to log them count where they are computed, e.g. as `forward`.
-    - A logger that stalls in rare steps is found by `step-outliers`.
-    - On a GPU, reducing a logged tensor may wait for the device; that wait then moves elsewhere. Idle time of the
-      device that something else causes counts for logging, too, as far as that is as long.
+    - Values that your code computes only to log them count where they are computed, for example as `forward`.
+    - On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
+    - A logger that stalls in rare steps: see `step-outliers`.
 
     ## What to do
 
-    Log less often (`Trainer(log_every_n_steps=...)`), fewer keys (`self.log_dict` once instead of many `self.log`), and
-    `on_step=False, on_epoch=True` for what is only read per epoch.
-
-    ## Example
-
-    "log_every_n_steps is 1: set Trainer(log_every_n_steps=20)" for 200 values per step that take 20 % of it.
+    Log less often (`Trainer(log_every_n_steps=...)`), fewer keys (one `self.log_dict`), and `on_step=False,
+    on_epoch=True` for what is read per epoch.
     """
 
     id = "logging-overhead"
+    title = "Logging slows down the steps"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
     fixed_ms: float = threshold(1.0, source="heuristic: one or two logged values cost 0.2 to 0.6 ms on a slow machine")
     wanted_ratio: float = threshold(0.01, source="heuristic: what logging may cost")
+
+    examples = (
+        fires(
+            "every step writes for 12 of 62 ms",
+            "warning",
+            "Log less often: Trainer(..., log_every_n_steps=20)",
+            saves_ms=12.0,
+            times_ms={"logging": 12.0},
+            run={"trainer.log_every_n_steps": 1},
+        ),
+        fires("every step updates values", "warning", "Log fewer keys per step", times_ms={"logging": 12.0}),
+        fires("the GPU idles for 15 %", "warning", "Log", times_ms={"logging": 50.0}, idle_ratio=0.15, **_GPU),
+        fires("what the GPU does is not known", "info", "Log", times_ms={"logging": 50.0}, **_GPU),
+        quiet("the GPU works meanwhile", times_ms={"logging": 50.0}, idle_ratio=0.02, **_GPU),
+        quiet(
+            "it takes 0.19 ms of 1 ms", times_ms={"forward": 0.3, "backward": 0.3, "optimizer": 0.1, "logging": 0.19}
+        ),
+        looks_alike("callbacks hold the step", times_ms={"callbacks": 60.0}),
+        not_evaluated("three steps are steady", "3 steady steps", steady=3),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge all logging of a step."""
@@ -74,26 +94,26 @@ class LoggingOverhead(BaseRule):
         shown_ratio = max(ratio, share.median_ratio)
         loggers = condition(metrics, "trainer.loggers")
         evidence = [
-            self.evidence("least_ratio", shown_ratio, "logging share of the step"),
+            self.evidence("least_ratio", shown_ratio, "logging, share of the step"),
             Evidence(name="logging per step", value=taken_ms, unit="ms"),
-            Evidence(name="period", value=period_ms, unit="ms"),
+            Evidence(name="step time", value=period_ms, unit="ms"),
             *idle_evidence(metrics, most_ratio, "logging"),
         ]
         every = condition(metrics, "trainer.log_every_n_steps")
         if isinstance(every, int):
             evidence.append(Evidence(name="log_every_n_steps", value=every))
+        advice, change = _less(
+            metrics,
+            every if isinstance(every, int) else None,
+            rarer=max(2, math.ceil(ratio / self.wanted_ratio)),
+            each_step=share.lower_ratio >= self.least_ratio,
+        )
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
-            summary=(
-                f"Logging (self.log and the loggers) takes {percent(shown_ratio)} of the step: "
-                f"{millis(taken_ms)} of {millis(period_ms)}."
-            ),
-            advice=_advice(
-                every if isinstance(every, int) else None,
-                times=math.ceil(ratio / self.wanted_ratio),
-                each_step=share.lower_ratio >= self.least_ratio,
-            ),
+            summary=f"Logging takes {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}.",
+            advice=advice,
+            change=change,
             evidence=tuple(evidence),
             gain=time.gain,
             confidence=0.9 if metrics.run.get("device.type") == "cpu" else 0.7,
@@ -101,14 +121,12 @@ class LoggingOverhead(BaseRule):
         )
 
 
-def _advice(every: int | None, *, times: int, each_step: bool) -> str:
-    fewer = "one self.log_dict(...) instead of many self.log, and on_step=False, on_epoch=True for epoch values"
-    if every is None or every < 1:
-        return f"Log {max(2, times)} times less often: Trainer(log_every_n_steps=...), and fewer keys: {fewer}."
-    if every > 1 and each_step:
+def _less(metrics: Metrics, every: int | None, *, rarer: int, each_step: bool) -> tuple[str, Change | None]:
+    fewer = "one self.log_dict(...) instead of many self.log, and on_step=False, on_epoch=True for values of an epoch"
+    if every is not None and every > 1 and each_step:
         return (
-            f"Log fewer keys per step: {fewer}. The time passes in every step although log_every_n_steps is {every}, "
-            "so it is the update of the logged values, not the writing."
-        )
-    rarer = every * max(2, times)
-    return f"log_every_n_steps is {every}: set Trainer(log_every_n_steps={rarer}), and fewer keys: {fewer}."
+            f"Log fewer keys per step: {fewer}. Writing them less often would not help: every step takes the time, and "
+            f"log_every_n_steps is {every}."
+        ), None
+    change = logging_change(metrics, rarer)
+    return f"Log less often: {change.added[0]}. And log fewer keys: {fewer}.", change

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -27,31 +29,28 @@ class ValidationStall(StallRule):
 
     ## What it means
 
-    Lightning validates on the same process and device as it trains. The time of a validation run is time without
-    training steps, and it does not show in the time of a step.
+    Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
 
     ## How it is measured
 
-    The wall time of all validation runs inside `fit` (not the sanity check before training) over the wall time without
-    set-up and tear-down. The proposed factor k is the smallest that brings the share to 5 %, at most 10 and at most the
-    number of validation runs. The gain is (1 - 1/k) of the validation time, spread over all training steps. Below 40 %
-    of the wall time it is at most a warning: a fifth of the time may be wanted.
+    The time of all validation runs inside `fit`, without the sanity check, over the wall time without set-up and
+    tear-down. The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is
+    (1 - 1/k) of the time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
 
     ## When it is wrong
 
-    - If a metric of each validation steers the training (early stopping, a schedule on a plateau), fewer runs change
-      the training, too.
+    - If validation steers the training (early stopping, a schedule on a plateau), fewer runs change it.
     - Callbacks that work during validation count as validation.
     - Short runs validate relatively often: look at a run of the real length.
 
     ## What to do
 
-    Validate less often, on fewer batches, with larger batches (no gradients are kept, so they fit), or with workers on
-    the validation loader. Numbers start from the settings of this run: batches are counted, not shares of the loader,
-    and `val_check_interval` is an int where the training loader has no length.
+    Validate less often, on fewer or larger batches (they need no gradients), or with workers on the validation loader.
+    `val_check_interval` is an int where the training loader has no length.
     """
 
     id = "validation-stall"
+    title = "Validation takes a large part of the run"
     name = "validation"
 
     least_ratio: float = threshold(0.20, source="catalogue: a fifth of the wall time")
@@ -60,7 +59,34 @@ class ValidationStall(StallRule):
     most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")
 
     examples = (
-        fires("4 runs take 14 s of 34 s", "critical", "(check_val_every_n_epoch=4)", validation=(4, 14.0)),
+        fires(
+            "4 runs take 14 s of 34 s",
+            "critical",
+            "instead of every epoch: Trainer(..., check_val_every_n_epoch=4)",
+            validation=(4, 14.0),
+        ),
+        fires(
+            "they are every second epoch",
+            "critical",
+            "check_val_every_n_epoch=8",
+            validation=(4, 14.0),
+            run={"trainer.check_val_every_n_epoch": 2},
+        ),
+        fires("there are 100 an epoch", "critical", "val_check_interval=0.1)", validation=(400, 25.0)),
+        fires(
+            "they are every 1,000 batches of any epoch",
+            "critical",
+            "Trainer(..., val_check_interval=4000, check_val_every_n_epoch=None)",
+            validation=(4, 14.0),
+            run={"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": 1000},
+        ),
+        fires(
+            "they are every hour",
+            "critical",
+            "Validate 4 times less often",
+            validation=(4, 14.0),
+            run={"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": "1:00"},
+        ),
         fires("they take 13 s of 33 s", "warning", "4 validation runs took 13.0 s", validation=(4, 13.0)),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
         fires("no step is steady", "info", "validation runs took", steps=15, steady=0, validation=(4, 0.4)),
@@ -83,13 +109,15 @@ class ValidationStall(StallRule):
         level: Severity = outside_severity(metrics, stall.ratio)
         if level == "critical" and stall.ratio < self.critical_ratio:
             level = "warning"
+        advice, change = _less(metrics, stall.rarer)
         return self.finding(
             severity=level,
             subject=validation.subject or "validation loop",
             summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
-            advice=_advice(metrics, rarer=stall.rarer),
+            advice=advice,
+            change=change,
             evidence=(
-                self.evidence("least_ratio", stall.ratio, "validation share of the wall time"),
+                self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
                 Evidence(name="validation", value=validation.total_s, unit="s"),
                 Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
                 Evidence(name="validation runs", value=validation.count),
@@ -100,57 +128,58 @@ class ValidationStall(StallRule):
         )
 
 
-def _advice(metrics: Metrics, *, rarer: int) -> str:
-    """How to validate ``rarer`` times less often, by settings that Lightning takes for these loaders."""
-    fewer = _fewer_batches(metrics, rarer)
-    count = metrics.validation.count
-    if count == 1:
-        if not fewer:
-            return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader."
-        return f"{fewer[0].upper()}{fewer[1:]}"
-    return f"{_rarer(metrics, rarer, count / max(1, len(metrics.epoch_starts)))}{f' Or: {fewer}' if fewer else ''}"
+def _less(metrics: Metrics, rarer: int) -> tuple[str, Change | None]:
+    """How to validate ``rarer`` times less, by settings that Lightning takes for these loaders."""
+    words, fewer = _fewer_batches(metrics, rarer)
+    if metrics.validation.count > 1:
+        text, change = _rarer(metrics, rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
+        return text + (f" Or {words}" if words else ""), change
+    if not words:
+        return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None
+    return words[0].upper() + words[1:], fewer
 
 
-def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> str:
+def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> tuple[str, Change | None]:
     current, interval = (condition(metrics, f"trainer.{n}") for n in ("check_val_every_n_epoch", "val_check_interval"))
     over_epochs = current is None and interval is not None  # None itself is not recorded: batches count over all epochs
     if isinstance(interval, int) and (over_epochs or per_epoch >= rarer):  # an epoch has to have that many batches
-        then = interval * rarer
-        also = ", check_val_every_n_epoch=None" if over_epochs else ""
-        return (
-            f"Validate every {then:,} batches instead of every {interval:,}: Trainer(val_check_interval={then}{also})."
-        )
+        also: dict[str, Value] = {"check_val_every_n_epoch": None} if over_epochs else {}
+        change = _trainer({"val_check_interval": interval}, val_check_interval=interval * rarer, **also)
+        return f"Validate every {interval * rarer:,} batches instead of every {interval:,}: {change.added[0]}.", change
     if interval is None:
         interval = 1 / max(1.0, per_epoch)
     if not isinstance(interval, (int, float)):  # a time
-        return f"Validate {rarer} times less often: Trainer(val_check_interval=...)."
+        return f"Validate {rarer} times less often: Trainer(val_check_interval=...).", None
     if isinstance(interval, float) and interval * rarer < 1:
-        return (
-            f"Validate {rarer} times less often than {per_epoch:.3g} times per epoch: "
-            f"Trainer(val_check_interval={interval * rarer:.3g})."
-        )
+        change = _trainer({"val_check_interval": interval}, val_check_interval=float(f"{interval * rarer:.3g}"))
+        return f"Validate {rarer} times less often: {change.added[0]}.", change
     every = current if isinstance(current, int) and current > 0 else 1
     then = math.ceil(rarer / per_epoch) if per_epoch > 1 else every * rarer
+    arguments: dict[str, Value] = {"val_check_interval": 1.0} if per_epoch > 1 else {}
+    if then > every:
+        arguments["check_val_every_n_epoch"] = then
+    change = _trainer({"check_val_every_n_epoch": every} if per_epoch <= 1 else {}, **arguments)
     now = f"{per_epoch:.3g} times per epoch" if per_epoch > 1 else _epochs(every)
-    settings = [
-        *(["val_check_interval=1.0"] if per_epoch > 1 else []),
-        *([f"check_val_every_n_epoch={then}"] if then > every else []),
-    ]
-    return f"Validate {_epochs(then)} instead of {now}: Trainer({', '.join(settings)})."
+    return f"Validate {_epochs(then)} instead of {now}: {change.added[0]}.", change
+
+
+def _trainer(before: dict[str, Value], **arguments: Value) -> Change:
+    return Change(call="Trainer", arguments=arguments, before=before)
 
 
 def _epochs(every: int) -> str:
     return "every epoch" if every == 1 else f"every {every} epochs"
 
 
-def _fewer_batches(metrics: Metrics, rarer: int) -> str:
-    """Told as an int: a share would be one of the whole loader. Empty: there are too few of them."""
+def _fewer_batches(metrics: Metrics, rarer: int) -> tuple[str, Change | None]:
+    """As an int: a share would be one of the whole loader. Empty: there are too few of them."""
     batches, loaders = condition(metrics, "trainer.num_val_batches"), condition(metrics, "val_loader.count")
     if not isinstance(batches, (int, float)) or not math.isfinite(batches):
-        return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int."
+        return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int.", None
     several = loaders if isinstance(loaders, int) and loaders > 1 else 1
     then = max(1, int(batches) // (rarer * several))
     if then * several >= batches:
-        return ""
+        return "", None
     what = f"{then:,} of {int(batches):,} batches" if several == 1 else f"{counted(then, 'batch')} of each loader"
-    return f"validate on {what}: Trainer(limit_val_batches={then})."
+    change = _trainer({}, limit_val_batches=then)
+    return f"validate on {what}: {change.added[0]}.", change

@@ -324,7 +324,7 @@ def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: fl
         name = _costly_callback(metrics)
         setting = own_setting(metrics, name, _RARER)
         if setting is not None:
-            return f"{setting[0].upper()}{setting[1:]}. {name} stalls the training {when}."
+            return f"{setting[0]} {name} stalls the training {when}."
         return f"Make {name or 'the hooks around the batch'} cheaper or rarer: it stalls the training {when}."
     if phase == "logging":
         every = condition(metrics, "trainer.log_every_n_steps")

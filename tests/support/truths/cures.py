@@ -83,13 +83,13 @@ CURES: Mapping[str, Cure] = {
     "callback": Cure(rules=("callback-slow",), pattern=r"every (\d+) batches", apply=_callback_less_often),
     "logging": Cure(
         rules=("logging-overhead",),
-        pattern=r"set Trainer\(log_every_n_steps=(\d+)\)",
+        pattern=r"log_every_n_steps=(\d+)",
         apply=_log_less_often,
         measure="mean step",
     ),
     "validation": Cure(
         rules=("validation-stall",),
-        pattern=r"Trainer\((check_val_every_n_epoch|limit_val_batches|val_check_interval)=([\d.]+)",
+        pattern=r"Trainer\(\.\.\., (check_val_every_n_epoch|limit_val_batches|val_check_interval)=([\d.]+)",
         apply=_validate_less_often,
         measure="run",
     ),
