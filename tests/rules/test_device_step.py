@@ -245,7 +245,7 @@ def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
     )
     said = diagnose(metrics_of(facts, period_ms=52.0))
     (queue_full,) = [finding for finding in said.findings if finding.rule == "queue-full"]
-    (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "idle share of the step"]
+    (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "GPU idle, share of the step"]
     assert isinstance(idle, float)
     assert f"works in {percent(1.0 - idle)} of the step" in said.verdict.summary
 

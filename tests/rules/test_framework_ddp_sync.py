@@ -48,7 +48,7 @@ def test_it_is_quiet_where_long_kernels_follow_at_once() -> None:
 
 def test_a_value_that_the_model_reads_is_another_rules() -> None:
     def step(trace: GpuTrace) -> None:
-        training(trace, kernels=60, item=True, other_us=2000.0)
+        training(trace, kernels=60, reads={"training_step": 0.0}, other_us=2000.0)
 
     assert RULE.check(metrics_of(recorded_steps(step), run=RANKS)) is None
 

@@ -4,43 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled, confidence
-from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_call, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_words, late_launches
+
+_SHORT = {"kernel_us": 3.0}
+_EAGER = {"compile.state": "none"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileAbsent(BaseRule):
-    """The device waits for launches, and the model runs without `torch.compile`.
+    """The GPU waits for launches, and the model runs without `torch.compile`.
 
     ## What it means
 
-    `torch.compile` fuses kernels and leaves Python out; with CUDA graphs a whole graph is one launch.
+    `torch.compile` fuses kernels and removes Python; with CUDA graphs a whole graph is one launch.
 
     ## How it is measured
 
-    The idle time of `launch-bound` passes its threshold, and neither the model nor a part of it was compiled at the
-    first step, nor did anything compile later. This is a hint: what it gains is the gain of `launch-bound`.
+    The idle time of `launch-bound` passes its threshold, and nothing was compiled at the first step or later. This is a
+    hint: the gain is that of `launch-bound`.
 
     ## When it is wrong
 
-    - A model with graph breaks or with shapes that change compiles into many parts, or again and again, and gains less.
+    - A model with graph breaks or varying shapes compiles into many parts, or again and again, and gains less.
 
     ## What to do
 
     `model = torch.compile(model, mode="reduce-overhead")` before `trainer.fit(model)`; `dynamic=True` if shapes vary.
-
-    ## Example
-
-    "Try torch.compile(model, mode="reduce-overhead"), before trainer.fit: 1,240 launches per step are in its reach"
     """
 
     id = "compile-absent"
+    title = "The model is not compiled"
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
+
+    examples = (
+        fires("300 kernels of 3 us run", "info", "300 launches per step", step=_SHORT, run=_EAGER),
+        fires("steps take 1.4 ms", "info", "torch.compile", step=_SHORT, period_ms=1.4, phases_ms={}, run=_EAGER),
+        quiet("steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}, run=_EAGER),
+        quiet("a part of the model is compiled", step=_SHORT, run={"compile.state": "submodules"}),
+        looks_alike("kernels take 100 us", step={}, run=_EAGER),
+        not_evaluated("the state of the compiler is not known", "whether the model is compiled", step=_SHORT),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look whether a launch-bound model is compiled."""
@@ -52,18 +64,20 @@ class CompileAbsent(BaseRule):
             raise MissingSignal("whether the model is compiled is not known")
         if state:
             return None
+        line, why = compile_words(found.step)
         return self.finding(
             severity="info",
             subject="torch.compile",
-            summary=f"The model is not compiled, and {found.words}.",
+            summary=f"The model is not compiled, and the GPU waits {found.words}.",
             advice=(
-                f"Try {compile_call(found.step)}, before trainer.fit: {found.kernels:,.0f} launches per step are in "
-                "its reach. Compare with gpuprof compare."
+                f"Compile the model before trainer.fit: {line}.{why} It can fuse {found.kernels:,.0f} launches per "
+                "step. Check the gain with gpuprof compare."
             ),
             evidence=(
-                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
+                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
                 Evidence(name="compiled", value="no"),
             ),
             confidence=confidence(found.step),
             explains=claims.LATE_LAUNCHES,
+            change=Change(add=(line,)),
         )

@@ -8,7 +8,6 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules.kernels.device_kernels import STARVED_RATIO
-from lightning_gpuprof.rules.wording import millis
 
 MAX_INFLATION_RATIO = 1.25
 """Traced over untraced period from which a window's shares are said to be inflated. The method."""
@@ -77,15 +76,15 @@ def remark(step: ExplainedStep) -> str:
     if inflation is None or inflation <= MAX_INFLATION_RATIO:
         return ""
     return (
-        f" Tracing made the steps of the window {inflation:.1f} times as long: how long the device is idle is "
-        "measured on untraced steps, why is the window's."
+        f" Traced steps took {inflation:.1f} times as long as others: how long the GPU idles is measured on untraced "
+        "steps, and why comes from the trace."
     )
 
 
 def step_evidence(step: DeviceStep) -> tuple[Evidence, ...]:
-    """The times that all rules about a device's step rest on."""
+    """The times that all rules about a device's step use."""
     return (
-        Evidence(name="period, untraced", value=step.period_ms, unit="ms"),
+        Evidence(name="untraced step time", value=step.period_ms, unit="ms"),
         Evidence(name="device busy per step", value=step.busy_ms, unit="ms"),
         Evidence(name="traced steps", value=float(step.steps), unit="steps"),
     )
@@ -107,8 +106,3 @@ def shapes_vary(step: ExplainedStep) -> bool | None:
     if not forward or step.steps < 2:
         return None
     return any(row.occurrences % step.steps for row in forward)
-
-
-def busy_words(step: DeviceStep) -> str:
-    """``the device works 12.1 ms of a step of 30.0 ms``."""
-    return f"the device works {millis(step.busy_ms)} of a step of {millis(step.period_ms)}"

@@ -1,19 +1,23 @@
-"""Finds long stretches without device work that come back in the steps, and who holds the host meanwhile."""
+"""Finds long gaps between kernels that come back in the steps, and what the host does in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
+_EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
 """The others have rules of their own: data, callbacks, waits, launches."""
 
@@ -33,45 +37,59 @@ class _Owner:
     allocates: bool
 
 
+def _other(ms: float) -> dict[str, float]:
+    """Steps of an example: 9 ms of kernels, and what the host does beside launching."""
+    return {"kernels": 90, "other_us": 1e3 * ms}
+
+
 @dataclass(frozen=True, kw_only=True)
-class GpuGaps(BaseRule):
-    """In most steps the device has nothing to do for over a millisecond at a time: the host is at something else.
+class GpuGaps(StepRule):
+    """In most steps the GPU idles for over a millisecond at a time, because the host does something else.
 
     ## What it means
 
-    Within the model's own phases the host does work on the CPU: it builds a mask or a graph in numpy, matches boxes,
-    decodes a text, computes a metric, waits for a file or a lock, or asks the driver for memory. The queue runs dry.
+    Within the model's own phases the host builds a mask or a graph in numpy, matches boxes, decodes text, computes a
+    metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
 
     ## How it is measured
 
-    The longest idle stretches of the device in a trace window, of more than 1 ms and 2 % of the period, whose time goes
-    to the causes `host_work` and `allocator`: the host launched nothing and was in no fetch, callback, checkpoint or
-    wait for the device. They are put together by the line, else the function or operator, that held the host. An owner
-    counts if half of the traced steps, and at least two, have such a gap: what happens once is no property of the step.
-    The time is scaled to untraced steps as for `sync-points` and has to pass 5 % of the period. The gain is that time.
+    The longest gaps of a trace window, of more than 1 ms and 2 % of the step, with the causes `host_work` and
+    `allocator`: the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are
+    grouped by the line, else the function or operator, that held the host; a group counts if half of the traced steps,
+    and at least two, have such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
 
     ## When it is wrong
 
-    - Only the 20 longest gaps of a window are looked at, so the time is a lower bound.
-    - Without stacks (`TraceConfig(with_stack=True)`) the owner is an operator, a range or a phase, not a line.
-    - A host that sleeps shows as a gap here only if the device runs dry meanwhile, which is when it costs.
+    - Only the 20 longest gaps of a window are known, so the time is a lower bound.
+    - Without stacks (`TraceConfig(with_stack=True)`) the place is an operator, a range or a phase, not a line.
 
     ## What to do
 
-    Move the work to the device, into the Dataset, or out of the step.
-
-    ## Example
-
-    "At loss.py(31): match the host holds the device up for 4.10 ms of 21.0 ms per step: move it to the device, into the
-    Dataset, or run it every N steps"
+    Move the work to the GPU, into the Dataset, or out of the step.
     """
 
     id = "gpu-gaps"
+    title = "The host stops launching in the middle of the step"
+    explains = claims.HOST_ELSEWHERE
 
-    least_gap_ms: float = threshold(1.0, source="the catalogue: 1 ms, and 2 % of the period")
-    least_gap_ratio: float = threshold(0.02, source="the catalogue: of the period")
+    least_gap_ms: float = threshold(1.0, source="the catalogue: 1 ms, and 2 % of the step")
+    least_gap_ratio: float = threshold(0.02, source="the catalogue: of the step")
     least_steps_ratio: float = threshold(0.5, source="heuristic: of the traced steps")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
+
+    examples = (
+        fires(
+            "the host is elsewhere for 16 ms", "critical", "loss.py(31): match in forward, 5 gaps", step=_other(16.0)
+        ),
+        fires("it is elsewhere for 10.5 ms", "critical", "Move what the host does", step=_other(10.5)),
+        quiet("it is elsewhere for 8.2 ms", step=_other(8.2)),
+        looks_alike("the queue covers it", step=_other(6.0)),
+        looks_alike("the GPU waits for a batch", step={**_other(0.0), "fetch_us": 30_000.0}),
+        looks_alike("only tracing makes the gap", step=_other(16.0), period_ms=9.2),
+        not_evaluated("one step was traced", "trace at least 2", step=_other(16.0), traced=1),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the longest gaps of the window."""
@@ -81,34 +99,31 @@ class GpuGaps(BaseRule):
         lower_ms = step.lower_ms(cost_ms)
         if not worthwhile(cost_ms, step.period_ms) or lower_ms < self.least_ratio * step.period_ms:
             if step.steps < 2 and self._long_gaps(step):
-                raise MissingSignal("one traced step does not tell whether its gaps come back: trace at least 2")
+                raise MissingSignal("one traced step does not show whether its gaps come back: trace at least 2")
             return None
         worst = owners[0]
-        told = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        longest_ms = max(owner.longest_ms for owner in owners)
+        least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
+        named = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
+        advice, change = _advice(metrics, worst)
+        return self.of_step(
+            metrics,
+            step,
             subject=worst.place,
             summary=(
-                f"The device has nothing to do for {millis(cost_ms)} of {millis(step.period_ms)} per step, in gaps of "
-                f"up to {millis(max(owner.longest_ms for owner in owners))}, while the host launches nothing: "
-                f"{listed(told)}.{remark(step)}"
+                f"The GPU idles {of_every_step(cost_ms, step)} in gaps of up to {millis(longest_ms)} because the host "
+                f"launches nothing: {listed(named)}."
             ),
-            advice=_advice(worst),
+            advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost_ms / step.period_ms, "long gaps, share of the step"),
                 Evidence(name="gaps per traced step", value=sum(owner.gaps for owner in owners) / step.steps),
-                self.evidence(
-                    "least_gap_ms",
-                    max(owner.longest_ms for owner in owners),
-                    "longest gap",
-                    "ms",
-                    limit=max(self.least_gap_ms, self.least_gap_ratio * step.period_ms),
-                ),
-                *step_evidence(step),
+                self.evidence("least_gap_ms", longest_ms, "longest gap", "ms", limit=least_ms),
             ),
-            gain=gain(cost_ms, lower_ms, step.period_ms),
-            confidence=confidence(step),
-            explains=claims.ALLOCATOR if _mostly_allocates(owners) else claims.HOST_ELSEWHERE,
+            saved_ms=cost_ms,
+            lower_ms=lower_ms,
+            explains=claims.ALLOCATOR if _mostly_allocates(owners) else None,
+            change=change,
         )
 
     def _long_gaps(self, step: ExplainedStep) -> list[IdleGap]:
@@ -153,11 +168,14 @@ def _named(owner: _Owner) -> str:
     return f"{owner.place}{where}, {counted(owner.gaps, 'gap')}"
 
 
-def _advice(owner: _Owner) -> str:
-    place = owner.place
-    if owner.allocates:
-        return (
-            f"The driver is asked for memory in every step at {place}: keep shapes stable, leave "
-            "torch.cuda.empty_cache() out, and set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
-        )
-    return f"Look at what the host does at {place}: move it to the device, into the Dataset, or run it every N steps."
+def _advice(metrics: Metrics, owner: _Owner) -> tuple[str, Change | None]:
+    if not owner.allocates:
+        return f"Move what the host does at {owner.place} to the GPU or into the Dataset, or do it every N steps.", None
+    text = (
+        f"Keep shapes stable and leave torch.cuda.empty_cache() out: {owner.place} asks the driver for memory in every "
+        "step."
+    )
+    if _EXPANDABLE in str(condition(metrics, "allocator.settings")):
+        return text, None
+    line = f"PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
+    return f"{text} Also set {line}.", Change(add=(line,))

@@ -1,29 +1,29 @@
-"""What rules on late launches share: how many kernels they are, how they are told, and what makes them fewer."""
+"""What rules on late launches share: how many kernels there are, how that is said, and what makes them fewer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, condition, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary, step_evidence
+from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
-from lightning_gpuprof.rules.wording import millis, percent
 
 IDLE_RATIO = 0.15
-"""Idle time for want of launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""
+"""Time waiting for launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""
 
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
-_IF_IT_HAS = ", if it has that"
 _SEPARATE_OPTIMIZER_KERNELS = 4
 """Kernels per parameter group from which an optimizer is not a fused one: the catalogue."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LateLaunches:
-    """Idle time of the device for want of launches, in ms per untraced step."""
+    """Time for which the device waits for launches, in ms per untraced step."""
 
     step: ExplainedStep
     idle_ms: float
@@ -36,7 +36,7 @@ class LateLaunches:
 
     @property
     def ratio(self) -> float:
-        """Of the period."""
+        """Of the step time."""
         return self.idle_ms / self.step.period_ms
 
     @property
@@ -51,20 +51,16 @@ class LateLaunches:
 
     @property
     def words(self) -> str:
-        """``in 8.10 ms of a step of 12.0 ms (68 %) the device has no work because the next launch comes late``."""
-        return (
-            f"in {millis(self.idle_ms)} of a step of {millis(self.step.period_ms)} ({percent(self.ratio)}) the device "
-            "has no work because the next launch comes late"
-        )
+        """``8.10 ms of every 12.0 ms step (68 %) for the next launch``."""
+        return f"{of_every_step(self.idle_ms, self.step)} for the next launch"
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """Numbers about the launches."""
+        """Numbers about the launches, beside those of the step."""
         return (
             Evidence(name="kernels per step", value=self.kernels),
             Evidence(name="mean kernel", value=self.mean_kernel_us, unit="us"),
-            Evidence(name="period per kernel", value=self.every_us, unit="us"),
-            Evidence(name="host in Python meanwhile", value=self.python_ratio, unit="ratio"),
-            *step_evidence(self.step),
+            Evidence(name="step time per kernel", value=self.every_us, unit="us"),
+            Evidence(name="host in Python while the GPU waits", value=self.python_ratio, unit="ratio"),
         )
 
 
@@ -92,58 +88,65 @@ def late_launches(metrics: Metrics) -> LateLaunches:
     )
 
 
-def fewer_launches(metrics: Metrics, found: LateLaunches) -> str:
-    """What to change so that a step needs fewer launches, with this run's values; sentences."""
-    advice = [_compile(metrics, found), _optimizer(metrics, found), _batch(metrics, found)]
-    return " ".join(text for text in advice if text)
+def fewer_launches(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None]:
+    """What to change so that a step needs fewer launches, with this run's values: sentences, and the first as data."""
+    given = [_compile(metrics, found), _optimizer(metrics, found), _batch(metrics, found)]
+    advice = [one for one in given if one is not None]
+    return " ".join(text for text, _ in advice), next((change for _, change in advice if change is not None), None)
 
 
-def compile_call(step: ExplainedStep) -> str:
-    """How to compile: CUDA graphs are recorded anew for each shape, so they are only for shapes that stay."""
+def compile_words(step: ExplainedStep) -> tuple[str, str]:
+    """The line that compiles the model, and why so: CUDA graphs are recorded anew for each shape."""
     varies = shapes_vary(step)
     if varies:
-        return "torch.compile(model, dynamic=True), as the shapes of its inputs vary"
-    graphs = 'torch.compile(model, mode="reduce-overhead")'
-    return graphs if varies is False else f"{graphs}, or with dynamic=True instead if the shapes of its inputs vary"
+        return "model = torch.compile(model, dynamic=True)", " The shapes of its inputs vary."
+    why = "" if varies is False else " Use dynamic=True instead if the shapes of its inputs vary."
+    return 'model = torch.compile(model, mode="reduce-overhead")', why
 
 
-def _compile(metrics: Metrics, found: LateLaunches) -> str:
+def _compile(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None]:
     if not compiled(metrics):
-        return f"Compile the model before trainer.fit, which leaves launches out: {compile_call(found.step)}."
-    if shapes_vary(found.step):
-        return "The model is compiled: look for graph breaks and for what runs outside of it."
+        line, why = compile_words(found.step)
+        return f"Compile the model before trainer.fit: {line}.{why}", Change(add=(line,))
     mode = str(condition(metrics, "compile.mode") or "default")
-    if any(graph in mode for graph in _GRAPH_MODES):
-        return "The model is compiled for CUDA graphs already: look for graph breaks and for what runs outside of it."
-    return f'The model is compiled with mode {mode!r}: mode="reduce-overhead" replays whole graphs with one launch.'
+    if shapes_vary(found.step) or any(graph in mode for graph in _GRAPH_MODES):
+        return "Look for graph breaks and for what runs outside of the compiled model.", None
+    change = Change(call="torch.compile", arguments={"mode": "reduce-overhead"}, before={"mode": mode})
+    text = f'Replay whole graphs with one launch: torch.compile(model, mode="reduce-overhead") instead of {mode!r}.'
+    return text, change
 
 
-def _optimizer(metrics: Metrics, found: LateLaunches) -> str:
+def _optimizer(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None] | None:
     attribution = found.step.analysis.attribution
     if attribution is None or condition(metrics, "model.optimizer_fused") is True:
-        return ""
+        return None
     launched = sum(phase.kernels for phase in attribution.phases if phase.phase == "optimizer") / found.step.steps
     groups = condition(metrics, "model.optimizer_param_groups")
     groups = groups if isinstance(groups, int) and groups > 0 else 1
     if launched <= _SEPARATE_OPTIMIZER_KERNELS * groups or launched < 0.1 * found.kernels:
-        return ""
-    name = str(condition(metrics, "model.optimizer") or "The optimizer")
+        return None
+    name = str(condition(metrics, "model.optimizer") or "")
     fused = can_fuse(metrics)
     if fused is False and (name not in FUSED | FOREACH or condition(metrics, "model.optimizer_foreach") is not False):
-        return ""
-    way = "foreach=True" if fused is False else "fused=True"
+        return None
+    way = "foreach" if fused is False else "fused"
+    if fused is None:
+        return (
+            f"Make the optimizer with {way}=True, if it has that: it launches {launched:,.0f} kernels per step.",
+            None,
+        )
+    change = Change(call=f"torch.optim.{name}", arguments={way: True})
     return (
-        f"{name} launches {launched:,.0f} works per step: make it with {way}{'' if fused is not None else _IF_IT_HAS}."
+        f"Update all parameters at once: {change.added[0]}. {name} launches {launched:,.0f} kernels per step.",
+        change,
     )
 
 
-def _batch(metrics: Metrics, found: LateLaunches) -> str:
+def _batch(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None] | None:
     size = metrics.loader.batch_size if metrics.loader is not None else None
     room = int(found.step.period_ms / found.step.busy_ms) if found.step.busy_ms > 0 else 0
     if not size or room < 2:
-        return ""
-    room = min(room, 8)
-    return (
-        f"Or give each launch more work: batch_size={size * room} instead of {size} needs the same launches, and the "
-        f"device has time for {room} times the work in a step."
-    )
+        return None
+    change = Change(call="DataLoader", arguments={"batch_size": size * min(room, 8)}, before={"batch_size": size})
+    text = f"Or give each launch more to do: {change.added[0]} instead of {size}. A step needs the same launches."
+    return text, change

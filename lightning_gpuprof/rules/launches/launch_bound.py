@@ -1,4 +1,4 @@
-"""Finds that the device waits for the host to launch its work."""
+"""Finds that the device waits for the host to launch its kernels."""
 
 from __future__ import annotations
 
@@ -7,70 +7,94 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
-from lightning_gpuprof.rules.launches.device_idle import busy_words, confidence, remark
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+
+_SHORT = {"kernel_us": 3.0}
+_EAGER, _COMPILED = {"compile.state": "none"}, {"compile.state": "module", "compile.mode": "default"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchBound(BaseRule):
-    """The device runs out of work because the host launches too slowly: the host sets the pace of the step.
+class LaunchBound(StepRule):
+    """The GPU runs out of kernels because the host launches them too slowly.
 
     ## What it means
 
-    Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the device is
-    done before the next launch comes. A faster device does not help, fewer or larger launches do.
+    Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the GPU is done
+    before the next launch. A faster GPU does not help; fewer or larger launches do.
 
     ## How it is measured
 
-    The idle time of a step is the period of untraced steps without the busy time of the device, which tracing does not
-    change. Of that, the causes `launch` and `launch_latency` of a trace window: stretches in which the device had run
-    dry and the host was on its way to the next launch, in no fetch, callback, checkpoint, allocation or wait for the
-    device. Tracing slows launches down, so the lower bound is what is left of the untraced idle time if every other
-    cause takes as long as in the window, without the host's time outside of the model and without what follows a wait.
-    It has to pass 15 % of the period. The gain is the idle time of that cause.
+    The GPU's idle time is the untraced step time without its busy time, which tracing does not change. Of that, the
+    causes `launch` and `launch_latency` of a trace window: the GPU had run dry and the host was on its way to the next
+    launch, in no fetch, callback, checkpoint, allocation or wait for the GPU. As tracing slows launches down, the lower
+    bound is what remains of the idle time if every other cause takes as long as in the window, without the host's time
+    outside of the model and without what follows a wait. The gain is that idle time.
 
     ## When it is wrong
 
-    - The bound is cautious: where waits for the device or for batches take much of the step as well, they are named
-      first, and this shows when they are gone.
-    - Python code between the operators counts: `python-overhead` says so where it is most of it.
+    - The bound is cautious: waits for the GPU or for batches are reported first, and this shows when they are gone.
+    - Python between the operators counts, too: see `python-overhead`.
     - A busy or slow CPU makes every launch late: see `cpu-contention`.
 
     ## What to do
 
     `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
-
-    ## Example
-
-    "In 8.10 ms of a step of 12.0 ms (68 %) the device has no work because the next launch comes late: 1,240 kernels of
-    3.1 us each, one every 9.7 us"
     """
 
     id = "launch-bound"
+    title = "The host launches kernels too slowly"
+    explains = claims.LATE_LAUNCHES
 
     least_ratio: float = threshold(IDLE_RATIO, source="TraceLens: idle above 15 %; HTA: host wait")
+
+    examples = (
+        fires("300 kernels of 3 us run", "critical", "one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
+        fires("the model is not compiled", "critical", 'mode="reduce-overhead"', step=_SHORT, run=_EAGER),
+        fires(
+            "the optimizer is not fused",
+            "critical",
+            "AdamW(..., fused=True)",
+            step=_SHORT,
+            run={"model.optimizer": "AdamW"},
+        ),
+        fires("the model is compiled", "critical", "instead of 'default'", step=_SHORT, run=_COMPILED),
+        fires("the batch is small", "critical", "batch_size=160", step=_SHORT),
+        fires(
+            "untraced steps take 1.4 ms", "critical", "of every 1.40 ms step", step=_SHORT, period_ms=1.4, phases_ms={}
+        ),
+        quiet("untraced steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}),
+        quiet("kernels take 100 us", step={}),
+        looks_alike("the GPU waits for batches", step={"fetch_us": 60_000.0}),
+        looks_alike("the host is busy elsewhere", step={"other_us": 40_000.0}),
+        looks_alike("a value is read", step={"reads": {"training_step": 0.0}, "after_step_us": 900.0, "kernels": 30}),
+        looks_alike("the loop takes most of the step", step=_SHORT, phases_ms={"loop": 3.2, "forward": 1.3}),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the idle time before launches."""
         found = late_launches(metrics)
         if not found.passes(self.least_ratio):
             return None
-        step = found.step
-        words = found.words[0].upper() + found.words[1:]
-        return self.finding(
-            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
+        advice, change = fewer_launches(metrics, found)
+        return self.of_step(
+            metrics,
+            found.step,
             subject="launches",
             summary=(
-                f"{words}: {found.kernels:,.0f} kernels of {found.mean_kernel_us:.1f} us each, one every "
-                f"{found.every_us:.1f} us; {busy_words(step)}.{remark(step)}"
+                f"The GPU waits {found.words}. A step has {found.kernels:,.0f} kernels of {found.mean_kernel_us:.1f} "
+                f"us on average, one every {found.every_us:.1f} us."
             ),
-            advice=fewer_launches(metrics, found),
+            advice=advice,
             evidence=(
-                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
+                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
                 *found.evidence(),
             ),
-            gain=gain(found.idle_ms, found.lower_ms, step.period_ms),
-            confidence=confidence(step),
-            explains=claims.LATE_LAUNCHES,
+            saved_ms=found.idle_ms,
+            lower_ms=found.lower_ms,
+            change=change,
         )

@@ -4,65 +4,86 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, is_cpu_only, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import compiled, confidence, remark
+from lightning_gpuprof.rules.base import MissingSignal, gain, is_cpu_only, severity, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.wording import millis, percent
+
+_LINE = "model = torch.compile(model)"
+_EAGER = {"compile.state": "none"}
+
+
+def _python(us: float, *, op_us: float = 12.0, kernel_us: float = 3.0, fetch_us: float = 50.0) -> dict[str, float]:
+    """Steps of an example: Python after each operator."""
+    return {"python_us": us, "op_us": op_us, "kernel_us": kernel_us, "fetch_us": fetch_us}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PythonOverhead(BaseRule):
-    """The device waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
+class PythonOverhead(StepRule):
+    """The GPU waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
 
     ## What it means
 
-    Between two operators the host runs the interpreter: loops over layers, time steps or samples, modules within
-    modules, hooks, dictionaries, asserts. If that takes longer than the kernels, the device waits for it.
+    Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules,
+    hooks, dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
 
     ## How it is measured
 
-    As `launch-bound`, and of that idle time the share in which the launching thread was in none of torch's operators
-    and in no call of the runtime. More than 60 % of it has to be such time, and it has to pass 15 % of the period with
-    its lower bound. The gain is all of that idle time, since a compiled model has fewer launches, too; its lower bound
-    is that of the part in Python.
+    GPU: of the idle time of `launch-bound`, the share in which the launching thread was in none of torch's operators
+    and in no call of the runtime. It has to be more than 60 %, and 15 % of the step for certain. The gain is all of
+    that idle time, since a compiled model has fewer launches, too; its lower bound is the part in Python.
 
-    On a CPU the model's own code sets the pace itself: there it is forward and backward of untraced steps, without what
-    the training thread waited and the garbage collector took, less the self time of all operators in a trace window.
-    Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what is left of forward and backward,
-    15 % of the period and 1 ms. With several ranks, backward waits for others and is left out. Without a window, a
-    thread of this profiler that asks for the interpreter ten times a second tells: an operator of torch lets go of it
-    at once, Python keeps it for up to 5 ms. It asks at moments that are drawn, and leaves out those at which the phase
-    ended before it had the interpreter. The share of the others in forward and backward at which it came a millisecond
-    late or more, with its 5 % lower bound, is the share of these phases, less the collector's pauses, that
-    is Python in one piece; loops with operators in them need a window, and so do runs beside other busy Python threads
-    or on CPUs that are short.
+    CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all
+    operators in a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what
+    remains of forward and backward, 15 % of the step and 1 ms. With several ranks, which wait for each other in
+    backward, only forward counts.
+
+    CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A
+    torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more,
+    with its 5 % lower bound, is the share of Python. Loops with operators in them need a window, and so do runs with
+    other busy Python threads or too few CPUs.
 
     ## When it is wrong
 
-    - A window that was recorded with stacks makes each call of a Python function slower, so the share is too large.
+    - Stacks in a window make each Python call slower, so the share is too large.
     - Native code that is not torch's, such as a tokenizer, counts as Python.
 
     ## What to do
 
-    Compile, which leaves the interpreter out; otherwise put loops into operators on whole tensors.
-
-    ## Example
-
-    "In 5.20 ms of a step of 9.00 ms the device waits while the host runs Python between operators, most at
-    net.py(20): forward"
+    Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
     """
 
     id = "python-overhead"
+    title = "Python between operators is slow"
+    explains = claims.LATE_LAUNCHES
     specialises = ("launch-bound",)
 
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
     least_cpu_ms: float = threshold(1.0, source="heuristic: below it, hooks and calls of modules may be most of it")
     least_python_ratio: float = threshold(0.6, source="heuristic: eager models of a library have 0.15 to 0.55")
+
+    examples = (
+        fires(
+            "Python takes 40 us per operator", "critical", "mostly at net.py(20): forward", step=_python(40), run=_EAGER
+        ),
+        fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
+        fires("it is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
+        fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),
+        quiet("Python takes 8 us", step=_python(8)),
+        quiet("kernels take 100 us", step=_python(40, kernel_us=100)),
+        looks_alike("operators are slow", step=_python(3, op_us=40)),
+        looks_alike("only tracing makes launches late", step=_python(40), period_ms=1.0),
+        looks_alike("the GPU waits for a batch", step=_python(10, kernel_us=60, fetch_us=50_000)),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the host's time between operators."""
@@ -78,25 +99,24 @@ class PythonOverhead(BaseRule):
         if not worthwhile(idle_ms, step.period_ms):
             return None
         place = _place(step)
-        at = f", most at {place}" if place else ""
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        advice, change = _advice(metrics, place)
+        return self.of_step(
+            metrics,
+            step,
             subject=place or "Python",
             summary=(
-                f"In {millis(idle_ms)} of a step of {millis(step.period_ms)} the device waits while the host runs "
-                f"Python between operators{at}: {percent(found.python_ratio)} of the time that launches come late."
-                f"{remark(step)}"
+                f"The GPU waits {of_every_step(idle_ms, step)} while the host runs Python between operators"
+                f"{f', mostly at {place}' if place else ''}. That is {percent(found.python_ratio)} of the time for "
+                "which it waits for launches."
             ),
-            advice=_advice(metrics, place),
+            advice=advice,
             evidence=(
-                self.evidence(
-                    "least_ratio", idle_ms / step.period_ms, "idle while the host runs Python, share of the step"
-                ),
+                self.evidence("least_ratio", idle_ms / step.period_ms, "waiting for Python, share of the step"),
                 *found.evidence(),
             ),
-            gain=gain(found.idle_ms, lower_ms, step.period_ms),
-            confidence=confidence(step),
-            explains=claims.LATE_LAUNCHES,
+            saved_ms=found.idle_ms,
+            lower_ms=lower_ms,
+            change=change,
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
@@ -106,15 +126,16 @@ class PythonOverhead(BaseRule):
             return None
         if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
             return None
-        at = f", most at {found.place}" if found.place else ""
+        at = f", mostly at {found.place}" if found.place else ""
+        advice, change = _advice(metrics, found.place)
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
             summary=(
-                f"{millis(found.python_ms)} of a step of {millis(found.period_ms)} are Python, or native code that is "
-                f"not torch's, in forward and backward{at}. {_operators(found)}"
+                f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
+                f"backward{at}. {_operators(found)}"
             ),
-            advice=_advice_on_cpu(metrics, found.place),
+            advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
                 self.evidence("least_ratio", ratio, "Python in forward and backward, share of the step, at least"),
                 self.evidence(
@@ -125,6 +146,7 @@ class PythonOverhead(BaseRule):
             gain=gain(found.python_ms, found.lower_ms, found.period_ms),
             confidence=0.8 if found.operators_ms is not None else 0.7,
             explains=claims.PYTHON,
+            change=change,
         )
 
 
@@ -139,17 +161,19 @@ def _place(step: ExplainedStep) -> str:
     return best if time_us.get(best) else ""
 
 
-def _advice(metrics: Metrics, place: str) -> str:
+def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
     at = f" at {place}" if place else ""
-    loops = f"put loops over layers, time steps or samples{at} into operators on whole tensors"
+    loops = f"loops over layers, time steps or samples{at} by operators on whole tensors"
     if compiled(metrics):
-        return f"Take what is left in Python{at} out of the step or into the compiled part: {loops}."
-    return f"Compile the model, which leaves the interpreter out: torch.compile(model). Otherwise {loops}."
+        return f"Replace {loops}, or move them into the compiled part.", None
+    return f"Compile the model: {_LINE}. Otherwise replace {loops}.", Change(add=(_LINE,))
 
 
 def _operators(found: Interpreter) -> str:
     if found.operators_ms is None:
-        return "No trace window: estimated from how often another thread had to wait 1 ms or more for the interpreter."
+        return (
+            "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
+        )
     return f"Torch's operators take {millis(found.operators_ms)} of a traced step."
 
 
@@ -157,13 +181,3 @@ def _operators_evidence(found: Interpreter) -> tuple[Evidence, ...]:
     if found.operators_ms is None:
         return ()
     return (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)
-
-
-def _advice_on_cpu(metrics: Metrics, place: str) -> str:
-    at = f" at {place}" if place else ""
-    compiles = "" if compiled(metrics) else ", or compile the model: torch.compile(model)"
-    return (
-        f"Put loops over layers, time steps or samples{at} into operators on whole tensors{compiles}. What needs no "
-        "parameter of the model belongs into the Dataset, for DataLoader workers (num_workers >= 1) to do it beside "
-        "the training."
-    )

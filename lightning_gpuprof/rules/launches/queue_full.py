@@ -1,4 +1,4 @@
-"""Tells that the host is so far ahead of the device that it has to wait in its launches: a healthy state."""
+"""Reports that the host is so far ahead of the device that it has to wait in its launches: a healthy state."""
 
 from __future__ import annotations
 
@@ -7,43 +7,53 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
-from lightning_gpuprof.rules.launches.device_idle import busy_words, confidence, seen_step, step_evidence
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
 from lightning_gpuprof.rules.wording import millis, percent
+
+_FULL = {"kernels": 500, "fetch_us": 10.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueFull(BaseRule):
-    """The queue of launches is full: the host is ahead, and the time that it spends in launches is no cost.
+    """The launch queue is full: the host is ahead of the GPU, and its time in launches costs nothing.
 
     ## What it means
 
-    CUDA takes about a thousand launches and then holds the host in the next one until the device has begun an earlier
-    one. A profile of the host then shows long launches, or long forward and backward phases, although nothing is slow
-    there: the device sets the pace.
+    CUDA queues about a thousand launches and then blocks the next one until the GPU has begun an earlier one. A profile
+    of the host shows long launches, or a long forward and backward pass, although nothing is slow there: the GPU sets
+    the pace.
 
     ## How it is measured
 
-    In a trace window: launches that took more than three times the median while a thousand works were waiting, and a
-    device that is idle for at most a tenth of an untraced step. This is an information, without a gain. A window in
-    which the device still works off what was launched before it counts here, unlike in other rules.
+    Trace window: launches that took more than three times the median while a thousand kernels were queued, and a GPU
+    that idles for at most a tenth of an untraced step. Information only. Unlike in other rules, a window counts in
+    which the GPU still runs what was launched before it.
 
     ## When it is wrong
 
-    - ROCm's queue grows instead of holding the host: nothing is said there.
+    - ROCm's queue grows instead of blocking the host: nothing is reported there.
 
     ## What to do
 
     Nothing on the host. Look at the kernels: precision, tensor cores, fused operators.
-
-    ## Example
-
-    "The host is over 1,000 launches ahead and waits 37.6 ms per traced step in launches: the device sets the pace"
     """
 
     id = "queue-full"
+    title = "The host is far ahead of the GPU"
 
     least_queue: float = threshold(1000.0, source="HTA: a queue of 1,024")
     most_idle_ratio: float = threshold(0.10, source="heuristic: of the untraced step")
+
+    examples = (
+        fires("500 kernels of 100 us run", "info", "The GPU sets the pace", step=_FULL, period_ms=50.2),
+        fires("the GPU idles 9.1 %", "info", "Nothing to gain on the host", step=_FULL, period_ms=55.0),
+        quiet("the GPU idles 10.7 %", step=_FULL, period_ms=56.0),
+        quiet("the queue has room", step={**_FULL, "kernels": 100}, period_ms=10.1),
+        looks_alike("launches come late", step={**_FULL, "kernel_us": 3.0}),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look whether launches waited for a place in the queue."""
@@ -51,27 +61,25 @@ class QueueFull(BaseRule):
         analysis = None if step.window is None else step.window.analysis
         if analysis is None or analysis.attribution is None or analysis.streams is None:
             raise MissingSignal("the queue of the trace window could not be analysed")
-        attribution, streams = analysis.attribution, analysis.streams
-        longest = max((device.queue.max for device in streams.devices), default=0)
-        held_ms = attribution.full_queue_us / 1e3 / step.steps
-        idle_ratio = step.idle_ratio
-        if held_ms <= 0 or longest < self.least_queue or idle_ratio > self.most_idle_ratio:
+        longest = max((device.queue.max for device in analysis.streams.devices), default=0)
+        held_ms = analysis.attribution.full_queue_us / 1e3 / step.steps
+        if held_ms <= 0 or longest < self.least_queue or step.idle_ratio > self.most_idle_ratio:
             return None
         return self.finding(
             severity="info",
             subject="launches",
             summary=(
-                f"The host is up to {longest:,} works ahead of the device and waits {millis(held_ms)} per traced step "
-                f"in launches: the device sets the pace ({busy_words(step)})."
+                f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced step "
+                "in launches. The GPU sets the pace."
             ),
             advice=(
-                "Nothing to gain on the host: time in launches and in the phases that hold them is waiting for the "
-                f"device, which is idle for {percent(idle_ratio)} of the step. Look at its kernels."
+                "Nothing to gain on the host: its time in launches is waiting for the GPU. Look at the kernels: the "
+                f"GPU idles only {percent(step.idle_ratio)} of the step."
             ),
             evidence=(
-                Evidence(name="longest queue", value=float(longest), limit=self.least_queue, source="HTA"),
+                self.evidence("least_queue", float(longest), "longest queue"),
                 Evidence(name="host held in launches per traced step", value=held_ms, unit="ms"),
-                Evidence(name="idle share of the step", value=idle_ratio, unit="ratio", limit=self.most_idle_ratio),
+                self.evidence("most_idle_ratio", step.idle_ratio, "GPU idle, share of the step"),
                 *step_evidence(step),
             ),
             confidence=confidence(step),

@@ -4,31 +4,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark
+from lightning_gpuprof.rules.base import MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
-from lightning_gpuprof.rules.wording import millis
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+
+_BLOCKING = "env.CUDA_LAUNCH_BLOCKING"
+
+
+def _calls(call_us: float, *, kernel_us: float = 5.0, op_us: float | None = None) -> dict[str, float]:
+    """Steps of an example."""
+    op_us = call_us + 6.0 if op_us is None else op_us
+    return {
+        "kernels": 100,
+        "call_us": call_us,
+        "kernel_us": kernel_us,
+        "op_us": op_us,
+        "python_us": 0.0,
+        "fetch_us": 0.0,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLaunchApi(BaseRule):
-    """The call that launches a kernel takes long, and the device waits for it.
+class SlowLaunchApi(StepRule):
+    """The call that launches a kernel takes long, and the GPU waits for it.
 
     ## What it means
 
-    `cudaLaunchKernel` returns within 4 to 12 us under the profiler. If it takes much longer every time, the host is
-    slow or shared, or launches are set to wait for their kernels (`CUDA_LAUNCH_BLOCKING=1`, left from debugging).
+    `cudaLaunchKernel` returns within 4 to 12 us under the profiler. If it always takes much longer, the host is slow or
+    shared, or launches wait for their kernels (`CUDA_LAUNCH_BLOCKING=1`, left from debugging).
 
     ## How it is measured
 
-    The median duration of the most frequent launch call of a trace window is 20 us or more, over at least 100 calls,
-    without a full queue, and the idle time of `launch-bound` passes 10 % of the period with its lower bound. The gain
-    is what the calls take above 10 us each, as far as the device is idle for want of launches. If the median call takes
-    at least as long as the mean kernel and the queue never holds more than two works, launches wait for their kernels.
+    Trace window: the most frequent launch call has a median of 20 us or more over at least 100 calls, without a full
+    queue, and the certain idle time of `launch-bound` passes 10 % of the step. The gain is what the calls take above
+    10 us each, as far as the GPU waits for launches. If the median call takes as long as the mean kernel and the queue
+    never holds more than two kernels, launches wait for their kernels.
 
     ## When it is wrong
 
@@ -37,22 +53,30 @@ class SlowLaunchApi(BaseRule):
 
     ## What to do
 
-    Unset `CUDA_LAUNCH_BLOCKING`; give the training a CPU of its own; look for a debugger or a tool that intercepts
-    CUDA.
-
-    ## Example
-
-    "cudaLaunchKernel takes 61.0 us at the median of 1,240 calls per step, as long as the kernels: unset
-    CUDA_LAUNCH_BLOCKING"
+    Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debuggers or tools that intercept CUDA.
     """
 
     id = "slow-launch-api"
+    title = "Kernel launch calls are slow"
     specialises = ("launch-bound",)
+    explains = claims.LATE_LAUNCHES
+    certainty = 0.8
 
     least_median_us: float = threshold(20.0, source="heuristic: recorded traces of six GPU models have 4 to 12")
     usual_us: float = threshold(10.0, source="heuristic: what a call may take")
     least_calls: float = threshold(100.0, source="heuristic: calls in the window")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
+
+    examples = (
+        fires("a launch takes 60 us", "critical", "takes 60.0 us", saves_ms=5, step=_calls(60)),
+        fires("launches wait for kernels", "critical", "Unset CUDA_LAUNCH", step=_calls(45, kernel_us=40, op_us=90)),
+        fires("a launch takes 20 us", "critical", "usually takes 10 us", step=_calls(20), run={_BLOCKING: None}),
+        quiet("a launch takes 19 us", step=_calls(19)),
+        looks_alike("only the operators are slow", step=_calls(8, op_us=60)),
+        looks_alike("the GPU is busy", step=_calls(60, kernel_us=100)),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the median of the launch calls."""
@@ -71,29 +95,30 @@ class SlowLaunchApi(BaseRule):
         saved_ms, lower_ms = min(excess_ms, found.idle_ms), min(excess_ms, found.lower_ms)
         if lower_ms < self.least_ratio * period_ms or not worthwhile(saved_ms, period_ms):
             return None
-        blocking = _waits_for_kernels(found, call)
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        blocking = _waits_for_kernels(found, call) and metrics.run.get(_BLOCKING, "1") not in (None, "", "0")
+        change = Change(remove=("CUDA_LAUNCH_BLOCKING=1",), add=("CUDA_LAUNCH_BLOCKING=0",)) if blocking else None
+        return self.of_step(
+            metrics,
+            step,
             subject=call.name,
             summary=(
-                f"{call.name} takes {call.median_us:.1f} us at the median of {call.count / step.steps:,.0f} calls per "
-                f"step{', as long as the kernels' if blocking else ''}; launches come late for {millis(found.idle_ms)} "
-                f"of {millis(period_ms)}.{remark(step)}"
+                f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per step)"
+                f"{', as long as the kernels' if blocking else ''}. The GPU waits {found.words}."
             ),
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
                 if blocking
-                else "Give the training thread a CPU of its own, and look for debuggers or tools that intercept CUDA: "
-                f"a launch takes {call.median_us:.0f} us here, {self.usual_us:.0f} us are usual."
+                else "Give the training thread a CPU of its own, and look for debuggers or tools that intercept CUDA. "
+                f"A launch usually takes {self.usual_us:.0f} us."
             ),
             evidence=(
                 self.evidence("least_median_us", call.median_us, "median launch call", "us"),
-                self.evidence("least_ratio", found.ratio, "idle for want of launches, share of the step"),
+                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
                 *found.evidence(),
             ),
-            gain=gain(saved_ms, lower_ms, period_ms),
-            confidence=0.8 * confidence(step),
-            explains=claims.LATE_LAUNCHES,
+            saved_ms=saved_ms,
+            lower_ms=lower_ms,
+            change=change,
         )
 
 

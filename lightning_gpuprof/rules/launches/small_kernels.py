@@ -8,52 +8,64 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark
+from lightning_gpuprof.rules.base import MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
+from lightning_gpuprof.rules.wording import listed
 
 _LONGEST_NAME = 60
 
 
+def _run(kernels: int = 1200, kernel_us: float = 3.0) -> dict[str, object]:
+    """A run of an example."""
+    return {"step": {"kernels": kernels, "kernel_us": kernel_us, "python_us": 0.0}, "traced": 3}
+
+
 @dataclass(frozen=True, kw_only=True)
-class SmallKernels(BaseRule):
+class SmallKernels(StepRule):
     """A step launches over a thousand kernels, most of them shorter than their own launch.
 
     ## What it means
 
-    A kernel of 2 us that costs 8 us to launch leaves the device idle for 6 us. Element-wise chains, loops over layers
-    or time steps in Python, and optimizers that update one parameter after the other make thousands of them.
+    A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element-wise chains, loops over layers or
+    time steps in Python, and optimizers that update one parameter after the other make thousands of them.
 
     ## How it is measured
 
-    In a trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the idle time of
-    the device directly before those, while the host was in the operator that launched them. That time, scaled to
-    untraced steps as for `launch-bound` and held within its lower bound, has to pass 10 % of the period; the device
-    must be busy for less than 85 % of it. The gain is that idle time.
+    Trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the GPU's idle time
+    right before those while the host was in the operator that launched them. That time, scaled to untraced steps as for
+    `launch-bound`, has to pass 10 % of the step; the GPU must be busy for less than 85 %. The gain is that time.
 
     ## When it is wrong
 
-    - Python code between the operators is not in it; `launch-bound` has it.
+    - Python between the operators is not in it; `launch-bound` has it.
     - Of kernels with one name, some may be needed as they are.
 
     ## What to do
 
-    Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of one's own.
-
-    ## Example
-
-    "1,620 of 1,840 kernels per step are shorter than 10 us; the device is idle for 6.20 ms of 14.0 ms right before
-    them: most before elementwise_kernel (940 per step)"
+    Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
     """
 
     id = "small-kernels"
+    title = "Tiny kernels take longer to launch than to run"
     specialises = ("launch-bound",)
+    explains = claims.LATE_LAUNCHES
 
     least_kernels: float = threshold(1000.0, source="heuristic: per step")
     least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 us")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
     most_busy_ratio: float = threshold(0.85, source="the catalogue: only if the device is busy for less")
+
+    examples = (
+        fires("1,200 kernels of 3 us run", "critical", "1,200 of 1,200 kernels", saves_ms=8.4, **_run()),
+        fires("1,020 kernels run", "critical", "elementwise_kernel (1,020 per step)", **_run(1020)),
+        quiet("960 kernels run", **_run(960)),
+        quiet("kernels take 20 us", **_run(kernel_us=20.0)),
+        looks_alike("only tracing makes launches late", **_run(), period_ms=4.0),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge kernels that are shorter than 10 us."""
@@ -71,33 +83,28 @@ class SmallKernels(BaseRule):
         if not worthwhile(idle_ms, step.period_ms):
             return None
         rows = [row for row in facts.savings if row.kind == "launch gap"]
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        named = [f"{_name(row)} ({row.count / step.steps:,.0f} per step)" for row in rows[:2]]
+        most = f", mostly before {listed(named)}" if named else ""
+        advice, change = fewer_launches(metrics, found)
+        return self.of_step(
+            metrics,
+            step,
             subject=_name(rows[0]) if rows else "small kernels",
             summary=(
                 f"{small.count / step.steps:,.0f} of {found.kernels:,.0f} kernels per step are shorter than "
-                f"{small.limit_us:.0f} us; the device is idle for {millis(idle_ms)} of {millis(step.period_ms)} right "
-                f"before them{_most(rows, step.steps)}.{remark(step)}"
+                f"{small.limit_us:.0f} us. The GPU idles {of_every_step(idle_ms, step)} right before them{most}."
             ),
-            advice=f"Fuse them. {fewer_launches(metrics, found)}",
+            advice=advice,
             evidence=(
                 self.evidence("least_ratio", idle_ms / step.period_ms, "idle before small kernels, share of the step"),
-                Evidence(name="share of small kernels", value=small.count_ratio or 0.0, unit="ratio"),
-                Evidence(
-                    name="time of small kernels, of all kernels", value=percent(small.total_ratio or 0.0), unit=""
-                ),
+                self.evidence("least_small_ratio", small.count_ratio or 0.0, "share of small kernels"),
+                Evidence(name="small kernels, share of kernel time", value=small.total_ratio or 0.0, unit="ratio"),
                 *found.evidence(),
             ),
-            gain=gain(idle_ms, lower_ms, step.period_ms),
-            confidence=confidence(step),
-            explains=claims.LATE_LAUNCHES,
+            saved_ms=idle_ms,
+            lower_ms=lower_ms,
+            change=change,
         )
-
-
-def _most(rows: list[SavingRow], steps: int) -> str:
-    if not rows:
-        return ""
-    return ": most before " + listed([f"{_name(row)} ({row.count / steps:,.0f} per step)" for row in rows[:2]])
 
 
 def _name(row: SavingRow) -> str:
