@@ -122,6 +122,8 @@ PAGES: tuple[Page, ...] = (
         "The parts of `Metrics` are in `lightning_gpuprof/model/metrics.py`.",
         names=(
             *_all("lightning_gpuprof.rules.base"),
+            *_all("lightning_gpuprof.model.missing"),
+            *_all("lightning_gpuprof.model.signals"),
             *_all("lightning_gpuprof.rules.examples"),
             ("lightning_gpuprof.model.finding", "Finding"),
             ("lightning_gpuprof.model.claim", "Claim"),

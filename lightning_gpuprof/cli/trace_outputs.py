@@ -17,7 +17,9 @@ from rich.text import Text
 from lightning_gpuprof.cli import perfetto
 from lightning_gpuprof.cli.trace_counters import counters_beside
 from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
@@ -38,9 +40,10 @@ from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
 from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
-from lightning_gpuprof.trace.analysis import analyse
+from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
+from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -79,6 +82,38 @@ def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAna
     """Everything that is computed from a trace; ceilings of another model of GPU do not count."""
     names = {one.get("name") for one in linked.trace.about.device_properties}
     return analyse(linked, ceilings=ceilings if ceilings is not None and ceilings.device in names else None)
+
+
+def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
+    """What the rules say of a trace by itself.
+
+    Args:
+        linked: The trace.
+        found: What was computed from it.
+    """
+    from lightning_gpuprof.analyze.trace_metrics import trace_metrics  # and all rules: not where facts are asked for
+    from lightning_gpuprof.rules.engine import diagnose
+
+    facts = window_facts(linked.trace, start_step=0, stop_step=0)
+    told = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
+    caveats: tuple[str, ...] = ()
+    if facts.devices and not facts.steps_us:
+        caveats = ("No steps are marked in this trace: the whole of it counts as one step.",)
+    return TraceDiagnosis(verdict=told.verdict, findings=told.findings, need_a_run=told.not_evaluated, caveats=caveats)
+
+
+def _conditions(linked: LinkedTrace) -> dict[str, Value]:
+    """What a trace tells of the run that it is from."""
+    about = linked.trace.about
+    known: dict[str, Value] = {}
+    if isinstance(size := about.distributed.get("world_size"), int):
+        known["trainer.world_size"] = size
+    versions = {(one.get("computeMajor"), one.get("computeMinor")) for one in about.device_properties}
+    if len(versions) == 1:
+        ((major, minor),) = versions
+        if isinstance(major, int) and isinstance(minor, int):
+            known["device.capability"] = f"{major}.{minor}"
+    return known
 
 
 def measured() -> MeasuredCeilings:

@@ -1,0 +1,107 @@
+"""From the facts of one trace to Metrics of which everything else is unknown: what rules can say without a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from lightning_gpuprof.analyze.derived import with_derived
+from lightning_gpuprof.model.host import HostUse
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Recurring, Share
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Distribution, Steps, Validity, Wall
+from lightning_gpuprof.model.window import WindowFacts
+
+JUDGED_STEPS = 20
+"""What the steps of a trace count as. Guards against few steps are about the noise of host times over a run; a trace
+has no such statistics, and its idle causes and kernels are told by thousands of events rather than by steps."""
+
+
+def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -> Metrics:
+    """A run whose steps are those of a trace.
+
+    The step time is the device's window over the traced steps, without a device the mean of the steps. A trace without
+    steps counts as one. What no phase tells of is forward.
+
+    Args:
+        window: Facts of the trace, with its analysis.
+        run: Conditions that the trace tells, by their dotted names.
+    """
+    period_us = _period_us(window)
+    window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (period_us,))
+    period_ms = period_us / 1e3
+    return with_derived(
+        Metrics(
+            run={"device.type": "cuda" if window.devices else "cpu", **(run or {})},
+            validity=Validity(ok=True),
+            status="trace",
+            wall=Wall(total_s=0.0, parts={}),
+            steps=Steps(
+                count=JUDGED_STEPS,
+                optimizer_steps=JUDGED_STEPS,
+                steady_from=None,
+                steady_count=JUDGED_STEPS if period_ms > 0 else 0,
+                period_ms=_all_alike(period_ms) if period_ms > 0 else None,
+                samples_per_s=None,
+            ),
+            phases=(),
+            shares={
+                phase: Share(
+                    median_ratio=ms / period_ms, lower_ratio=ms / period_ms, median_ms=ms, total_ratio=ms / period_ms
+                )
+                for phase, ms in _phases_ms(window, period_ms).items()
+            },
+            callbacks=(),
+            callback_shares=(),
+            loader=None,
+            cpu=CpuFacts(usable_cpus=math.nan, process_cpus=None, worker_cpus=None),
+            fetch_waited_ratio=None,
+            epoch_starts=(),
+            validation=Recurring(count=0, total_s=0.0, median_s=None),
+            checkpoint=Recurring(count=0, total_s=0.0, median_s=None),
+            blocked=None,
+            outliers=None,
+            devices=(),
+            host=HostUse(),
+            memory=Memory(),
+            windows=(window,),
+            overhead={},
+        )
+    )
+
+
+def _period_us(window: WindowFacts) -> float:
+    steps = max(1, len(window.steps_us))
+    if window.devices:
+        return max(device.window_us for device in window.devices) / steps
+    return sum(window.steps_us) / steps
+
+
+def _share(ms: float, period_ms: float) -> Share:
+    ratio = ms / period_ms
+    return Share(median_ratio=ratio, lower_ratio=ratio, median_ms=ms, total_ratio=ratio)
+
+
+def _all_alike(ms: float) -> Distribution:
+    return Distribution(mean=ms, std=0.0, median=ms, p05=ms, p95=ms, p99=ms, min=ms, max=ms)
+
+
+def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
+    """Time of each phase in a step, which together are no longer than it."""
+    if period_ms <= 0:
+        return {}
+    steps = window.analysis.step_trace if window.analysis is not None else None
+    found: dict[Phase, float] = {}
+    if steps is not None and steps.mean is not None:
+        found = {phase: us / 1e3 for phase, us in steps.mean.phases_us.items()}
+    elif window.dataloader_us:
+        found = {"data_wait": window.dataloader_us / 1e3 / len(window.steps_us)}
+    told_ms = sum(found.values())
+    if told_ms > period_ms:
+        found = {phase: ms * period_ms / told_ms for phase, ms in found.items()}
+    found["forward"] = found.get("forward", 0.0) + max(0.0, period_ms - told_ms)
+    return found

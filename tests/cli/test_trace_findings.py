@@ -1,0 +1,57 @@
+"""What ``gpuprof trace`` says first of recorded traces: expected from their ground truth before it was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.cli import trace_outputs
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+
+FIRST: dict[str, tuple[str | None, str]] = {
+    "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
+    "a100_8rank_rank3_callstack": ("exposed-comm", "19 % of the step communicates while nothing computes"),
+    "a100_alexnet_cuda_sync": (None, "a first pass: 99 % idle, most of it in cudaMalloc, which a run tells"),
+    "a100_event_sync_multistream_tiny": ("launch-bound", "idle for 98 %, nearly all before launches"),
+    "a100_event_sync_tiny": (None, "a window of 0.26 ms: nothing costs 0.2 ms"),
+    "a100_triton_tiny": (None, "one kernel of one block, never idle"),
+    "cpu_only_gloo300": (None, "no device"),
+    "gp100_gpu_user_annotation": ("launch-bound", "a toy: idle for 96 %"),
+    "h100_bert_small": ("launch-bound", "a tiny model: idle for 92 % before launches"),
+    "h100_nsfw_vit": ("launch-bound", "one image: idle for 84 % before launches"),
+    "h100_owlv2": ("input-bound", "fetches of 619 ms: the device waits for them 46 % of the time"),
+    "h100_timesformer": ("attention-unfused", "idle for 1 %, attention in pieces"),
+    "mi210_gpu_only": (None, "busy for 89 %, no operators"),
+    "mi250_minitoy_rocm62": ("launch-bound", "a toy: idle for 98 %"),
+    "mi300_8rank_rank0_resnet_ckpt": ("exposed-comm", "64 % of the step communicates while nothing computes"),
+    "mi300_torch_compile_triton": (None, "compiled, never idle"),
+    "old_async_gpu_tiny": ("launch-bound", "idle for 98 %"),
+    "rtx2080ti_resnet": ("input-bound", "fetches of 8.2 s: the device waits for them 46 % of the time"),
+    "v100_2rank_rank1_comm_heavy": ("launch-bound", "idle for 42 %, communication 21 %"),
+    "v100_dlrm_8rank_0": ("launch-bound", "idle for 49 %, communication 43 %"),
+    "v100_dlrm_8rank_1": ("exposed-comm", "communication 59 %, idle for 34 %"),
+    "v100_dlrm_8rank_2": ("launch-bound", "idle for 62 %"),
+    "v100_dlrm_8rank_3": ("exposed-comm", "communication 50 %, idle for 43 %"),
+    "v100_dlrm_8rank_4": ("launch-bound", "idle for 54 %, communication 39 %"),
+    "v100_dlrm_8rank_5": ("launch-bound", "idle for 56 %, communication 38 %"),
+    "v100_dlrm_8rank_6": ("launch-bound", "idle for 62 %"),
+    "v100_dlrm_8rank_7": ("launch-bound", "idle for 76 %"),
+    "v100_ns_resolution": ("tc-unused", "idle for 2 %, products in fp32 on a V100"),
+    "v100_resnet50_dl0_2021": ("input-bound", "no workers: fetches of 416 ms"),
+    "v100_resnet50_dl0_preschema": ("input-bound", "no workers: fetches 22 %, launches 27 %"),
+}
+"""First finding above information, None if there is none, and what the facts of the trace are."""
+
+
+def diagnosed(path: Path) -> TraceDiagnosis:
+    linked = trace_outputs.read(path)
+    return trace_outputs.diagnosis(linked, trace_outputs.analysis(linked, None))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
+    found = diagnosed(shared / "traces" / f"{name}.json.gz")
+    loud = [finding.rule for finding in found.findings if finding.severity != "info"]
+    assert next(iter(loud), None) == FIRST[name][0], [finding.summary for finding in found.findings]
+    assert not [one for one in found.need_a_run if one.why.startswith("failed")]
