@@ -134,11 +134,19 @@ def run(files: Sequence[Path], wanted: OutputOptions) -> int:
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)
+            told = outputs.diagnosis(linked, analysis)
         html = wanted.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
             all_written = list(
                 outputs.write(
-                    path, linked, analysis, html=html, csv=wanted.csv, annotated=wanted.annotated, flame=wanted.flame
+                    path,
+                    linked,
+                    analysis,
+                    told,
+                    html=html,
+                    csv=wanted.csv,
+                    annotated=wanted.annotated,
+                    flame=wanted.flame,
                 )
             )
         for kind, written in all_written:
@@ -148,7 +156,7 @@ def run(files: Sequence[Path], wanted: OutputOptions) -> int:
         elif wanted.perfetto and wanted.annotated is not None:
             outputs.serve(wanted.annotated)
         else:
-            outputs.print_analysis(path, analysis, wanted.tables, alone=len(files) == 1)
+            outputs.print_analysis(path, analysis, told, wanted.tables, alone=len(files) == 1)
         if wanted.analysis_json or wanted.html is not None or not wanted.tables:
             ranks.add(name, linked, analysis)
     if wanted.analysis_json and ranks.compared is not None:

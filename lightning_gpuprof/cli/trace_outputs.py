@@ -132,11 +132,14 @@ def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysi
     return op_analyse(linked, names)
 
 
-def print_analysis(path: Path, found: TraceAnalysis, tables: Sequence[str], *, alone: bool) -> None:
-    """Print the summary and the tables that tell most, or the tables that are asked for; of several files a summary."""
+def print_analysis(
+    path: Path, found: TraceAnalysis, told: TraceDiagnosis, tables: Sequence[str], *, alone: bool
+) -> None:
+    """Print findings, summary and the tables that tell most, or the tables asked for; of several files no tables."""
     names = NAMES if "all" in tables else tables
     shown = None if alone and not tables else names
-    _print(str(path), [trace_terminal.render(found, names=shown, width=make_console(None).width)])
+    width = make_console(None).width
+    _print(str(path), [trace_terminal.render(found, diagnosis=told, names=shown, width=width)])
 
 
 def compare(before: Path, after: Path) -> Differences:
@@ -212,6 +215,7 @@ def write(
     path: Path,
     linked: LinkedTrace,
     found: TraceAnalysis,
+    told: TraceDiagnosis,
     *,
     html: Path | None,
     csv: Path | None,
@@ -224,6 +228,7 @@ def write(
         path: The trace.
         linked: The same, read.
         found: What was computed from it.
+        told: What the rules say of it.
         html: A page.
         csv: Folder of all tables.
         annotated: The trace with what was found in it.
@@ -236,7 +241,7 @@ def write(
         ReportError: A file cannot be written.
     """
     if html is not None:
-        write_whole(html, render_trace_html(found, name=path.name).encode())
+        write_whole(html, render_trace_html(found, name=path.name, diagnosis=told).encode())
         yield "HTML", html
     try:
         if csv is not None:

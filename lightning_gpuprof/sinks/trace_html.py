@@ -7,7 +7,8 @@ from html import escape
 from itertools import groupby
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.sinks import plain, trace_findings
 from lightning_gpuprof.sinks.html_page import bdi, page, table_html
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_summary import sentences
@@ -25,20 +26,25 @@ _OPEN_ROWS = 25
 """Longer tables are closed at first: what follows them would be far away."""
 
 
-def render_trace_html(analysis: TraceAnalysis, *, name: str) -> str:
-    """The page: the summary, then by chapter figures and all tables.
+def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDiagnosis | None = None) -> str:
+    """The page: what to change, the summary, then by chapter figures and all tables.
 
     Args:
         analysis: Of a trace.
         name: Of the trace, as people know it.
+        diagnosis: What the rules say of it; None: they were not asked.
     """
     file, name = name, plain.name(name)
     chapters = [(title, list(entries)) for title, entries in groupby(CATALOGUE, key=lambda entry: entry.chapter)]
     links = "".join(f'<a href="#{_anchor(title)}">{escape(title)}</a>\n' for title, _ in chapters)
     items = "".join(f"<li>{bdi(line)}</li>\n" for line in sentences(analysis))
+    links = f'<a href="#summary">Summary</a>\n{links}'
+    if diagnosis is not None:
+        links = f'<a href="#findings">Findings</a>\n{links}'
     body = [
         f"<header>\n<h1>Trace {bdi(name)}</h1>\n</header>\n",
-        f'<nav aria-label="Sections">\n<a href="#summary">Summary</a>\n{links}</nav>\n<main id="main" tabindex="-1">\n',
+        f'<nav aria-label="Sections">\n{links}</nav>\n<main id="main" tabindex="-1">\n',
+        "" if diagnosis is None else trace_findings.html(diagnosis),
         f'<section id="summary">\n<h2>Summary</h2>\n<ul>\n{items}</ul>\n{opening_html(file)}</section>\n',
         *(_chapter(title, entries, analysis) for title, entries in chapters),
         "</main>\n",

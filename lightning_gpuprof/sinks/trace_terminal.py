@@ -10,6 +10,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.sinks import trace_findings
 from lightning_gpuprof.sinks.console import MAX_WIDTH
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import draw
@@ -20,11 +22,18 @@ from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 _INDENT = 2
 
 
-def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width: int = MAX_WIDTH) -> RenderableType:
-    """The summary and the tables as something that rich prints.
+def render(
+    analysis: TraceAnalysis,
+    *,
+    diagnosis: TraceDiagnosis | None = None,
+    names: Sequence[str] | None = None,
+    width: int = MAX_WIDTH,
+) -> RenderableType:
+    """Findings, the summary and the tables as something that rich prints.
 
     Args:
         analysis: Of a trace.
+        diagnosis: What the rules say of it, which stands first; None: they were not asked.
         names: Tables to show, and nothing else; None for the summary and the tables that tell most, empty for the
             summary alone.
         width: Columns that no line passes.
@@ -35,6 +44,7 @@ def render(analysis: TraceAnalysis, *, names: Sequence[str] | None = None, width
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
     if not names:
+        parts += [] if diagnosis is None else trace_findings.terminal(diagnosis)
         parts += [point(line) for line in sentences(analysis)]
     parts += drawn(tables, width - _INDENT)
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)

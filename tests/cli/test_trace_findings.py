@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lightning_gpuprof.cli import trace_outputs
+from lightning_gpuprof.cli.trace import OutputOptions, run
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 
 FIRST: dict[str, tuple[str | None, str]] = {
     "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
     "a100_8rank_rank3_callstack": ("exposed-comm", "19 % of the step communicates while nothing computes"),
     "a100_alexnet_cuda_sync": (None, "a first pass: 99 % idle, most of it in cudaMalloc, which a run tells"),
-    "a100_event_sync_multistream_tiny": ("launch-bound", "idle for 98 %, nearly all before launches"),
+    "a100_event_sync_multistream_tiny": (None, "6 kernels in 20 ms: the host does other work, no launch is late"),
     "a100_event_sync_tiny": (None, "a window of 0.26 ms: nothing costs 0.2 ms"),
     "a100_triton_tiny": (None, "one kernel of one block, never idle"),
     "cpu_only_gloo300": (None, "no device"),
@@ -23,13 +26,13 @@ FIRST: dict[str, tuple[str | None, str]] = {
     "h100_owlv2": ("input-bound", "fetches of 619 ms: the device waits for them 46 % of the time"),
     "h100_timesformer": ("attention-unfused", "idle for 1 %, attention in pieces"),
     "mi210_gpu_only": (None, "busy for 89 %, no operators"),
-    "mi250_minitoy_rocm62": ("launch-bound", "a toy: idle for 98 %"),
+    "mi250_minitoy_rocm62": (None, "a toy: idle for 98 %, of which late launches are 14 %"),
     "mi300_8rank_rank0_resnet_ckpt": ("exposed-comm", "64 % of the step communicates while nothing computes"),
     "mi300_torch_compile_triton": (None, "compiled, never idle"),
-    "old_async_gpu_tiny": ("launch-bound", "idle for 98 %"),
+    "old_async_gpu_tiny": (None, "4 kernels in 1.6 ms, between them the host does other work"),
     "rtx2080ti_resnet": ("input-bound", "fetches of 8.2 s: the device waits for them 46 % of the time"),
     "v100_2rank_rank1_comm_heavy": ("launch-bound", "idle for 42 %, communication 21 %"),
-    "v100_dlrm_8rank_0": ("launch-bound", "idle for 49 %, communication 43 %"),
+    "v100_dlrm_8rank_0": ("exposed-comm", "communication 43 %, idle for 49 %, of which late launches are 36"),
     "v100_dlrm_8rank_1": ("exposed-comm", "communication 59 %, idle for 34 %"),
     "v100_dlrm_8rank_2": ("launch-bound", "idle for 62 %"),
     "v100_dlrm_8rank_3": ("exposed-comm", "communication 50 %, idle for 43 %"),
@@ -39,7 +42,7 @@ FIRST: dict[str, tuple[str | None, str]] = {
     "v100_dlrm_8rank_7": ("launch-bound", "idle for 76 %"),
     "v100_ns_resolution": ("tc-unused", "idle for 2 %, products in fp32 on a V100"),
     "v100_resnet50_dl0_2021": ("input-bound", "no workers: fetches of 416 ms"),
-    "v100_resnet50_dl0_preschema": ("input-bound", "no workers: fetches 22 %, launches 27 %"),
+    "v100_resnet50_dl0_preschema": ("launch-bound", "launches 27 %, fetches 22 %: no workers"),
 }
 """First finding above information, None if there is none, and what the facts of the trace are."""
 
@@ -55,3 +58,39 @@ def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
     loud = [finding.rule for finding in found.findings if finding.severity != "info"]
     assert next(iter(loud), None) == FIRST[name][0], [finding.summary for finding in found.findings]
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
+
+
+def test_the_text_begins_with_verdict_finding_and_fix(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run([shared / "traces" / "h100_bert_small.json.gz"], OutputOptions())
+    first, *rest = " ".join(capsys.readouterr().out.split()).partition("rules need a run")
+    assert "Host-bound" in first
+    assert (
+        first.index("Host-bound") < first.index("launch-bound") < first.index("fix") < first.index("gain up to 5.08x")
+    )
+    assert "GPU 0 is busy" in rest[1]
+
+
+def test_the_page_begins_with_them_too(shared: Path, tmp_path: Path) -> None:
+    run([shared / "traces" / "h100_bert_small.json.gz"], OutputOptions(html=tmp_path / "t.html", tables=("idle",)))
+    page = (tmp_path / "t.html").read_text()
+    assert page.index("Host-bound") < page.index('class="finding critical"') < page.index('id="summary"')
+    assert page.index("rules need a run") < page.index('id="summary"')
+
+
+def test_a_trace_of_our_own_without_a_device_has_no_finding_but_a_verdict(tmp_path: Path) -> None:
+    """Whatever a trace lacks is told as missing, and no rule fails on it."""
+    trace = tmp_path / "empty.json"
+    trace.write_text('{"traceEvents": []}')
+    found = diagnosed(trace)
+    assert (found.verdict.kind, found.findings) == ("not-enough-data", ())
+    assert not [one for one in found.need_a_run if one.why.startswith("failed")]
+
+
+def test_facts_alone_ask_no_rule(shared: Path) -> None:
+    """``--json`` is for programs that call it for many traces."""
+    code = (
+        "import sys; from pathlib import Path; from lightning_gpuprof.cli.trace import OutputOptions, run;"
+        f"run([Path({str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r})], OutputOptions(json=True));"
+        "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')]"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

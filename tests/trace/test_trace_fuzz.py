@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_traces import document, kineto_text, training_step
 
+from lightning_gpuprof.cli.trace_outputs import diagnosis
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks.trace_html import render_trace_html
@@ -60,7 +61,9 @@ def check(path: Path) -> None:
         for table in entry.tables(analysis):
             assert table.rows or table.absent
             assert all(len(row) == len(table.columns) for row in table.rows)
-    assert "</html>" in render_trace_html(analysis, name=path.name)
+    told = diagnosis(linked, analysis)
+    assert not [one for one in told.need_a_run if one.why.startswith("failed")]
+    assert "</html>" in render_trace_html(analysis, name=path.name, diagnosis=told)
 
 
 def hold_together(analysis: TraceAnalysis) -> None:

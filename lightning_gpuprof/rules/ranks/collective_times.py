@@ -31,7 +31,8 @@ class CollectiveWindow:
 
     facts: WindowFacts
     communication: Communication
-    steps: int
+    steps: float
+    """Untraced steps that take as long as the window, where much of its work was launched before it; else its own."""
     in_one_node: bool
 
     @property
@@ -82,8 +83,13 @@ class CollectiveRun:
         return max(self.windows, key=lambda window: window.exposed_ms)
 
 
-def collective_run(metrics: Metrics) -> CollectiveRun | None:
+def collective_run(metrics: Metrics, *, with_earlier_work: bool = False) -> CollectiveRun | None:
     """What the windows tell of communication.
+
+    Args:
+        metrics: The run.
+        with_earlier_work: Where all windows hold much work that was launched before them, take them all the same: it
+            is not that of their steps, but the share of the time is that of as much untraced time.
 
     Returns:
         None if there is only one rank, or the windows of a device hold no communication at all.
@@ -97,14 +103,15 @@ def collective_run(metrics: Metrics) -> CollectiveRun | None:
         return None
     if is_cpu_only(metrics):
         raise NotApplicable("the model runs on the CPU: collectives of gloo are not in device traces")
-    seen = [facts for facts in metrics.windows if _tells(facts)]
+    told = [facts for facts in metrics.windows if _tells(facts)]
+    seen = [facts for facts in told if ordinary(facts)] or (told if with_earlier_work else [])
     if not seen:
         raise MissingSignal("no trace window holds the device work of whole steps")
     windows = tuple(
         CollectiveWindow(
             facts=facts,
             communication=facts.analysis.communication,
-            steps=len(facts.steps_us),
+            steps=_steps(facts, period_ms),
             in_one_node=metrics.run.get("trainer.num_nodes") == 1,
         )
         for facts in seen
@@ -125,8 +132,14 @@ def _tells(facts: WindowFacts) -> bool:
         and analysis.communication is not None
         and bool(facts.steps_us)
         and bool(analysis.communication.devices)
-        and ordinary(facts)
+        and not facts.is_on_slow_step
     )
+
+
+def _steps(facts: WindowFacts, period_ms: float) -> float:
+    if not facts.holds_earlier_work:
+        return len(facts.steps_us)
+    return max(device.window_us for device in facts.devices) / 1e3 / period_ms
 
 
 def _most_transfer_ratio(one: CollectiveTimes, slowest_bytes_per_s: float) -> float:

@@ -72,7 +72,7 @@ class ExposedComm(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the communication of all windows."""
-        run = collective_run(metrics)
+        run = collective_run(metrics, with_earlier_work=True)
         if run is None:
             return None
         exposed = run.exposed

@@ -1,0 +1,83 @@
+"""What the rules say of a trace by itself: its verdict, findings and fixes, on the terminal and on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks.html_page import bdi
+from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
+
+QUIET = "No finding: of what a trace can show, nothing is worth a change."
+HOW = "Trainer(callbacks=[GpuProfiler()])"
+
+_STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def terminal(found: TraceDiagnosis) -> list[RenderableType]:
+    """The verdict, each finding with its fix, and how many rules need a run."""
+    lines: list[RenderableType] = [said(plain.sentence(found.verdict.summary), "bold")]
+    lines += [said(plain.sentence(caveat), "yellow") for caveat in found.caveats]
+    lines += [_finding(number, finding) for number, finding in enumerate(found.findings, 1)] or [Text(QUIET)]
+    if found.need_a_run:
+        lines.append(Text(f"{_need(found)}: {HOW}", style="dim"))
+    return [Group(*lines, Text(""))]
+
+
+def html(found: TraceDiagnosis) -> str:
+    """The same as a section of the page; the rules that need a run unfold."""
+    caveats = "".join(f"<p>{bdi(plain.sentence(caveat))}</p>\n" for caveat in found.caveats)
+    cards = "".join(map(_card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
+    rows = "".join(
+        f"<li>{bdi(why)}: {bdi(', '.join(rules))}</li>\n" for why, rules in wording.by_reason(found.need_a_run)
+    )
+    rest = f"<details>\n<summary>{escape(_need(found))}</summary>\n<p><code>{HOW}</code></p>\n<ul>\n{rows}</ul>\n"
+    return (
+        f'<section id="findings">\n<h2>{bdi(plain.sentence(found.verdict.summary))}</h2>\n{caveats}{cards}'
+        f"{f'{rest}</details>' if rows else ''}\n</section>\n"
+    )
+
+
+def _need(found: TraceDiagnosis) -> str:
+    count = len(found.need_a_run)
+    return f"{count} rule{' needs' if count == 1 else 's need'} a run"
+
+
+def _finding(number: int, finding: Finding) -> RenderableType:
+    head = Text.assemble(
+        f"{number}. ",
+        (finding.severity, _STYLES[finding.severity]),
+        " ",
+        (plain.name(finding.title or finding.rule), "bold"),
+        (f" ({plain.name(finding.rule)})", "dim") if finding.title else "",
+    )
+    rows = [labelled("what", plain.sentence(finding.summary)), labelled("fix ", plain.sentence(finding.advice), "bold")]
+    rows += [indented(Text(f"     {line}")) for line in _diff(finding)]
+    if finding.gain is not None:
+        rows.append(labelled("gain", wording.gain(finding.gain)))
+    return Group(head, *rows)
+
+
+def _card(finding: Finding) -> str:
+    diff = "\n".join(_diff(finding))
+    code = f"<pre>{escape(diff)}</pre>\n" if diff else ""
+    gain = f'<p class="gain">Gain: {escape(wording.gain(finding.gain))}</p>\n' if finding.gain is not None else ""
+    return (
+        f'<article class="finding {finding.severity}">\n'
+        f'<h3><span class="severity">{finding.severity}</span> {bdi(plain.name(finding.title or finding.rule))}</h3>\n'
+        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n"
+        f'<p class="next"><span>Fix</span> {bdi(plain.sentence(finding.advice))}</p>\n{code}{gain}</article>\n'
+    )
+
+
+def _diff(finding: Finding) -> list[str]:
+    if finding.change is None:
+        return []
+    removed = [f"- {plain.name(line)}" for line in finding.change.removed]
+    return removed + [f"+ {plain.name(line)}" for line in finding.change.added]
