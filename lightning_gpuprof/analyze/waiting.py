@@ -84,7 +84,7 @@ def _waiting(metrics: Metrics) -> Waiting:
     if cpu_only is None:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
     if not cpu_only:
-        raise MissingSignal("waits for the device cannot be told apart yet from other waiting")
+        raise MissingSignal("on a GPU, waiting for the device cannot be told from other waiting")
     phases: tuple[Phase, ...] = WORKING_PHASES
     if is_distributed(metrics):
         phases = tuple(p for p in phases if p != "backward")
@@ -92,7 +92,7 @@ def _waiting(metrics: Metrics) -> Waiting:
     sampled = tuple(b for b in found if b.samples >= LEAST_SAMPLES)
     if not sampled:
         most = max((b.samples for b in found), default=0)
-        raise MissingSignal(f"CPU times of {most} steps were read, {LEAST_SAMPLES} are needed")
+        raise MissingSignal(f"CPU times were sampled in {most} of the {LEAST_SAMPLES} steps needed")
     threads = condition(metrics, "torch.num_threads")
     return Waiting(
         phases=sampled,

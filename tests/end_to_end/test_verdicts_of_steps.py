@@ -98,7 +98,7 @@ def test_a_step_that_turns_slow_half_way(tmp_path: Path) -> None:
     finding = named(run(tmp_path, SlowFromHalfWay(), batches=900), "phase-change")
     assert finding.subject == "forward"
     assert finding.severity in ("warning", "critical")
-    assert "waits there" in finding.summary
+    assert "waits longer there" in finding.summary
 
 
 class GrowingList(Network):

@@ -8,11 +8,12 @@ from typing import Any
 from feeding_builder import starved
 from gpu_builder import gpu
 from memory_builder import allocator, memory
-from metrics_builder import build, replace, share
+from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
 
 ON_GPU = ("gpu", "allocator")
@@ -26,11 +27,15 @@ def example_run(base: str = "build", /, **changes: Any) -> Metrics:
 
     - ``kernels``: it was traced on a GPU, with these and other keywords of ``kernels_run``; ``step``: with those of
       ``stepping_run``.
-    - ``run_delay_ms``: how long the training thread waits for a CPU in each step.
+    - ``stalls``: outlying steps, the keywords of ``outliers``.
+    - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``others_cpus``: what others use.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``, ``allocator``: it is on a GPU, with these keywords of ``gpu`` and ``allocator``.
     - ``metrics``: other fields of ``Metrics``.
     """
+    if isinstance(changes.get("stalls"), Mapping):
+        period_ms = sum({**HEALTHY_MS, **changes.get("times_ms", {})}.values())
+        changes["stalls"] = outliers(steps=changes.get("steady", 380), period_ms=period_ms, **changes["stalls"])
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     if any(name in parts for name in ON_GPU):
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
@@ -48,12 +53,18 @@ def _delayed(metrics: Metrics, ms: float) -> Metrics:
     return replace(metrics, cpu=cpu)
 
 
+def _beside_others(metrics: Metrics, use: float | None) -> Metrics:
+    level = None if use is None else Level(mean=use, max=use)
+    return replace(metrics, host=HostUse(machine=MachineUse(cpu_others_cpus=level)))
+
+
 def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
     return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
 
 
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "run_delay_ms": _delayed,
+    "others_cpus": _beside_others,
     "regimes": _of_regimes,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(gpu(*part.get("throttle", ()), **_rest(part)),)),

@@ -40,32 +40,11 @@ def sleeping(
     )
 
 
-def test_it_names_the_phase_and_the_line() -> None:
-    finding = RULE.check(sleeping())
-    assert finding is not None
-    assert finding.severity == "critical"
-    assert finding.subject == SITE
-    assert finding.explains == claims.FORWARD
-    assert finding.advice.startswith(f"Move what waits at {SITE} out of forward")
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
-
-
 @pytest.mark.parametrize("phase", ["backward", "optimizer", "zero_grad", "h2d"])
 def test_it_finds_each_phase_in_which_the_thread_works(phase: Phase) -> None:
     finding = RULE.check(sleeping(phase=phase))
     assert finding is not None
     assert finding.explains == claims.of_phase(phase)
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(build()) is None
-
-
-def test_waiting_for_companion_threads_is_no_fault() -> None:
-    # Two threads share one CPU: the training thread is off it half of the time, the process uses all of it.
-    metrics = build(blocked_ms={"forward": 10.0, "backward": 11.0}, process_cpus=1.0, run={"torch.num_threads": 2})
-    assert RULE.check(metrics) is None
 
 
 def test_waiting_for_companion_threads_is_told_apart_without_the_cpu_time_of_the_process() -> None:
@@ -86,30 +65,12 @@ def test_one_torch_thread_has_no_companions() -> None:
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(9.8)
 
 
-def test_full_cpus_make_it_information_only() -> None:
-    crowded = RULE.check(sleeping(host_busy=0.97))
-    assert crowded is not None
-    assert crowded.severity == "info"
-    assert crowded.confidence == 0.5
-    assert "waiting for a CPU" in crowded.summary
-
-
-def test_slow_data_are_no_blocked_step() -> None:
-    assert RULE.check(build(times_ms={"data_wait": 60.0})) is None
-
-
-def test_waiting_for_other_ranks_in_backward_is_left_out() -> None:
-    assert RULE.check(sleeping(phase="backward", ranks=2)) is None
-    assert RULE.check(sleeping(phase="forward", ranks=2)) is not None
-
-
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        (build(blocked_known=False), "CPU time of the training thread"),
-        (sleeping(device="cuda"), "waits for the device cannot be told apart yet"),
+        (sleeping(device="cuda"), "waiting for the device cannot be told"),
         (sleeping(device=None), "device of the run is not known"),
-        (sleeping(samples=19), "CPU times of 19 steps were read, 20 are needed"),
+        (sleeping(samples=19), "sampled in 19 of the 20 steps"),
         (build(steady=5), "steady steps"),
     ],
 )

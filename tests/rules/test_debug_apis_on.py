@@ -3,10 +3,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from metrics_builder import build, replace
+from metrics_builder import build
 
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.debug_apis_on import DebugApisOn
 
 RULE = DebugApisOn()
@@ -51,8 +50,3 @@ def test_settings_for_debugging_are_named(run: Mapping[str, Value], subject: str
 )
 def test_it_is_quiet_where_nothing_is_debugged(run: Mapping[str, Value]) -> None:
     assert RULE.check(build(run=run)) is None
-
-
-def test_unknown_settings_are_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="settings"):
-        RULE.check(replace(build(), run={}))

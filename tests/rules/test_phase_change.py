@@ -26,7 +26,7 @@ def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() 
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("data_wait", claims.WAIT_FOR_BATCHES)
     assert "From batch 200 on, steps take 100 ms instead of 50.0 ms" in finding.summary
-    assert "100 % of the difference in data_wait" in finding.summary
+    assert "100 % of the difference is in data_wait" in finding.summary
     assert finding.advice.startswith("Find what changed at batch 200 in Digits")
     assert "windows=[(99, 101), (299, 301)]" in finding.advice
     assert finding.gain is not None
@@ -34,19 +34,12 @@ def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() 
     assert finding.gain.saved_lower_ms_per_step == pytest.approx((99 - 50.5) / 2)
 
 
-def test_a_run_that_gets_faster_tells_its_slow_part() -> None:
-    finding = RULE.check(of_regimes(stretch({"data_wait": 50.0}, count=200), stretch(start=200, count=200)))
-    assert finding is not None
-    assert "Until batch 200, steps take 100 ms" in finding.summary
-    assert "what changed at batch 200" in finding.advice
-
-
 def test_a_slow_part_in_the_middle_is_told_with_its_end() -> None:
     parts = stretch(), stretch({"loop": 50.0}, start=100), stretch(start=200)
     finding = RULE.check(of_regimes(*parts))
     assert finding is not None
     assert "From batch 100 until 200" in finding.summary
-    assert "1 further regime differs" in finding.summary
+    assert "1 other part of the run differs" in finding.summary
 
 
 def test_whether_the_thread_computes_or_waits_is_told() -> None:
@@ -55,15 +48,8 @@ def test_whether_the_thread_computes_or_waits_is_told() -> None:
     computes = RULE.check(of_regimes(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 50.0})))
     assert waits is not None
     assert computes is not None
-    assert "waits there" in waits.summary
+    assert "waits longer there" in waits.summary
     assert "computes 30.0 ms longer" in computes.summary
-
-
-def test_the_example_of_the_page_is_what_is_said() -> None:
-    later = stretch({"forward": 30.0}, start=200, count=200, from_s=12.3, cpu_ms={"forward": 20.0})
-    finding = RULE.check(of_regimes(stretch(count=200, cpu_ms={"forward": 20.0}), later))
-    assert finding is not None
-    assert f'"{finding.summary}"' in " ".join((PhaseChange.__doc__ or "").split())
 
 
 def on_gpu(*parts: Stretch, launches: int, idle: float = 0.0) -> Metrics:
@@ -88,7 +74,7 @@ def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(
     unseen = RULE.check(replace(metrics, windows=()))
     assert unseen is not None
     assert unseen.severity == "info"
-    assert "no trace window tells" in unseen.summary
+    assert "no trace window shows it" in unseen.summary
 
 
 def test_a_slow_part_before_a_fast_one_is_no_host_that_is_ahead() -> None:
@@ -99,18 +85,9 @@ def test_a_slow_part_before_a_fast_one_is_no_host_that_is_ahead() -> None:
         assert finding.severity != "info"
 
 
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(of_regimes(stretch(count=400))) is None
-
-
 def test_a_shift_that_costs_little_in_all_is_left_alone() -> None:
     assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=45))) is None
     assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=46))) is not None
-
-
-def test_another_job_that_takes_the_cpus_is_no_change_of_the_program() -> None:
-    slow = stretch({"forward": 30.0}, start=100, taken_cpus=1.6, cpu_busy_ratio=1.0)
-    assert RULE.check(of_regimes(stretch(), slow)) is None
 
 
 def test_waiting_for_a_cpu_is_no_change_of_the_program() -> None:
@@ -125,7 +102,7 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     slept = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=14 / whole_ms)
     finding = RULE.check(of_regimes(before, slept))
     assert finding is not None
-    assert "waits there" in finding.summary
+    assert "waits longer there" in finding.summary
     delayed = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=54 / whole_ms)
     assert RULE.check(of_regimes(before, delayed)) is None
 
@@ -186,9 +163,7 @@ def test_a_run_that_changes_all_the_time_is_unsteady() -> None:
 
 
 def test_what_is_not_known_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="never became steady"):
-        RULE.check(of_regimes())
-    with pytest.raises(MissingSignal, match="no possible numbers"):
+    with pytest.raises(MissingSignal, match="impossible numbers"):
         RULE.check(of_regimes(stretch(), stretch({"loop": math.nan})))
     with pytest.raises(MissingSignal, match="steady steps"):
         RULE.check(replace(build(steady=5), evenness=Evenness(regimes=(stretch(),))))

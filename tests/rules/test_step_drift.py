@@ -21,15 +21,10 @@ def test_a_list_that_grows_is_found_with_its_phase_and_slope() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("forward", claims.FORWARD)
-    assert "from 50.0 ms to 90.0 ms over 380 steps, 130 ms per 1,000 steps; 100 % of it in forward" in finding.summary
-    assert f'"{finding.summary}"' in " ".join((StepDrift.__doc__ or "").split())
+    assert "over 380 steps, 130 ms per 1,000 steps. 100 % of it is in forward" in finding.summary
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(20)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(20 * (0.99 * 90 - 1.01 * 50) / 40)
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(of_fifths("forward", (0.0, 0.4, -0.3, 0.2, 0.5), p_value=0.3)) is None
 
 
 def test_what_drifts_is_not_told_as_a_change_again() -> None:
@@ -58,10 +53,6 @@ def test_a_run_that_gets_faster_has_no_fault() -> None:
     assert RULE.check(of_fifths("forward", GROWING[::-1], slope=-0.1)) is None
 
 
-def test_a_course_that_may_be_chance_is_none() -> None:
-    assert RULE.check(of_fifths("forward", GROWING, p_value=0.002)) is None
-
-
 @pytest.mark.parametrize(("last_ms", "fires"), [(6.0, False), (6.3, True)])
 def test_a_tenth_between_the_near_ends_decides(last_ms: float, fires: bool) -> None:
     levels = [last_ms * part for part in (0, 0.5, 0.7, 0.9, 1)]
@@ -69,15 +60,7 @@ def test_a_tenth_between_the_near_ends_decides(last_ms: float, fires: bool) -> N
 
 
 def test_a_machine_that_fills_up_is_no_drift_of_the_program() -> None:
-    assert RULE.check(of_fifths("forward", GROWING, taken_cpus=1.5, cpu_busy_ratio=1.0)) is None
     assert RULE.check(of_fifths("forward", GROWING, run_delay_ratio=0.3)) is None
-
-
-def test_without_a_look_at_the_machine_it_is_information_only() -> None:
-    finding = RULE.check(of_fifths("forward", GROWING, taken_cpus=None, run_delay_ratio=None))
-    assert finding is not None
-    assert finding.severity == "info"
-    assert "was not measured" in finding.summary
 
 
 def test_too_few_steps_are_not_judged() -> None:

@@ -51,8 +51,8 @@ def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> No
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == "forward"
-    assert "12 of 580 steps (2.1 %) hold 4.80 s of 7.82 s (61 %)" in finding.summary
-    assert "100 % in forward" in finding.summary
+    assert "12 of 580 steps stalled, up to 405 ms" in finding.summary
+    assert "4.80 s of 7.82 s (61 %): 100 % in forward" in finding.summary
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)
     assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
@@ -99,29 +99,9 @@ def test_stalls_of_a_loader_without_workers_get_one() -> None:
     assert "num_workers=1" in finding.advice
 
 
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(build()) is None
-
-
-def test_it_is_quiet_where_every_step_is_slow() -> None:
-    assert RULE.check(build(times_ms={"data_wait": 60.0})) is None
-
-
 @pytest.mark.parametrize(("stall_ms", "fires"), [(12.0, False), (14.0, True)])
 def test_a_twentieth_of_the_time_decides(stall_ms: float, fires: bool) -> None:
     assert (RULE.check(stalling(stall_ms=stall_ms)) is not None) is fires
-
-
-def test_two_stalls_can_be_an_accident() -> None:
-    finding = RULE.check(stalling(count=2))
-    assert finding is not None
-    assert finding.severity == "info"
-    assert finding.confidence == 0.5
-
-
-def test_too_few_steps_are_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="too few comparable steps"):
-        RULE.check(build(outliers_known=False))
 
 
 def test_contradictory_numbers_raise_nothing_but_a_missing_signal() -> None:
@@ -143,7 +123,7 @@ def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None
     assert finding.severity == "info"
     assert finding.confidence == 0.5
     assert "fully used" in finding.summary
-    assert finding.advice.startswith("Look first for other processes")
+    assert finding.advice.startswith("First look for other processes")
 
 
 def test_on_a_crowded_machine_the_excess_outside_the_model_still_counts() -> None:

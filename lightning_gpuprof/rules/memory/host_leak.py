@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.host import MemoryGrowth
+from lightning_gpuprof.model.host import HostUse, MachineUse, MemoryGrowth
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MIB = 2**20
 _HOUR_S = 3600.0
@@ -17,45 +18,62 @@ _OWNERS = {_PROCESS: "training process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
 
 
+def _growing(
+    mib: float = 1024.0, *, of: str = _PROCESS, late: float = 1.0, even: float = 1.0, samples: int = 100
+) -> HostUse:
+    """An example: memory grows from 500 MiB by so much in 100 s and 400 steps, in the later half at ``late`` times."""
+
+    def row(name: str, grown: float) -> MemoryGrowth:
+        return MemoryGrowth(
+            of=name,
+            slope_bytes_per_s=grown / 100,
+            slope_bytes_per_step=grown / 400,
+            first_bytes=500.0 * _MIB,
+            last_bytes=500.0 * _MIB + grown,
+            p_value=1e-9 if grown else 0.5,
+            samples=samples,
+            late_slope_bytes_per_s=late * grown / 100,
+            typical_rise_ratio=even,
+        )
+
+    rows = {_PROCESS: 0.0, of: mib * _MIB}
+    machine = MachineUse(memory_available_min_bytes=20.0 * 2**30)
+    return HostUse(growth=tuple(row(name, grown) for name, grown in rows.items()), machine=machine)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostLeak(BaseRule):
     """The memory of the training process, or of the workers, keeps growing.
 
     ## What it means
 
-    Something is kept in every step: losses with their graphs, outputs of all batches, a cache without a bound, lists of
-    metrics. When the memory is full, the run is killed, often hours later and without a message of its own.
+    Every step keeps something: losses with their graphs, outputs of all batches, a cache without a limit, lists of
+    metrics. When the memory is full, the run is killed, often hours later and without an error message.
 
     ## How it is measured
 
-    Resident memory without pages of files and of shared memory, after warm-up, once a second, and more often in the
-    first seconds of a run; of workers with shared pages divided (copy on write is no growth then). What our own trace
-    windows take, from their warm-up until the trace is written, is left out with what they leave behind. Mann and
-    Kendall's test must find a chance below 0.1 %, the growth from the first to the last tenth must be at least 5 % and
-    64 MiB, and in the later half it must still go on at half the speed or more (Theil and Sen's slopes). It must go on
-    in most of the time: of the least memory in up to ten equal parts the median rise must be half of the mean one or
-    more, so that a few jumps are none, as where layers are unfrozen and their optimizer state is made. The severity
-    goes by when the rest of the memory (of the machine, or of the control group's limit) will be used up: critical
-    within an hour, a warning within a day. There is no gain: it does not cost time.
+    Resident memory without file pages and shared memory, once a second after warm-up (more often at first); shared
+    pages of workers are divided, so that copy on write is no growth. Trace windows are left out with what they leave
+    behind. Mann and Kendall's test must find a chance below 0.1 %; the growth from the first to the last tenth must be
+    at least 5 % and 64 MiB; in the later half it must go on at half the speed or more (Theil and Sen's slopes); and it
+    must be spread over the run: over up to ten parts, the median rise of the least memory must be half of the mean
+    rise. The severity goes by when the rest (of the machine, or of the control group's limit) is used up: critical
+    within an hour, a warning within a day. There is no gain, as it costs no time.
 
     ## When it is wrong
 
-    - A dataset that is cached in memory on purpose grows until all of it was read: in fewer than three epochs it is
-      information only, or a warning if the memory will be used up within an hour.
-    - Memory that the allocator keeps for later use (fragmentation) grows slower and slower.
-    - Fewer than 20 samples, or no samples of the process: not evaluated.
+    - A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information
+      only, or a warning if the memory ends within an hour.
+    - A run that was seen for a sixtieth of the time until then, or less, foretells nothing: information only.
 
     ## What to do
 
-    Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, bound caches. In a
+    Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a
     Dataset hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
-
-    ## Example
-
-    "Memory of the training process grows by 401 kB per step: 24 GB are left, used up in 0.4 h."
     """
 
     id = "host-leak"
+    title = "Host memory keeps growing"
 
     least_ratio: float = threshold(0.05, source="SageMaker Debugger: memory increase of 5 %")
     least_mib: float = threshold(64.0, source="heuristic: above what allocators take in a run without a leak")
@@ -66,6 +84,15 @@ class HostLeak(BaseRule):
     critical_h: float = threshold(1.0, source="heuristic")
     most_times_seen: float = threshold(60.0, source="heuristic: how many times the run's own length may be foretold")
     warning_h: float = threshold(24.0, source="heuristic")
+
+    examples = (
+        fires("it keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", host=_growing()),
+        fires("the workers do", "critical", "Digits", host=_growing(of="workers_pss")),
+        quiet("it grows by 60 MiB", host=_growing(60.0)),
+        looks_alike("it grows once, for optimizer states", host=_growing(even=0.4)),
+        looks_alike("the growth comes to its end", host=_growing(late=0.4)),
+        not_evaluated("it was read 19 times", "less than 20 times", host=_growing(samples=19)),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the growth of the process and of the workers."""
@@ -85,22 +112,20 @@ class HostLeak(BaseRule):
         rate = (
             f"{_size(step)} per step" if step is not None and possible(step) else f"{_size(_slope(worst))} per second"
         )
-        full = (
-            "" if left_bytes is None or hours is None else f" {_size(left_bytes)} are left, used up in {hours:.2g} h."
-        )
+        full = "" if left_bytes is None or hours is None else f" The {_size(left_bytes)} left last {hours:.2g} h."
         return self.finding(
             severity=self._severity(metrics, worst, hours),
             subject=owner,
             summary=(
-                f"The memory of the {owner} keeps growing by {rate}: from {_size(worst.first_bytes)} to "
-                f"{_size(worst.last_bytes)}.{full}"
+                f"Memory of the {owner} grows by {rate}, from {_size(worst.first_bytes)} to "
+                f"{_size(worst.last_bytes)} so far.{full}"
             ),
             advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", worst.last_bytes / worst.first_bytes - 1, "growth"),
                 Evidence(name="slope", value=worst.slope_bytes_per_s / 1e6, unit="MB/s"),
                 Evidence(name="slope of the later half", value=_slope(worst) / 1e6, unit="MB/s"),
-                self.evidence("most_chance", worst.p_value, "chance without growth"),
+                self.evidence("most_chance", worst.p_value, "chance of this without growth"),
                 Evidence(name="samples", value=worst.samples, limit=self.least_samples),
             ),
             confidence=0.8 if len(metrics.epoch_starts) >= _EPOCHS else 0.6,
@@ -152,15 +177,14 @@ def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
     if row.of == _WORKERS:
         dataset = metrics.loader.dataset if metrics.loader is not None else ""
         return (
-            f"Bound what {dataset or 'the Dataset'} keeps per sample (caches, lists); persistent_workers=False frees "
-            "it "
-            "after each epoch."
+            f"Limit what {dataset or 'the Dataset'} keeps per sample (caches, lists). Without persistent workers it is "
+            "freed after each epoch."
         )
     model = metrics.run.get("model.class")
     return (
-        f"Look for what {model or 'the module'} or a callback appends to in every step: keep loss.detach() or "
-        "float(loss) "
-        "every N steps, clear lists in on_train_epoch_end, bound caches. python -X tracemalloc names the lines."
+        f"Find the list, cache or graph that {model or 'the module'} or a callback keeps in every step. Keep "
+        "loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X tracemalloc names "
+        "the lines."
     )
 
 

@@ -20,7 +20,16 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
+
+_SLEEPING = {
+    "times_ms": {"forward": 13.0, "backward": 3.0, "optimizer": 1.0},
+    "blocked_ms": {"forward": 10.0},
+    "sites": {"forward": [("train.py:41 training_step", 55)]},
+    "process_cpus": 0.5,
+    "worker_cpus": None,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,42 +38,44 @@ class BlockedInStep(BaseRule):
 
     ## What it means
 
-    Reading a file, waiting for a lock, a network answer or a subprocess, or a plain `sleep` inside `training_step` or
-    the optimizer, or in the hooks that move the batch, stops the training without using a CPU. Operator tables do not
-    show it, because no operator runs.
+    Reading a file, waiting for a lock, the network or a subprocess, or a plain `sleep` stops the training without using
+    a CPU. Operator tables do not show it, because no operator runs.
 
     ## How it is measured
 
-    In sampled steps, the CPU time of the training thread is read at every phase edge. Blocked time is the phase's wall
-    time minus that, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, and minus the time in which
-    the thread was ready to run but had no CPU, where the kernel tells it (`schedstat`). If torch computes on several
-    threads, the training thread also waits for those, which is no fault. What that can be at most is taken off before
-    the lower bound is held against the threshold: with N threads, N - 1 times the training thread's own CPU time in the
-    phase, and not more than the CPU time that the process used beside the training thread. The phase with most of the
-    rest is named, with the place in the user's code at which the thread was most often seen. The gain is the blocked
-    time. What stepping the learning rate schedulers takes is no part of it: see `lr-scheduler-cost`. Where
-    `interpreter-lock` finds what is waited for, the gain is counted there.
+    In sampled steps the CPU time of the training thread is read at every phase edge. Blocked time is wall time minus
+    CPU time, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread
+    was ready but had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch
+    threads the training thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at
+    most the CPU time of the rest of the process, is taken off before the lower bound is held against the threshold. The
+    phase with most of the rest is named, with the line of your code at which the thread was seen most often. The gain
+    is the blocked time, or counted under `interpreter-lock` where that is what it waits for.
 
     ## When it is wrong
 
-    - On a GPU, blocked time includes waiting for the device, which may be useful work: not evaluated there.
-    - With several ranks, waiting in `backward` is waiting for slower ranks: that phase is left out.
-    - Where the kernel does not tell the waiting for a CPU: if the CPUs are used to nine tenths, by this run or by
-      others, the finding is information only, with half the confidence.
-    - With several torch threads, a real wait beside well-parallel computation is underestimated.
+    - On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
+    - With several ranks, `backward` waits for slower ranks and is left out.
+    - Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
+    - With several torch threads, a real wait beside parallel computation is underestimated.
 
     ## What to do
 
     Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
-
-    ## Example
-
-    "Move what waits at train.py:41 training_step out of forward" for a sleep of 10 ms in a step of 18 ms.
     """
 
     id = "blocked-in-step"
+    title = "The training thread waits inside the step"
 
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
+
+    examples = (
+        fires("training_step sleeps 10 ms", "critical", "Move what waits at train.py:41 training_step", **_SLEEPING),
+        fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
+        quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
+        looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
+        looks_alike("it waits for other ranks", blocked_ms={"backward": 10.0}, run={"trainer.world_size": 2}),
+        not_evaluated("its CPU time is unknown", "CPU time of the training thread", blocked_known=False),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phases in which the training thread works."""
@@ -85,19 +96,19 @@ class BlockedInStep(BaseRule):
             severity=level,
             subject=site or worst.phase,
             summary=(
-                f"The training thread waits {millis(recoverable_ms)} of {millis(period_ms)} "
-                f"({percent(worst.blocked.median_ratio)}) inside {worst.phase} without computing"
+                f"The training thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
+                f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without computing"
                 f"{f', mostly at {site}' if site else ''}.{self._remarks(found)}"
             ),
             advice=_advice(worst.phase, site),
             evidence=(
-                self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked share of the step in {worst.phase}"),
+                self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),
                 Evidence(name=f"{worst.phase} wall time", value=worst.wall_ms, unit="ms"),
                 Evidence(name="blocked", value=worst.blocked.median_ms, unit="ms"),
                 Evidence(
-                    name="waiting for companion threads, at most", value=found.companions_ratio(worst), unit="ratio"
+                    name="waiting for torch's other threads, at most", value=found.companions_ratio(worst), unit="ratio"
                 ),
-                Evidence(name="steps with CPU times", value=worst.samples, limit=LEAST_SAMPLES),
+                Evidence(name="sampled steps", value=worst.samples, limit=LEAST_SAMPLES),
                 *(
                     Evidence(name="call site", value=f"{name} ({counted(looks, 'look')})")
                     for name, looks in worst.sites[:3]
@@ -114,7 +125,7 @@ class BlockedInStep(BaseRule):
             return
         if found.companions_ratio(found.worst) > 0:
             raise MissingSignal(
-                "the CPU time of the process was not measured, so waiting for torch's threads cannot be told apart"
+                "waiting for torch's threads cannot be told apart: the CPU time of the process was not measured"
             )
 
     def _remarks(self, found: Waiting) -> str:
@@ -148,10 +159,7 @@ def _without_scheduler(metrics: Metrics, found: Waiting) -> Waiting:
 
 
 def _advice(phase: Phase, site: str) -> str:
-    elsewhere = "read files before training or in the Dataset, write in a thread, wait for nothing every step"
+    elsewhere = "Read files before training or in the Dataset, write them in a thread"
     if site:
-        return f"Move what waits at {site} out of {phase}: {elsewhere}."
-    return (
-        f"Look for what waits in {phase} ({PHASE_TERMS[phase]}) and move it out of the step: {elsewhere}. No line of "
-        "your code was seen there."
-    )
+        return f"Move what waits at {site} out of {phase}. {elsewhere}."
+    return f"Find what waits in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {elsewhere}."

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
@@ -22,54 +23,57 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
+
+_CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
+_TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CpuContention(BaseRule):
-    """The training thread is ready to run, but threads and workers of this run have the CPUs, or its quota is used up.
+    """Threads and workers of this run need more CPUs than it has, so the training thread waits for one.
 
     ## What it means
 
-    The run's own threads and DataLoader workers want to compute on more CPUs than there are. All phases of the step get
-    longer, most those that compute on the host.
+    torch's threads and the DataLoader's workers compete for too few CPUs. Every phase that computes on the host takes
+    longer.
 
     ## How it is measured
 
-    The kernel counts for each thread how long it was ready to run without a CPU (`/proc/PID/schedstat`). It is read at
-    the edges of sampled steps; its share of the period of steady steps must pass the threshold with the lower bound of
-    the median. What the run wants is the CPU time of its process and its workers with what their main threads waited
-    for a CPU: it must be 5 % above the usable CPUs, or the run use 95 % of these (its other threads then wait for each
-    other), or the quota of the control group be used up in a tenth of its periods. The gain is the waiting time.
-
-    If the run would fit into its CPUs, other programs make it wait. That is the state of the machine and no fault of
-    this program: it is among the caveats of the measurement, and the verdict leaves such waiting out.
+    The kernel counts how long each thread was ready to run without a CPU (`/proc/PID/schedstat`). It is read in sampled
+    steps, and the lower bound of the median share of the step must pass the threshold. The run itself must be the
+    cause: it needs 5 % more than its usable CPUs (CPU time of process and workers, plus what their main threads
+    waited), or uses 95 % of them, or the quota of its control group ran out in a tenth of the periods. The gain is the
+    waiting time.
 
     ## When it is wrong
 
-    - Companion threads of the training thread that wait for a CPU make it wait without being counted here: it is a
-      lower bound.
-    - Under a load by other programs a run gets fewer CPUs than it would use: that it wants too many by itself, too, may
-      not be noticed then.
-    - What a hypervisor takes away (steal) is not counted by the kernel at all.
-    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
-      one.
+    - If the run alone would fit into its CPUs, other programs make it wait. That is a caveat of the measurement and no
+      finding. Under such a load it may go unnoticed that the run needs too many CPUs as well.
+    - It is a lower bound: waiting of companion threads, and CPU time that a hypervisor takes (steal), are not counted.
+    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
 
     ## What to do
 
-    Use as many workers and threads as there are CPUs, or give the run more CPUs. Where fewer workers would not keep
-    pace with the step, only more CPUs or a cheaper batch help.
-
-    ## Example
-
-    2 torch threads and 4 workers that compute: "Let them fit into 2 CPUs: torch.set_num_threads(1) and num_workers=1
-    instead of 4."
+    Use as many threads and workers as there are CPUs. Where fewer workers could not keep up with the step, only more
+    CPUs or a cheaper batch help.
     """
 
     id = "cpu-contention"
+    title = "The training thread waits for a free CPU"
 
     least_ratio: float = threshold(0.05, source="catalogue")
+
+    examples = (
+        fires("4 workers and the step need more than 4 CPUs", "warning", "num_workers=3 instead of 4", **_CROWDED),
+        fires("2 torch threads and 4 workers", "warning", "torch.set_num_threads(1)", **_TWO_THREADS),
+        fires("all threads are needed", "warning", "No setting helps", **{**_CROWDED, "num_workers": 3}),
+        quiet("the thread hardly waits", **{**_CROWDED, "run_delay_ms": 0.1}),
+        looks_alike("another program uses the CPUs", num_workers=4, run_delay_ms=10.0),
+        not_evaluated("the kernel counts no waiting", "schedstat", num_workers=4),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the training thread's waiting for a CPU."""
@@ -88,19 +92,20 @@ class CpuContention(BaseRule):
             severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=cause.subject,
             summary=(
-                f"The training thread is ready to run but has no CPU for {millis(waited_ms)} of a step of "
-                f"{millis(period_ms)} ({percent(min(1.0, share.median_ratio))}): {cause.words}."
+                f"The training thread waits {millis(waited_ms)} of each {millis(period_ms)} step "
+                f"({percent(min(1.0, share.median_ratio))}) for a free CPU. {cause.words}."
             ),
             advice=cause.advice,
             evidence=(
-                self.evidence("least_ratio", share.median_ratio, "waiting for a CPU, of the step"),
-                Evidence(name="steps in which it was read", value=metrics.cpu.run_delay_samples, limit=LEAST_SAMPLES),
-                Evidence(name="CPUs of this run", value=metrics.cpu.usable_cpus),
+                self.evidence("least_ratio", share.median_ratio, "waiting for a CPU, share of the step"),
+                Evidence(name="sampled steps", value=metrics.cpu.run_delay_samples, limit=LEAST_SAMPLES),
+                Evidence(name="usable CPUs", value=metrics.cpu.usable_cpus, unit="CPUs"),
                 *_used(metrics),
             ),
             gain=time.gain,
             confidence=cause.confidence,
             explains=claims.NO_CPU,
+            change=cause.change,
         )
 
 
@@ -109,7 +114,8 @@ class _Cause:
     subject: str
     words: str
     advice: str
-    confidence: float
+    confidence: float = 0.8
+    change: Change | None = None
 
 
 def delay_share(metrics: Metrics) -> Share:
@@ -120,9 +126,9 @@ def delay_share(metrics: Metrics) -> Share:
     """
     share, samples = metrics.cpu.run_delay, metrics.cpu.run_delay_samples
     if share is None or not usable(share):
-        raise MissingSignal("how long the training thread waits for a CPU was not measured (needs schedstat)")
+        raise MissingSignal("waiting for a CPU was not measured: the kernel has no schedstat")
     if samples < LEAST_SAMPLES:
-        raise MissingSignal(f"waiting for a CPU was read in {samples} steps, {LEAST_SAMPLES} are needed")
+        raise MissingSignal(f"waiting for a CPU was sampled in {samples} of the {LEAST_SAMPLES} steps needed")
     return share
 
 
@@ -171,8 +177,8 @@ def _cause(metrics: Metrics) -> _Cause:
     if throttled is not None and throttled >= QUOTA_RATIO:
         return _Cause(
             subject="CPU quota",
-            words=f"the quota of the control group was used up in {percent(throttled)} of its periods",
-            advice=f"Raise the container's CPU quota above {cpus(usable_cpus)}, or use fewer workers and threads.",
+            words=f"The container's CPU quota ran out in {percent(throttled)} of its periods",
+            advice=f"Raise the container's CPU quota above {cpus(usable_cpus)} or use fewer workers and threads.",
             confidence=0.85,
         )
     threads, workers = torch_threads(metrics), configured_workers(metrics)
@@ -182,34 +188,27 @@ def _cause(metrics: Metrics) -> _Cause:
     left = max(1, math.floor(room - taken_cpus))
     fewer = max(0, math.floor(room) - left)
     spare = compute and fewer < workers and fewer >= _needed_workers(metrics)
-    changes = [
-        *([f"torch.set_num_threads({left})"] if threads is None or threads > left else []),
-        *([f"num_workers={fewer} instead of {workers}"] if spare else []),
-    ]
-    if compute and not spare and not changes:
-        cheaper = "or make the batch cheaper: fewer workers would not keep pace with the step"
-        return _Cause(
-            subject="this run's own threads and workers",
-            words=_crowd(metrics, usable_cpus),
-            advice=f"Give this run more than {cpus(usable_cpus)}, {cheaper}.",
-            confidence=0.8,
-        )
-    return _Cause(
-        subject="this run's own threads and workers",
-        words=_crowd(metrics, usable_cpus),
-        advice=(
-            f"Let them fit into {cpus(usable_cpus)}: {' and '.join(changes)}."
-            if changes
-            else f"Give this run more than {cpus(usable_cpus)}, or let its other threads compute less (top -H shows "
-            "them)."
-        ),
-        confidence=0.8,
+    blame = _Cause(subject="this run's own threads and workers", words=_crowd(metrics, usable_cpus), advice="")
+    change = Change(
+        call="DataLoader",
+        arguments={"num_workers": fewer} if spare else {},
+        before={"num_workers": workers},
+        remove=(f"torch.set_num_threads({threads})",) if threads is not None and threads > left else (),
+        add=(f"torch.set_num_threads({left})",) if threads is None or threads > left else (),
     )
+    if change.added:
+        settings = [*change.add, *([f"num_workers={fewer} instead of {workers}"] if spare else [])]
+        return replace(blame, advice=f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change=change)
+    more = cpus(math.floor(room) + 1)
+    if compute:
+        cheaper = "or make the batch cheaper. Fewer workers could not keep up with the step"
+        return replace(blame, advice=f"No setting helps: use at least {more} {cheaper}.")
+    return replace(blame, advice=f"Use at least {more}, or find the other threads that compute: top -H.")
 
 
 def _crowd(metrics: Metrics, usable_cpus: float) -> str:
     threads, workers = torch_threads(metrics) or 1, configured_workers(metrics)
-    return f"this run has {counted(threads, 'torch thread')} and {counted(workers, 'worker')} for {cpus(usable_cpus)}"
+    return f"This run fills {cpus(usable_cpus)}: {counted(threads, 'torch thread')} and {counted(workers, 'worker')}"
 
 
 def _needed_workers(metrics: Metrics) -> int:
@@ -220,9 +219,9 @@ def _needed_workers(metrics: Metrics) -> int:
 
 def _used(metrics: Metrics) -> tuple[Evidence, ...]:
     named = {
-        "CPUs that other ranks use": ranks_cpus(metrics),
-        "CPUs that other processes use": others_cpus(metrics),
-        "CPUs that the training process uses": metrics.cpu.process_cpus,
-        "CPUs that workers use": metrics.cpu.worker_cpus,
+        "used by other ranks": ranks_cpus(metrics),
+        "used by other processes": others_cpus(metrics),
+        "used by the training process": metrics.cpu.process_cpus,
+        "used by workers": metrics.cpu.worker_cpus,
     }
     return tuple(Evidence(name=name, value=value, unit="CPUs") for name, value in named.items() if value is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -17,6 +18,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.cpu_contention import (
     by_this_run,
     computing_workers,
@@ -27,48 +29,59 @@ from lightning_gpuprof.rules.steps.cpu_contention import (
 from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
+_MANY = {
+    "run": {"torch.num_threads": 8},
+    "run_delay_ms": 20.0,
+    "process_cpus": 3.4,
+    "worker_cpus": 0.5,
+    "others_cpus": 0.0,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOversubscription(BaseRule):
-    """The threads of torch and the DataLoader's workers of this run are more than its CPUs, and wait for each other.
+    """torch's threads and the DataLoader's workers outnumber the CPUs of this run and wait for each other.
 
     ## What it means
 
-    torch takes as many threads as the machine has cores, in each rank; workers come on top. In a container with a
-    smaller quota, or with several ranks, they share the CPUs, and an operation is done when its last thread has had
+    torch starts as many threads as the machine has cores, in each rank; workers come on top. In a container with a
+    smaller quota, or with several ranks, they share the CPUs, and an operation ends only when its last thread has had
     its turn.
 
     ## How it is measured
 
-    torch's threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). The
-    number alone proves nothing: the training thread must wait for a CPU, too (as in `cpu-contention`, whose time it
-    explains), nine tenths of the CPUs must be in use, by other processes less than by the run itself, and the run must
-    want more than it has by itself: what other programs make it wait is no fault of its threads.
+    Threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). Also, the
+    training thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must
+    be in use, mostly by this run, and the run must need more than it has.
 
     ## When it is wrong
 
-    - Workers that mostly wait, for a disk for example, do not need a CPU each: where that was measured, they do not
-      count, and otherwise they count although they should not.
-    - Other libraries' threads (OpenMP, MKL, OpenCV in workers) are not in the number.
-    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
-      one.
+    - Workers that mostly wait, for a disk for example, need no CPU. They are left out only where that was measured.
+    - Threads of other libraries (OpenMP, MKL, OpenCV in workers) are not counted.
+    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
 
     ## What to do
 
-    `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank, so that threads and workers together fit the CPUs.
-
-    ## Example
-
-    "Set torch.set_num_threads(1): 4 torch threads and 3 workers share 2 CPUs, and the training thread waits for one in
-    31 % of the step."
+    Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
     """
 
     id = "cpu-oversubscription"
+    title = "torch threads and workers outnumber the CPUs"
     specialises = ("cpu-contention",)
 
     most_per_cpu: float = threshold(1.5, source="catalogue")
     least_delay_ratio: float = threshold(0.05, source="as cpu-contention")
     least_use_ratio: float = threshold(0.9, source="heuristic: CPUs with room left are not too few")
+
+    examples = (
+        fires("8 threads and 2 workers on 4 CPUs", "critical", "torch.set_num_threads(2)", **_MANY),
+        fires(
+            "9 workers on 4 CPUs", "critical", "num_workers=3 instead of 9", **{**_MANY, "num_workers": 9, "run": {}}
+        ),
+        quiet("8 threads that need not wait", **{**_MANY, "run_delay_ms": 0.5}),
+        looks_alike("other programs use the CPUs", **{**_MANY, "process_cpus": 1.0, "others_cpus": 3.0}),
+        not_evaluated("the load by others is not known", "other processes", **{**_MANY, "others_cpus": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the number of threads and workers."""
@@ -76,7 +89,7 @@ class CpuOversubscription(BaseRule):
         threads = torch_threads(metrics)
         usable_cpus = metrics.cpu.usable_cpus
         if threads is None or not possible(usable_cpus) or usable_cpus <= 0:
-            raise MissingSignal("the number of torch's threads or of the CPUs was not measured")
+            raise MissingSignal("the number of torch threads or of CPUs is not known")
         workers = computing_workers(metrics)
         per_cpu = (threads + workers) / usable_cpus
         if per_cpu <= self.most_per_cpu:
@@ -86,7 +99,7 @@ class CpuOversubscription(BaseRule):
             return None
         process, others = metrics.cpu.process_cpus, others_cpus(metrics)
         if process is None or others is None or not possible(process):
-            raise MissingSignal("the CPU time of the run or of other processes was not measured")
+            raise MissingSignal("the CPU time of this run or of other processes was not measured")
         own = process + (metrics.cpu.worker_cpus or 0.0)
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
@@ -98,36 +111,48 @@ class CpuOversubscription(BaseRule):
         if not time.is_worth(self.least_delay_ratio):
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
+        advice, change = _advice(metrics, threads, workers, usable_cpus)
         return self.finding(
             severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=", ".join(who),
             summary=(
-                f"{' and '.join(who)} share {cpus(usable_cpus)}: the "
-                f"training thread waits for one for {millis(waited_ms)} of a step of {millis(period_ms)} "
-                f"({percent(min(1.0, share.median_ratio))})."
+                f"{' and '.join(who)} share {cpus(usable_cpus)}. The training thread waits {millis(waited_ms)} of each "
+                f"{millis(period_ms)} step ({percent(min(1.0, share.median_ratio))}) for a free one."
             ),
-            advice=_advice(metrics, threads, workers, usable_cpus),
+            advice=advice,
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
-                self.evidence("least_delay_ratio", share.median_ratio, "waiting for a CPU, of the step"),
-                Evidence(name="CPUs that this run uses", value=own, unit="CPUs"),
-                Evidence(name="CPUs that other processes use", value=others, unit="CPUs"),
+                self.evidence("least_delay_ratio", share.median_ratio, "waiting for a CPU, share of the step"),
+                Evidence(name="used by this run", value=own, unit="CPUs"),
+                Evidence(name="used by other processes", value=others, unit="CPUs"),
             ),
             gain=time.gain,
             confidence=0.7,
             explains=claims.NO_CPU,
+            change=change,
         )
 
 
-def _advice(metrics: Metrics, threads: int, workers: int, usable_cpus: float) -> str:
+def _advice(metrics: Metrics, threads: int, workers: int, usable_cpus: float) -> tuple[str, Change]:
     room = max(1, math.floor(usable_cpus))
-    wanted = max(1, room - workers)
-    fewer = f", and num_workers={max(1, room - wanted)} instead of {workers}" if workers + wanted > room + 1 else ""
+    recommended = max(1, room - workers)
+    if recommended >= threads:
+        fewer = max(1, room - threads)
+        advice = f"Use fewer workers for {cpus(usable_cpus)}: num_workers={fewer} instead of {workers}."
+        return advice, _change(fewer, workers)
+    fewer = max(1, room - recommended) if workers + recommended > room + 1 else workers
     ranks = condition(metrics, "trainer.devices")
     each = " in each rank (or OMP_NUM_THREADS)" if isinstance(ranks, int) and ranks > 1 else ""
-    if wanted >= threads:
-        return f"Use fewer workers: num_workers={max(1, room - threads)} instead of {workers} for {cpus(usable_cpus)}."
-    return (
-        f"Set torch.set_num_threads({wanted}){each}{fewer}: {cpus(usable_cpus)} are there, {threads + workers} are "
-        "wanted."
+    also = f" and num_workers={fewer} instead of {workers}" if fewer < workers else ""
+    advice = f"Fit the run into {cpus(usable_cpus)}: torch.set_num_threads({recommended}){each}{also}."
+    return advice, _change(fewer, workers, threads, recommended)
+
+
+def _change(fewer: int, workers: int, threads: int = 0, recommended: int = 0) -> Change:
+    return Change(
+        call="DataLoader",
+        arguments={"num_workers": fewer} if fewer < workers else {},
+        before={"num_workers": workers},
+        remove=(f"torch.set_num_threads({threads})",) if threads else (),
+        add=(f"torch.set_num_threads({recommended})",) if recommended else (),
     )

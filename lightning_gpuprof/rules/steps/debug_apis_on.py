@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
@@ -23,6 +24,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile_gain,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import counted, listed, millis
 
@@ -55,17 +57,12 @@ class _Setting:
 
 
 _SETTINGS = (
-    _Setting(
-        fact="flags.detect_anomaly",
-        name="detect_anomaly",
-        cost="backward records a stack for each operation and looks for NaN",
-        off="Trainer(detect_anomaly=False), no torch.autograd.set_detect_anomaly",
-    ),
-    _Setting(
-        fact="trainer.detect_anomaly",
-        name="detect_anomaly",
-        cost="backward records a stack for each operation and looks for NaN",
-        off="Trainer(detect_anomaly=False), no torch.autograd.set_detect_anomaly",
+    *(
+        _Setting(fact=fact, name="detect_anomaly", cost="a stack per operation, checks for NaN", off=off)
+        for fact, off in (
+            ("flags.detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),
+            ("trainer.detect_anomaly", "Trainer(detect_anomaly=False)"),
+        )
     ),
     _Setting(
         fact="env.CUDA_LAUNCH_BLOCKING",
@@ -91,7 +88,7 @@ _SETTINGS = (
     _Setting(
         fact="env.TORCH_DISTRIBUTED_DEBUG",
         name="TORCH_DISTRIBUTED_DEBUG=DETAIL",
-        cost="collectives are checked against each other",
+        cost="every collective is checked on all ranks",
         off="unset TORCH_DISTRIBUTED_DEBUG",
         is_on=_one_of("DETAIL"),
         ranks_only=True,
@@ -99,7 +96,7 @@ _SETTINGS = (
     _Setting(
         fact="env.NCCL_DEBUG",
         name="NCCL_DEBUG",
-        cost="NCCL writes lines",
+        cost="NCCL writes a log",
         off="unset NCCL_DEBUG",
         is_on=_one_of("INFO", "TRACE"),
         ranks_only=True,
@@ -113,7 +110,7 @@ _SETTINGS = (
     _Setting(
         fact="env.PYTHONMALLOC",
         name="PYTHONMALLOC=debug",
-        cost="each object is checked when it is made and freed",
+        cost="every allocation of Python is checked",
         off="unset PYTHONMALLOC",
         is_on=_one_of("DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG"),
     ),
@@ -132,50 +129,62 @@ _SETTINGS = (
     _Setting(
         fact="trainer.profiler",
         name="Trainer(profiler=AdvancedProfiler)",
-        cost="cProfile is called at each function",
-        off="leave the argument profiler out",
+        cost="cProfile runs at every call of a function",
+        off="Trainer(profiler=None)",
         is_on=lambda value: str(value) == "AdvancedProfiler",
     ),
 )
 
 
+_COSTLY = {"trainer.detect_anomaly": True, "flags.anomaly_nodes": 200, "flags.anomaly_stack_us": 100.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DebugApisOn(BaseRule):
-    """Settings for debugging are in effect, which make every step slower.
+    """Settings for debugging are on, which slow down every step.
 
     ## What it means
 
-    Anomaly detection, blocking launches, sanitizers, tracing functions of debuggers and the like find errors at the
-    cost of speed, often a factor of two and more. They are easily left on.
+    Anomaly detection, blocking launches, sanitizers, debuggers and the like find errors at the cost of speed, often a
+    factor of two and more. They are easily left on.
 
     ## How it is measured
 
-    From the conditions of the run: arguments of the Trainer, flags of torch and named environment variables (see the
-    page on conditions). Anomaly detection records Python's stack for each node of the autograd graph. How long that
-    takes for one is measured at the start of training, and the nodes of the first loss's graph are counted: the product
-    is its cost, of which four fifths are taken for certain. On a GPU only the part counts in which the device idles
-    during `forward`, which a trace window tells. What the others cost in this run, or that without a window, is not
-    measured: it is information only, without a gain. Compare a run without it.
+    From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly
+    detection records a Python stack for each node of the autograd graph: the time of one, measured at the start of
+    training, times the nodes of the first loss's graph is its cost, four fifths of which are taken as certain. On a GPU
+    only the part counts in which the device idles during `forward`, which needs a trace window. The cost of the other
+    settings is not measured: information only, without a gain.
 
     ## When it is wrong
 
-    - The setting may be wanted: then there is nothing to do.
-    - What only collectives heed (`NCCL_DEBUG`, `TORCH_DISTRIBUTED_DEBUG`) counts where several ranks train.
-    - `deterministic=True` is not among them: reproducible results are no debugging.
-    - A setting that came into effect during the run is not seen.
+    - The setting may be intended.
+    - `NCCL_DEBUG` and `TORCH_DISTRIBUTED_DEBUG` count only with several ranks; `deterministic=True` is no debugging.
+    - A setting that was turned on during the run is not seen.
 
     ## What to do
 
-    Turn the named setting off for runs that are to be fast, and compare with `gpuprof compare`.
-
-    ## Example
-
-    "Turn off detect_anomaly: Trainer(detect_anomaly=False)."
+    Turn the setting off for runs that must be fast, and compare with `gpuprof compare`.
     """
 
     id = "debug-apis-on"
+    title = "Debugging settings slow down every step"
 
     least_count: int = threshold(1, source="PyTorch tuning guide: disable debugging APIs")
+
+    examples = (
+        fires(
+            "the Trainer detects anomalies",
+            "info",
+            "Trainer(detect_anomaly=False)",
+            run={"trainer.detect_anomaly": True},
+        ),
+        fires("so it does at a known cost", "critical", "20.0 ms of each 50.0 ms step", run=_COSTLY),
+        quiet("there is no such setting"),
+        looks_alike("blocking launches, but no GPU", run={"env.CUDA_LAUNCH_BLOCKING": "1"}),
+        looks_alike("results are reproducible", run={"flags.deterministic_algorithms": True}),
+        not_evaluated("the settings are unknown", "settings of the run", metrics={"run": {}}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Look at the conditions."""
@@ -194,7 +203,7 @@ class DebugApisOn(BaseRule):
             return None
         settings = list(found.values())
         anomaly_ms = _anomaly_ms(metrics) if "detect_anomaly" in found else None
-        cost = "What that costs here was not measured."
+        cost = "The cost was not measured."
         level: Severity = "info"
         most_ratio, saved = None, None
         if anomaly_ms is not None:
@@ -203,7 +212,7 @@ class DebugApisOn(BaseRule):
             anomaly_ms = min(anomaly_ms, period_ms)
             cost = (
                 f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "
-                "step, and its checks for NaN come on top."
+                "step, plus its checks for NaN."
             )
             held_ms = anomaly_ms if most_ratio is None else min(anomaly_ms, most_ratio * period_ms)
             certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * held_ms
@@ -215,23 +224,34 @@ class DebugApisOn(BaseRule):
             severity=level,
             subject=listed([s.name for s in settings]),
             summary=(
-                f"{counted(len(settings), 'setting')} for debugging {'is' if len(settings) == 1 else 'are'} on: "
+                f"{counted(len(settings), 'debugging setting')} {'is' if len(settings) == 1 else 'are'} on: "
                 f"{listed([f'{s.name} ({s.cost})' for s in settings])}. {cost}"
             ),
-            advice=(
-                f"Turn off what is not needed: {'; '.join(s.off for s in settings)}. Then: gpuprof compare BEFORE "
-                "AFTER."
-            ),
+            advice=f"Turn off what you do not need: {'; '.join(s.off for s in settings)}.",
             evidence=(
-                self.evidence("least_count", len(settings), "settings for debugging"),
+                self.evidence("least_count", len(settings), "debugging settings"),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
                 *idle_evidence(metrics, most_ratio, "forward"),
             ),
             gain=saved,
             confidence=0.9,
+            change=_change(metrics, settings),
         )
-        # Where nothing is known of the time it is in no phase.
         return found_on if anomaly_ms is None else msgspec.structs.replace(found_on, explains=claims.FORWARD)
+
+
+def _change(metrics: Metrics, settings: list[_Setting]) -> Change | None:
+    """What is an argument of the Trainer; that of an environment is no line of the program."""
+    values: dict[str, Value] = {"trainer.detect_anomaly": False, "trainer.profiler": None}
+    facts = [s.fact for s in settings if s.fact in values and s.is_on(condition(metrics, s.fact))]
+    if not facts:
+        return None
+    named = {fact: fact.partition(".")[2] for fact in facts}
+    return Change(
+        call="Trainer",
+        arguments={name: values[fact] for fact, name in named.items()},
+        before={name: condition(metrics, fact) for fact, name in named.items()},
+    )
 
 
 def _anomaly_ms(metrics: Metrics) -> float | None:

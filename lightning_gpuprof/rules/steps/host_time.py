@@ -18,7 +18,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 
-HIDDEN = " The device is not known to be idle so long: the host may be ahead of it, and then it costs nothing."
+HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""
 
 
@@ -92,12 +92,12 @@ def counted_ratio(metrics: Metrics, host_ratio: float) -> float:
     """
     cpu_only = is_cpu_only(metrics)
     if cpu_only is None:
-        raise MissingSignal("the device of the run is not known, so time of the host cannot be told from its work")
+        raise MissingSignal("the device of the run is not known, so it is not known whether host time counts")
     if cpu_only:
         return host_ratio
     idle_ratio = device_idle_ratio(metrics)
     if idle_ratio is None:
-        raise MissingSignal("no trace window tells how long the device is idle, and only then the host's time counts")
+        raise MissingSignal("no trace window shows how long the device is idle, and host time counts only then")
     return min(host_ratio, idle_ratio)
 
 

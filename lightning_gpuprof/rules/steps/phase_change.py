@@ -24,6 +24,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
     worthwhile_evidence,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import drifts
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
@@ -44,58 +45,64 @@ _RESTS_RATIO = 0.1
 """Idle time above which a device does not set the pace. Heuristic."""
 
 
+_EARLY = {"changes_ms": {"data_wait": 50.0}}
+_LATE = {**_EARLY, "start": 100}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PhaseChange(BaseRule):
-    """A part of the run is slower than the rest, for good: it has several regimes.
+    """One part of the run is slower than the rest: steps have several speed levels.
 
     ## What it means
 
-    At some batch the period changes and stays changed: the data that comes from there on is larger or lies elsewhere, a
-    cache is full (or has filled), a callback or a schedule begins to work, another job started. A mean over the whole
-    run describes neither part.
+    At some batch the step time changes and stays changed: from there on data are larger or lie elsewhere, a cache is
+    full (or has filled), a callback or a schedule starts, another job starts. A mean over the whole run describes
+    neither part.
 
     ## How it is measured
 
-    Regimes are found by a change-point search over the steady steps: a sharp shift of the median by more than a fifth
-    that lasts at least 20 steps (see `steps.regimes` in the report). Each regime has its own phases; the slow one that
-    costs most is held against the fastest one with at least a tenth of the steps, and the phase that holds most of the
-    difference is named, with whether the training thread computes or waits longer in it. The gain is what all slower
-    regimes took above the fastest; its lower bound is from the near ends of the 95 % intervals of the medians.
+    A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
+    20 steps (`steps.regimes` in the report). The slow part that costs most is compared with the fastest part that has
+    at least a tenth of the steps. The phase with most of the difference is named, and whether the training thread
+    computes or waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from
+    the near ends of the 95 % intervals of the medians.
 
     ## When it is wrong
 
-    - Another job on the machine: if others took more CPUs of this run in the slow part, or the training thread waited
-      longer for a CPU, it is silent, unless one phase computes or waits longer by itself. If neither was measured, it
-      is information only.
-    - If all phases changed alike, as with a lower clock or more work per step, it is silent; not if one phase grew that
-      nearly all of the step lies in.
-    - Work that changes by design at the start of an epoch (layers are unfrozen, sequences or images grow): if one of
-      the model's phases changed there, and not by waiting, the finding is information only.
-    - A first epoch that waits longer for its data than later ones fills a cache; that is over: information only.
-    - On a GPU the host of a healthy run is ahead: its steps are short until the queue of launches is full (1,024 of
-      them), and as long as the device's from then on. If a slow part follows a fast one that is no longer than that
-      takes, by the launches per step of a trace window, and the device is idle for no more than a tenth of the step, it
-      is silent. Without a window it is information only.
-    - With more than four regimes nothing lasts: information only.
-    - A run that gets slower little by little is `step-drift`.
+    - Another job on the machine: silent if others took more CPUs of this run in the slow part, or the training thread
+      waited longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was
+      measured.
+    - All phases changed alike (a lower clock, more work per step): silent, unless nearly all of the step is the one
+      phase that grew.
+    - Work that changes by design at the start of an epoch (unfrozen layers, longer sequences): information only if one
+      of the model's phases changed there without waiting.
+    - A first epoch that waits longer for its data fills a cache, and that is over: information only.
+    - On a GPU the host is ahead at first: its steps are short until the queue of 1,024 launches is full. Silent if the
+      launches of a trace window explain the fast part and the device is hardly idle; information only without a window.
+    - More than four speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
 
     ## What to do
 
-    Look at what begins at the printed batch in the named phase. Two trace windows, one on either side, show the
-    difference.
-
-    ## Example
-
-    "From batch 200 on (12.3 s into the run), steps take 80.0 ms instead of 50.0 ms (batches 0 to 199), 100 % of the
-    difference in forward. The training thread waits there; it does not compute longer."
+    Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
     """
 
     id = "phase-change"
+    title = "One part of the run is slower than the rest"
     specialises = ("step-outliers",)
 
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
-    most_regimes: int = threshold(4, source="heuristic: more are an unsteady machine")
+    most_regimes: int = threshold(4, source="heuristic: more mean an unsteady machine")
     most_queued: int = threshold(1280, source="HTA: a queue of 1,024; a quarter more, as launches are a mean")
+
+    examples = (
+        fires(
+            "from batch 100 on a batch takes 50 ms more", "critical", "100 ms instead of 50.0 ms", regimes=({}, _LATE)
+        ),
+        fires("only the first part is slow", "critical", "Until batch 100", regimes=(_EARLY, {"start": 100})),
+        quiet("all steps are alike", regimes=({"count": 400},)),
+        looks_alike("another job takes the CPUs", regimes=({}, {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0})),
+        not_evaluated("it never became steady", "never became steady", regimes=()),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the regimes."""
@@ -104,7 +111,7 @@ class PhaseChange(BaseRule):
         if not regimes:
             raise MissingSignal("the run never became steady")
         if not all(map(usable_stretch, regimes)):
-            raise MissingSignal("the times of the parts of the run are no possible numbers")
+            raise MissingSignal("the times of the parts of the run are impossible numbers")
         lasting = self.lasting(metrics)
         if lasting is None:
             return None
@@ -130,11 +137,11 @@ class PhaseChange(BaseRule):
             ),
             advice=_advice(metrics, change),
             evidence=(
-                worthwhile_evidence(
-                    "time of the slow part above the fast one", lasting.recoverable_ms, lasting.mean_ms
+                worthwhile_evidence("excess of the slow part, per step", lasting.recoverable_ms, lasting.mean_ms),
+                self.evidence(
+                    "least_cost_s", lasting.recoverable_ms * lasting.steps / 1e3, "excess of the slow part, in all", "s"
                 ),
-                self.evidence("least_cost_s", lasting.recoverable_ms * lasting.steps / 1e3, "the same in all", "s"),
-                Evidence(name=f"{change.phase} moved by", value=change.phase_ms, unit="ms"),
+                Evidence(name=f"change in {change.phase}", value=change.phase_ms, unit="ms"),
                 *(
                     Evidence(name=f"batches {r.from_batch} to {r.to_batch}", value=r.period_ms, unit="ms")
                     for r in regimes[:_MOST_SHOWN]
@@ -187,13 +194,13 @@ class LastingChange:
     """There are so many regimes that nothing lasts."""
 
 
-_PLANNED = " It changes at the start of an epoch: layers, data or batches that change there by design look like this."
+_PLANNED = " It changes at the start of an epoch, where layers, data or batches may change by design."
 
 
-_COLD = " The first epoch reads the data, later ones find them in a cache: what it took is past."
+_COLD = " The first epoch read the data, later ones find them in a cache: this cost is past."
 
 
-_AHEAD = " On a GPU the host may only have been ahead until the queue of launches was full: no trace window tells."
+_AHEAD = " On a GPU the host may only have been ahead until the launch queue was full; no trace window shows it."
 
 
 def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch]) -> float | None:
@@ -251,11 +258,13 @@ def _told(regimes: Sequence[Stretch], change: Moved) -> str:
         else f"From batch {slow.from_batch} until {regimes[at + 1].from_batch}"
     )
     others = len(regimes) - 2
-    more = f" {counted(others, 'further regime')} differ{'s' if others == 1 else ''} from both." if others else ""
+    more = (
+        f" {counted(others, 'other part')} of the run differ{'s' if others == 1 else ''} from both." if others else ""
+    )
     return (
-        f"{where}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} (batches "
-        f"{fast.from_batch} to "
-        f"{fast.to_batch}), {percent(change.phase_ratio)} of the difference in {change.phase}.{more}"
+        f"{where}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} "
+        f"(batches {fast.from_batch} to {fast.to_batch}). {percent(change.phase_ratio)} of the difference is in "
+        f"{change.phase}.{more}"
     )
 
 
@@ -265,9 +274,8 @@ def _advice(metrics: Metrics, change: Moved) -> str:
     later = max(slow, fast, key=lambda stretch: stretch.from_batch)
     windows = sorted([window_at(metrics, _middle(slow)), window_at(metrics, _middle(fast))])
     shown = listed([f"({start}, {stop})" for start, stop in windows]).replace(" and ", ", ")
-    look = f"Find what changed at batch {later.from_batch} in {what}"
-    trace = f"two trace windows show the difference: GpuProfiler(windows=[{shown}])."
-    return f"{look}; {trace}"
+    look = f"Find what changed at batch {later.from_batch} in {what}."
+    return f"{look} Two trace windows show the difference: GpuProfiler(windows=[{shown}])."
 
 
 def _middle(stretch: Stretch) -> int:

@@ -19,6 +19,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
     UNKNOWN,
@@ -36,64 +37,73 @@ _LEAST_GRADUAL_RATIO = 0.5
 _MOST_FALL_RATIO = 0.1
 
 
+_GROWING = {"phase": "forward", "levels_ms": (0.0, 10.0, 20.0, 30.0, 40.0)}
+_UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepDrift(BaseRule):
-    """The longer the run goes on, the longer its steps become.
+    """The longer the run, the longer its steps.
 
     ## What it means
 
-    Something grows with every step and is walked through again: a list of losses or outputs that is summed up, metrics
-    whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered anew in
-    each step, a cache without a bound. What costs little in the beginning costs most at the end of a long run.
+    Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
+    metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
+    anew, a cache without a limit. What costs little at the start costs most at the end of a long run.
 
     ## How it is measured
 
-    The steady steps are cut into five parts of equal number. The medians must rise from part to part (one may fall by
-    a tenth of the whole), and the last must lie above the first by more than 10 % with the near ends of both 95 %
-    intervals. Jumps are no drift (they are `phase-change`, or by design, as where layers are unfrozen): the medians of
-    up to 100 blocks of steps are compared only between sharp changes of level by 5 % or more. Of them Mann and
-    Kendall's test must find a chance below 0.1 % for such an order without a trend, and Theil and Sen's slope must
-    explain half of the growth, and 10 % of the step. The phase that holds most of the growth is named. The gain is what
-    the steps took above the level of the first fifth; for a run that goes on, it grows.
+    The steady steps are cut into five parts of equal number. Their medians must rise from part to part (one may fall by
+    a tenth of the whole), and the near ends of the 95 % intervals of the first and the last must be more than 10 %
+    apart. Jumps are no drift (but `phase-change`, or intended): medians of up to 100 blocks of steps are compared only
+    between sharp changes by 5 % or more. There, Mann and Kendall's test must find a chance below 0.1 % for no trend,
+    and Theil and Sen's slope must explain half of the growth and 10 % of the step. The gain is the excess over the
+    first fifth.
 
     ## When it is wrong
 
-    - Work that grows by design (sequences or resolutions that get longer) and a machine that gets warm make all phases
-      grow alike: then it is silent.
-    - So it is if others took more CPUs of this run in the last fifth, or the training thread waited longer for a CPU,
-      unless one phase computes or waits longer by itself. If neither was measured, it is information only.
-    - Fewer than 100 steady steps: not evaluated.
+    - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
+      alike: silent.
+    - Silent as well if others took more CPUs of this run in the last fifth, or the training thread waited longer for a
+      CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
 
     ## What to do
 
-    Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), bound
+    Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
     lists, reset metrics each epoch.
-
-    ## Example
-
-    "Steps grew little by little from 50.0 ms to 90.0 ms over 380 steps, 130 ms per 1,000 steps; 100 % of it in
-    forward."
     """
 
     id = "step-drift"
+    title = "Steps get slower and slower"
 
     least_growth_ratio: float = threshold(
         _LEAST_GROWTH_RATIO, source="heuristic: above what a machine does by itself (catalogue: 5 % per 1,000 steps)"
     )
     most_chance: float = threshold(_MOST_CHANCE, source="heuristic, stricter than the catalogue's 0.01")
     least_gradual_ratio: float = threshold(
-        _LEAST_GRADUAL_RATIO, source="heuristic: if more comes in jumps, these are what is to be told"
+        _LEAST_GRADUAL_RATIO, source="heuristic: if more comes in jumps, it is phase-change"
     )
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
+
+    examples = (
+        fires("a list is summed up in forward", "critical", "from 50.0 ms to 90.0 ms", fifths=_GROWING),
+        fires("the load by others is not known", "info", "not measured", fifths={**_GROWING, **_UNKNOWN}),
+        quiet("a run that may differ by chance", fifths={**_GROWING, "p_value": 0.002}),
+        looks_alike(
+            "it comes in one jump", fifths={"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 0.03}
+        ),
+        looks_alike("other programs take the CPUs", fifths={**_GROWING, "taken_cpus": 1.5, "cpu_busy_ratio": 1.0}),
+        not_evaluated("60 steps are steady", "100 are needed", steady=60),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the first and the last fifth of the steady steps."""
         steady_period_ms(metrics)
         drift = metrics.evenness.drift
         if drift is None:
-            raise MissingSignal("too few steady steps to tell a drift (100 are needed)")
+            raise MissingSignal("too few steady steps to find a drift (100 are needed)")
         if not _usable(drift):
-            raise MissingSignal("the times of the parts of the run are no possible numbers")
+            raise MissingSignal("the times of the parts of the run are impossible numbers")
         if not drifts(drift, self.least_growth_ratio, self.most_chance, self.least_gradual_ratio):
             return None
         change = moved(drift.fifths[-1], drift.fifths[0])
@@ -112,16 +122,16 @@ class StepDrift(BaseRule):
             severity=level,
             subject=change.phase,
             summary=(
-                f"Steps grew little by little from {millis(first_ms)} to {millis(last_ms)} over "
-                f"{counted(steps, 'step')}, {millis(drift.slope_ms_per_step * 1e3)} per 1,000 steps; "
-                f"{percent(change.phase_ratio)} of it in "
-                f"{change.phase}.{how_it_moved(change)}{UNKNOWN if unknown else ''}"
+                f"The step time grew gradually from {millis(first_ms)} to {millis(last_ms)} over "
+                f"{counted(steps, 'step')}, {millis(drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
+                f"{percent(change.phase_ratio)} of it is in {change.phase}."
+                f"{how_it_moved(change)}{UNKNOWN if unknown else ''}"
             ),
             advice=_advice(metrics, change),
             evidence=(
-                self.evidence("least_growth_ratio", change.lower_ms / first_ms, "growth of the period"),
-                self.evidence("most_chance", drift.p_value, "chance of such a trend without one"),
-                Evidence(name=f"{change.phase} grew by", value=change.phase_ms, unit="ms"),
+                self.evidence("least_growth_ratio", change.lower_ms / first_ms, "growth of the step time"),
+                self.evidence("most_chance", drift.p_value, "chance of this without a trend"),
+                Evidence(name=f"growth of {change.phase}", value=change.phase_ms, unit="ms"),
                 *(
                     Evidence(name=f"fifth {number}", value=fifth.period_ms, unit="ms")
                     for number, fifth in enumerate(drift.fifths, 1)
@@ -166,8 +176,6 @@ def _usable(drift: Drift) -> bool:
 def _advice(metrics: Metrics, change: Moved) -> str:
     what = where_to_look(metrics, change)
     return (
-        f"Find what grows with every step in {what}: a list, a metric's state or a graph that is kept and walked "
-        "through "
-        "again. Keep loss.detach() instead of loss, bound lists (collections.deque(maxlen=...)), reset metrics in "
-        "on_train_epoch_end."
+        f"Find what grows with every step in {what}: a list, a metric's state or a kept graph. Keep loss.detach() "
+        "instead of loss, limit lists (collections.deque(maxlen=...)), reset metrics in on_train_epoch_end."
     )

@@ -25,8 +25,9 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.callbacks import class_name, own_setting
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
-from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
+from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, LIMIT_S, concentration
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
 _DEFAULT_PREFETCH = 2
@@ -48,9 +49,11 @@ outliers in ``forward`` for 12 % of its time."""
 _SLOW_SAMPLE_RATIO = 0.5
 """Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Heuristic."""
 
-_DOUBT = " The CPUs of the machine were fully used: these steps may have waited for a CPU that others had."
+_DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
 
-_ALIKE = " It is spread over the phases as the ordinary step is: larger batches, or something that stops all of it."
+_CHANCE = " So few and short stalls may be pauses of the machine."
+
+_ALIKE = " All phases took longer alike: larger batches, or something stopped the whole process."
 
 _OF_PARTS_RATIO = 0.8
 """Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
@@ -63,68 +66,79 @@ _LEAST_GRID = 5
 """So many of the longest stalls, at least, must lie on a grid of at least so many steps. Heuristic: rare by chance."""
 
 
+_STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
+_SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepOutliers(BaseRule):
-    """Most steps are fine, but a few take many times as long, and together they cost a noticeable part of the run.
+    """Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
 
     ## What it means
 
-    A median does not see stalls: twelve stalls of 0.4 s in a run of 8 s leave the median step untouched and are 60 % of
-    the time. Causes are a file that is read now and then, a callback or logger that works every N steps, garbage
-    collection, recompilation, another process on the machine.
+    A median hides stalls: twelve stalls of 0.4 s in a run of 8 s leave the median step untouched and are 60 % of the
+    time. Causes are a file that is read now and then, a callback or logger that works every N steps, garbage
+    collection, recompilation, another process.
 
     ## How it is measured
 
-    A step is outlying if its period is above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute
-    deviation, so the stalls do not widen their own limit as they would widen a standard deviation. Where gradients are
-    accumulated, steps with an optimizer step and steps without one have a median and a limit each. Steps that were
-    traced, that hold a validation or a checkpoint, and the first and last of an epoch are not looked at. The excess is
-    what outlying steps take above the median; the rule speaks when it passes 5 % of the time of all checked steps. The
-    phases that hold most of it are named. The gain is the excess, spread over the checked steps.
+    A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
+    outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
+    Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The excess
+    over the median must pass 5 % of the time of the checked steps. The phases that hold most of it are named. The gain
+    is the excess, spread over the checked steps.
 
     ## When it is wrong
 
-    - One or two outlying steps can be an accident of the machine: if there are no others, or the others do not pass the
-      threshold by themselves, it is information only, with half the confidence.
-    - Batches that differ in size by nature (sequences) have long steps that do work. If several phases hold the excess
-      and it is spread as the ordinary step is (total variation below 0.3), it is information only, unless stalls come
-      at a fixed distance.
-    - On a GPU, the phase that waits for the device shows the excess, whichever phase gave the device the work.
-    - On a GPU, a host that is ahead can stop for a while and cost nothing: only as much as the device is idle, by trace
-      windows or NVML, counts. If that is below the threshold or not known, it is information only.
-    - Other processes that take the CPU make steps long, too. If the machine's CPUs were used to four fifths, or a
-      quarter of them by others, only the excess outside the model's own phases counts (and outside the wait for workers
-      that make their batches in time), unless stalls come at a fixed distance; if that leaves too little, it is
-      information only.
-    - Where a part of the run is slow as a whole, its steps are outlying ones: if four fifths of the excess are its
-      ordinary step's, the rule is silent. `phase-change` judges such a part.
-    - Fewer than 50 steps: not evaluated.
+    It is information only, with half the confidence,
+
+    - if one or two stalls are the whole excess, or if all stalls together cost less than half a second and lie where
+      stalls would lie by chance (in the phases that fill the step anyway, at no fixed distance): any machine pauses now
+      and then;
+    - if the excess is spread over the phases as the ordinary step is (total variation below 0.3) and has no fixed
+      distance: batches differ in size, or something stops the whole process;
+    - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the
+      model's own phases (and the wait for workers that make their batches in time), unless stalls come at a fixed
+      distance;
+    - on a GPU, if the device is not known to be idle for that long (trace windows or NVML): a host that is ahead may
+      pause for free. The phase that waits for the device shows the excess, whichever phase gave it the work.
+
+    Where a part of the run is slow as a whole, `phase-change` judges it and this rule is silent.
 
     ## What to do
 
-    Look at the named phase in the named batches; a fixed distance between them points to something that runs every N
+    Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
     steps.
-
-    ## Example
-
-    "12 of 600 steps (2.0 %) hold 4.79 s of 7.98 s (60 %): the worst took 405 ms where a step takes 5.30 ms. Excess:
-    98 % in forward."
     """
 
     id = "step-outliers"
+    title = "A few steps take many times as long as the rest"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="heuristic: fewer can be an accident (SageMaker Debugger asks for 10)")
+    least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones may be pauses of the machine")
+    most_chance: float = threshold(0.01, source="heuristic: of as many pauses of the machine all lying in these phases")
     named_ratio: float = threshold(0.80, source="heuristic: phases are named until they hold so much of the excess")
+
+    examples = (
+        fires("12 steps stall for 0.4 s", "critical", "12 of 380 steps stalled", stalls=_STALLS),
+        fires("one does, for 2 s", "info", "pauses of the machine", stalls={**_STALLS, "count": 1, "stall_ms": 2000.0}),
+        fires("four do, for 0.1 s", "info", "pauses of the machine", stalls=_SHORT, steady=60),
+        fires("every 12th", "warning", "every 12 steps", stalls={**_SHORT, "every": 12}, steady=60),
+        fires("all of them in the loop", "warning", "in loop", stalls={**_SHORT, "phases": "loop"}, steady=60),
+        quiet("no step is outlying"),
+        looks_alike("every step waits", times_ms={"data_wait": 60.0}),
+        not_evaluated("there are too few steps", "too few comparable steps", outliers_known=False),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the steps that are far above the others."""
         median_ms = steady_period_ms(metrics)
         outliers = metrics.outliers
         if outliers is None or outliers.checked <= 0:
-            raise MissingSignal("too few comparable steps to tell outliers from ordinary steps")
+            raise MissingSignal("too few comparable steps (50 are needed) to tell outliers")
         if not coherent(outliers):
-            raise MissingSignal("the time of the outlying steps is no possible number")
+            raise MissingSignal("the times of the outliers are impossible numbers")
         if outliers.count == 0 or not outliers.excess_ms >= self.least_ratio * outliers.total_ms:
             return None
         if in_slow_parts(metrics, outliers):
@@ -142,7 +156,7 @@ class StepOutliers(BaseRule):
         alike = spread_alike(metrics, outliers)
         certain_ratio = stalled_ratio(metrics, ratio)
         hidden = certain_ratio < self.least_ratio
-        accidents = outliers.count < self.least_count or _mostly_two(outliers, self.least_ratio)
+        accidents = self._may_be_accidents(metrics, outliers, holders)
         weak = doubtful or alike or hidden or accidents
         level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
         advice = _advice_on_sizes(outliers) if alike else _advice(metrics, outliers, holders[0][0], median_ms=median_ms)
@@ -151,12 +165,10 @@ class StepOutliers(BaseRule):
             subject=_subject(metrics, holders[0][0]),
             summary=_summary(outliers, holders, excess_ms=excess_ms, median_ms=median_ms)
             + (_DOUBT if doubtful else "")
+            + (_CHANCE if accidents and not alike else "")
             + (_ALIKE if alike else "")
             + (HIDDEN if hidden else ""),
-            advice="Look first for other processes that use the machine's CPUs. If there are none, "
-            f"{advice[:1].lower()}{advice[1:]}"
-            if doubtful
-            else advice,
+            advice=f"First look for other processes on the CPUs. If there are none: {advice}" if doubtful else advice,
             evidence=self._evidence(outliers, holders, ratio=ratio),
             gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
             confidence=0.5 if weak else 0.85,
@@ -167,8 +179,8 @@ class StepOutliers(BaseRule):
         self, outliers: Outliers, holders: list[tuple[Phase, float]], *, ratio: float
     ) -> tuple[Evidence, ...]:
         return (
-            self.evidence("least_ratio", ratio, "excess of outlying steps"),
-            self.evidence("least_count", outliers.count, "outlying steps"),
+            self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
+            self.evidence("least_count", outliers.count, "outliers"),
             Evidence(
                 name="longest step",
                 value=outliers.worst_ms,
@@ -179,6 +191,22 @@ class StepOutliers(BaseRule):
             *(Evidence(name=f"{phase} share of the excess", value=part, unit="ratio") for phase, part in holders),
             Evidence(name="batches", value=_batches(outliers)),
         )
+
+    def _may_be_accidents(self, metrics: Metrics, outliers: Outliers, holders: list[tuple[Phase, float]]) -> bool:
+        """Whether a machine that pauses now and then may have made the stalls: few of them, or short in all.
+
+        Short ones are the program's if they come at a fixed distance, or all in phases that hold so little of the step
+        that as many pauses would hardly all lie there.
+        """
+        if outliers.count < self.least_count or _mostly_two(outliers, self.least_ratio):
+            return True
+        if outliers.excess_ms >= self.least_cost_s * 1e3 or _distance(outliers) is not None:
+            return False
+        shares = [metrics.share(phase) for phase, _ in holders]
+        part = min(1.0, sum(share.median_ratio for share in shares if share is not None and usable(share)))
+        longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
+        as_many = outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0
+        return part**as_many > self.most_chance
 
 
 def coherent(outliers: Outliers) -> bool:
@@ -280,10 +308,9 @@ def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> lis
 def _summary(outliers: Outliers, holders: list[tuple[Phase, float]], *, excess_ms: float, median_ms: float) -> str:
     where = listed([f"{percent(part)} in {phase}" for phase, part in holders])
     return (
-        f"{outliers.count:,} of {counted(outliers.checked, 'step')} ({percent(outliers.count / outliers.checked)}) "
-        f"{'holds' if outliers.count == 1 else 'hold'} {seconds(excess_ms / 1e3)} of "
-        f"{seconds(outliers.total_ms / 1e3)} ({percent(excess_ms / outliers.total_ms)}): the worst took "
-        f"{millis(outliers.worst_ms)} where a step takes {millis(median_ms)}. Excess: {where}."
+        f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(outliers.worst_ms)} where "
+        f"an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
+        f"{seconds(outliers.total_ms / 1e3)} ({percent(excess_ms / outliers.total_ms)}): {where}."
     )
 
 
@@ -317,34 +344,32 @@ def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: fl
     when = f"every {distance} steps ({shown})" if distance else shown
     found = metrics.input
     if phase == "data_wait" and found is not None and found.verdict == "processing" and _has_workers(metrics):
-        return f"Make batches sooner, not the queue longer: {found.summary} (it stalls {when})."
+        return f"Make batches faster, not the queue longer: {found.summary} Stalls: {when}."
     if phase == "data_wait":
-        return f"Find the slow samples {when}{_prefetch(metrics, outliers, median_ms=median_ms)}"
+        return f"Find the slow samples {when} and make them cheaper.{_prefetch(metrics, outliers, median_ms=median_ms)}"
     if phase == "callbacks":
         name = _costly_callback(metrics)
         setting = own_setting(metrics, name, _RARER)
         if setting is not None:
-            return f"{setting[0]} {name} stalls the training {when}."
-        return f"Make {name or 'the hooks around the batch'} cheaper or rarer: it stalls the training {when}."
+            return f"{setting[0]} Why: {name} stalls the training {when}."
+        return f"Call {name or 'the hooks around the batch'} less often or make it cheaper. Stalls: {when}."
     if phase == "logging":
         every = condition(metrics, "trainer.log_every_n_steps")
-        now = f" (log_every_n_steps is {every}: set {every * 10})" if isinstance(every, int) else ""
-        return (
-            f"Log less often or to a faster logger: Trainer(log_every_n_steps=...){now}; it stalls the training {when}."
-        )
+        rarer = f": Trainer(log_every_n_steps={every * 10}) instead of {every}" if isinstance(every, int) else ""
+        return f"Log less often or to a faster logger{rarer}. Stalls: {when}."
     site = next((b.sites[0][0] for b in metrics.blocked or () if b.phase == phase and b.sites), "")
     place = f"{phase}, most often seen at {site}" if site else f"{phase} ({PHASE_TERMS[phase]})"
     return (
-        f"Look at what happens {when} in {place}: a file or network access, a recompilation, garbage collection. A "
-        "trace window over one of these steps shows it: GpuProfiler(windows=[...])."
+        f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection. A trace "
+        "window over one of these steps shows it: GpuProfiler(windows=[...])."
     )
 
 
 def _advice_on_sizes(outliers: Outliers) -> str:
     return (
-        f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with that of others. If they are "
-        "larger, batch samples of like size together, or bound what a batch holds in all. If not, look for what stops "
-        "the whole process: other jobs, a lower clock, Python's garbage collector."
+        f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with others. If they are larger, "
+        "batch samples of similar size together or limit the total per batch. If not, look for what stops the whole "
+        "process: other jobs, a lower clock, garbage collection."
     )
 
 
@@ -356,17 +381,17 @@ def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> str:
     loader = metrics.loader
     workers = loader.num_workers if loader is not None else None
     if workers is None:
-        return " and make them cheaper."
+        return ""
     if workers == 0:
         return (
-            " and make them cheaper; with a worker that reads ahead, a stall does not reach the step: "
+            " A worker that reads ahead hides a stall from the step: "
             "DataLoader(..., num_workers=1, persistent_workers=True)."
         )
     depth = min(_MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
     now = loader.prefetch_factor if loader is not None else None
     if depth <= (now if now is not None else _DEFAULT_PREFETCH):
-        return f" and make them cheaper; a longer queue does not help: {workers} workers read far enough ahead."
+        return f" A longer queue does not help: {workers} workers read far enough ahead."
     return (
-        f" and make them cheaper; a queue of {depth * workers} batches hides a stall of {millis(outliers.worst_ms)}: "
+        f" A queue of {depth * workers} batches hides a stall of {millis(outliers.worst_ms)}: "
         f"DataLoader(..., num_workers={workers}, prefetch_factor={depth})."
     )

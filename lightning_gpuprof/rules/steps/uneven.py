@@ -146,13 +146,13 @@ def moved(slow: Stretch, fast: Stretch) -> Moved | None:
 def how_it_moved(change: Moved) -> str:
     """A clause on whether the training thread computes or waits longer; empty if that was not measured."""
     if change.waits_longer:
-        return " The training thread waits there; it does not compute longer."
+        return " The training thread waits longer there and computes no longer."
     if change.computes_longer and change.computed_ms is not None:
         return f" The training thread computes {millis(change.computed_ms)} longer there."
     return ""
 
 
-UNKNOWN = " Whether other processes took the CPUs meanwhile was not measured."
+UNKNOWN = " Whether other processes took the CPUs was not measured."
 """Said of a change that may be the machine's for want of a measurement."""
 
 
