@@ -206,7 +206,8 @@ class StepOutliers(BaseRule):
         part = min(1.0, sum(share.median_ratio for share in shares if share is not None and usable(share)))
         longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
         as_many = outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0
-        return part**as_many > self.most_chance
+        chance: float = part**as_many
+        return chance > self.most_chance
 
 
 def coherent(outliers: Outliers) -> bool:
