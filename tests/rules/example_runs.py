@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from feeding_builder import starved
-from gpu_builder import gpu
+from gpu_builder import errors as all_errors
+from gpu_builder import gpu, held
 from memory_builder import allocator, memory
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from traced_examples import kernels_run, stepping_run
@@ -15,6 +16,7 @@ from uneven_builder import of_fifths, stretch
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.report import Device
 
 ON_GPU = ("gpu", "allocator")
 
@@ -30,7 +32,8 @@ def example_run(base: str = "build", /, **changes: Any) -> Metrics:
     - ``stalls``: outlying steps, the keywords of ``outliers``.
     - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``others_cpus``: what others use.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
-    - ``gpu``, ``allocator``: it is on a GPU, with these keywords of ``gpu`` and ``allocator``.
+    - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
+      those of ``errors``. ``allocator``: the same, with these keywords of ``allocator``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -62,16 +65,19 @@ def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metri
     return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
 
 
+def _gpu(
+    throttle: Sequence[tuple[str, float, float]] = (), errors: Mapping[str, float] | None = None, **part: Any
+) -> Device:
+    counters = () if errors is None else all_errors(**errors)
+    return gpu(*(held(*reason) for reason in throttle), errors=counters, **part)
+
+
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "run_delay_ms": _delayed,
     "others_cpus": _beside_others,
     "regimes": _of_regimes,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
-    "gpu": lambda metrics, part: replace(metrics, devices=(gpu(*part.get("throttle", ()), **_rest(part)),)),
+    "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "allocator": lambda metrics, part: replace(metrics, memory=memory(allocator(**part))),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }
-
-
-def _rest(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name != "throttle"}

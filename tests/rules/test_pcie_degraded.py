@@ -12,17 +12,6 @@ RULE = PcieDegraded()
 SLOW = gpu(values={"pcie_generation": 3.0, "pcie_width": 8.0})
 
 
-def test_a_slow_link_that_costs_little_is_information() -> None:
-    finding = RULE.check(on(SLOW))
-    assert finding is not None
-    assert (finding.severity, finding.gain) == ("info", None)
-    assert finding.summary == (
-        "The PCIe link of NVIDIA H200 (gpu0) was at generation 3 x8 at best; GPU and slot can do 5 x16: 12 % of the "
-        "bandwidth. Moving the batch takes 0.100 ms of 50.0 ms."
-    )
-    assert "hardly costs anything" in finding.advice
-
-
 def test_a_slow_link_that_holds_the_step_is_a_warning() -> None:
     finding = RULE.check(on(SLOW, times_ms={"h2d": 20.0}))
     assert finding is not None
@@ -47,16 +36,12 @@ def test_any_step_down_of_generation_or_width_decides(generation: float, width: 
     assert (finding is not None) is fires
 
 
-def test_slow_transfers_over_a_good_link_are_another_cause() -> None:
-    assert RULE.check(on(gpu(), times_ms={"h2d": 20.0})) is None
-
-
 @pytest.mark.parametrize(
     ("device", "why"),
     [
         (gpu(values={"pcie_generation": None}), "was not measured"),
         (gpu(facts={"pcie_width_max": None}), "was not measured"),
-        (gpu(values={"pcie_width": 8.0}, samples=29), "too seldom"),
+        (gpu(values={"pcie_width": 8.0}, samples=29), "rarely read"),
         (gpu(values={"pcie_width": 8.0}, samples=100), "an idle link is slow"),
     ],
 )

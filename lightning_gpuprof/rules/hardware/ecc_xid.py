@@ -9,14 +9,15 @@ from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed
 
 _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),
-    "retired_pages_count": ("retired pages of memory", "warning"),
-    "remapped_rows_count": ("remapped rows of memory", "warning"),
-    "memory_repair_pending_count": ("a repair of memory that waits for a reset", "warning"),
+    "retired_pages_count": ("retired memory pages", "warning"),
+    "remapped_rows_count": ("remapped memory rows", "warning"),
+    "memory_repair_pending_count": ("a pending memory repair", "warning"),
     "ecc_corrected_count": ("corrected ECC errors", "info"),
 }
 """What people call a counter, and how bad its rise is; worst first."""
@@ -24,50 +25,60 @@ _WORDS: dict[str, tuple[str, Severity]] = {
 _PENDING = "memory_repair_pending_count"
 
 _ADVICE: dict[Severity, str] = {
-    "critical": "Stop using {place}: data in its memory was wrong and could not be corrected. Go back to a checkpoint "
-    "from before this run's errors, and have the GPU drained, reset and tested.",
-    "warning": "Have {place} drained and reset: nvidia-smi -i {place} --gpu-reset (needs root), and look for Xid "
-    "messages of the driver: dmesg | grep -i xid.",
-    "info": "Nothing to do for this run: the errors of {place} were corrected. Have the rate watched: nvidia-smi -i "
-    "{place} -q -d ECC.",
+    "critical": "Stop using {place}: its memory returned wrong data. Restart from a checkpoint before these errors, "
+    "and have the GPU drained, reset and tested.",
+    "warning": "Have {place} drained and reset (root): nvidia-smi -i {place} --gpu-reset. Look for Xid messages of the "
+    "driver: dmesg | grep -i xid.",
+    "info": "No action is needed for this run: the errors were corrected. Watch their rate: "
+    "nvidia-smi -i {place} -q -d ECC.",
 }
+
+
+def _with(**risen: float) -> dict[str, dict[str, float]]:
+    return {"errors": risen}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EccXid(gpus.GpuRule):
-    """The GPU's memory had errors while this run used it.
+    """The GPU's memory had errors during this run.
 
     ## What it means
 
-    Memory with ECC corrects single errors and detects worse ones. An uncorrected error means wrong data, and mostly the
-    end of the process. A row that was remapped or a page that was retired is memory that has gone bad; a repair that
-    waits needs a reset of the GPU before it works.
+    ECC memory corrects single errors and detects worse ones. An uncorrected error means wrong data, and mostly the end
+    of the process. A remapped row or a retired page is memory that went bad; a pending repair needs a reset of the GPU.
 
     ## How it is measured
 
-    The driver's counters (NVML) at the first and last reading of the run. What they had counted before the run is no
-    finding, but for a repair that still waits. Uncorrected errors are critical, remapped rows, retired pages and
-    waiting repairs a warning, corrected errors information.
+    The driver's counters (NVML), last reading minus first. Older counts are no finding, except a repair that is still
+    pending. Uncorrected errors are critical; remapped rows, retired pages and pending repairs a warning; corrected
+    errors information.
 
     ## When it is wrong
 
-    - GPUs without ECC, or with ECC off, have no counters: where the driver says so there is nothing to judge, else it
-      is not evaluated.
+    - GPUs without ECC, or with ECC off, have no counters: nothing to judge if the driver says so, else not evaluated.
     - Other errors of the driver (Xid) are in the kernel's log, which is not read.
-    - The last reading may miss what happened in the last minute, if the process was killed.
+    - If the process was killed, the errors of the last minute may be missing.
 
     ## What to do
 
-    Uncorrected errors: go back to a checkpoint from before, drain the GPU. Else have it reset and watched.
-
-    ## Example
-
-    "NVIDIA H200 (gpu0) had 2 uncorrected ECC errors during this run."
+    After uncorrected errors, restart from a checkpoint before them and drain the GPU. Otherwise have it reset and
+    watched.
     """
 
     id = "ecc-xid"
+    title = "GPU memory had errors"
 
     least_errors: int = threshold(1, source="the rule catalogue: any")
+
+    examples = (
+        fires("one error was not corrected", "critical", "1 uncorrected ECC error", gpu=_with(ecc_uncorrected_count=1)),
+        fires("a row was remapped", "warning", "1 remapped memory row", gpu=_with(remapped_rows_count=1)),
+        fires("a repair is pending", "warning", "a pending memory repair", gpu=_with(memory_repair_pending_count=1)),
+        fires("errors were corrected", "info", "7 corrected ECC errors", gpu=_with(ecc_corrected_count=7)),
+        quiet("all errors are older than the run", gpu=_with()),
+        looks_alike("a link failed", gpu=_with(nvlink_recovery_count=5)),
+        not_evaluated("there are no counters", "no counters of memory errors", gpu={}),
+    )
 
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
         """Judge the counters of a GPU."""
@@ -75,7 +86,7 @@ class EccXid(gpus.GpuRule):
         if not counters and device.facts.ecc is False:
             raise NotApplicable("ECC is off on this GPU")
         if not counters:
-            raise MissingSignal("this GPU, or its driver, has no counters of memory errors")
+            raise MissingSignal("the GPU or its driver has no counters of memory errors")
         risen = {name: count for name in _WORDS if name in counters and (count := self._count(counters[name]))}
         if not risen:
             return None

@@ -9,9 +9,15 @@ from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 
 _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
+
+
+def _others(processes: float | None, gib: float | None) -> dict[str, dict[str, float | None]]:
+    held = None if gib is None else gib * 2**30
+    return {"values": {"foreign_processes_count": processes, "memory_others_bytes": held}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,37 +26,30 @@ class GpuShared(gpus.GpuRule):
 
     ## What it means
 
-    Two programs on one GPU take turns: each step may take longer by what the other one computes, the memory that the
-    other holds is missing here, and the times of this run say little. Often it is a notebook or a run that died without
-    letting go.
+    Two programs on one GPU take turns: steps may take longer, the other's memory is missing here, and the times of this
+    run say little. Often it is a notebook or a run that never let go.
 
     ## How it is measured
 
-    The driver (NVML) lists the processes with a context on the GPU in every tenth sample; ours and our children are
-    taken off. In half of the readings at least one other is there, and in the median they hold 1 GiB at least: then it
-    is a warning. Small contexts, as those of monitors, are no finding. How much the others compute is not measured, so
-    there is no gain.
+    Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. It is
+    a warning if half of the readings show another process and the others hold at least 1 GiB in the median. How much
+    they compute is not measured, so there is no gain.
 
-    In a container the driver's process ids cannot be told from ours. Then the memory in use on the GPU is held against
-    what torch has reserved: 4 GiB and a tenth of the GPU more than that is information, as NCCL or another library of
-    this run may hold it.
+    In a container the driver's process ids are not ours. There, memory in use beyond what torch reserved is information
+    if it is more than 4 GiB and more than a tenth of the GPU: NCCL or another library of this run may hold it.
 
     ## When it is wrong
 
-    - A process that only holds memory and does not compute slows nothing down.
+    - A process that holds memory without computing slows nothing down.
     - Several ranks of this run on one GPU, which is a mistake of its own.
-    - Neither process ids nor torch's allocator known: not evaluated.
 
     ## What to do
 
     End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
-
-    ## Example
-
-    "1 process that is not of this run holds 5 GiB of NVIDIA H200 (gpu0)."
     """
 
     id = "gpu-shared"
+    title = "Other processes use the GPU"
 
     least_bytes: int = threshold(2**30, source="the rule catalogue: 1 GiB")
     least_readings: int = threshold(2, source="heuristic: one reading may meet a process that is about to end")
@@ -59,10 +58,20 @@ class GpuShared(gpus.GpuRule):
     )
     least_unknown_ratio: float = threshold(0.10, source="heuristic: of the GPU's memory")
 
+    examples = (
+        fires("another process holds 5 GiB", "warning", "1 other process holds 5 GiB", gpu=_others(1.0, 5.0)),
+        quiet("the run is alone", gpu={}),
+        looks_alike("monitors hold small contexts", gpu=_others(2.0, 0.5)),
+        looks_alike("the run itself fills the GPU", gpu={"values": {"memory_used_bytes": 139.0 * 2**30}}),
+        not_evaluated(
+            "it is a container, without torch's allocator", "process ids are not visible", gpu=_others(None, None)
+        ),
+    )
+
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
         """Judge the processes of a GPU."""
         if gpus.slow_readings(device) < self.least_readings:
-            raise MissingSignal(f"{device.samples} samples were taken, too few to tell who uses the GPU")
+            raise MissingSignal(f"{device.samples} samples are too few to say who uses the GPU")
         processes = gpus.median(device, "foreign_processes_count")
         others = gpus.median(device, "memory_others_bytes")
         if processes is not None and others is not None:
@@ -74,17 +83,16 @@ class GpuShared(gpus.GpuRule):
         return self._unaccounted(metrics, device)
 
     def _of_others(self, device: Device, processes: int, others: float) -> Finding:
-        holds = "process that is not of this run holds" if processes == 1 else "processes that are not of this run hold"
+        holds = "other process holds" if processes == 1 else "other processes hold"
         return self.finding(
             severity="warning",
             subject=gpus.title(device),
-            summary=f"{processes} {holds} {gpus.gib(others)} of {gpus.title(device)}: its times are not those of this "
-            "run alone.",
-            advice=f"End or move {'it' if processes == 1 else 'them'}, and measure again; to see who it is: {_LOOK}. "
-            "If both must stay, partition the GPU (MIG).",
+            summary=f"{processes} {holds} {gpus.gib(others)} of {gpus.title(device)} and may slow this run down.",
+            advice=f"End or move {'it' if processes == 1 else 'them'} and measure again. If both must stay, partition "
+            f"the GPU (MIG). To see who it is: {_LOOK}",
             evidence=(
-                Evidence(name="processes of others", value=processes, limit=1, source="heuristic"),
-                self.evidence("least_bytes", others, "memory of others", "bytes"),
+                Evidence(name="other processes", value=processes, limit=1, source="heuristic"),
+                self.evidence("least_bytes", others, "memory of other processes", "bytes"),
             ),
             confidence=0.9,
         )
@@ -94,21 +102,22 @@ class GpuShared(gpus.GpuRule):
         used, total = gpus.largest(device, "memory_used_bytes"), device.facts.memory_total_bytes
         reserved = None if memory is None else _reserved(memory)
         if used is None or reserved is None or total is None or not possible(total):
-            raise MissingSignal("the driver's process ids cannot be told from ours, and torch's allocator was not read")
+            raise MissingSignal("other process ids are not visible here, and torch's allocator was not read")
         rest = used - reserved
         if rest < max(self.least_unknown_bytes, self.least_unknown_ratio * total):
             return None
         return self.finding(
             severity="info",
             subject=gpus.title(device),
-            summary=f"{gpus.gib(used)} of {gpus.title(device)} are in use, and torch has reserved {gpus.gib(reserved)} "
-            f"of them: who holds {gpus.gib(rest)} cannot be told from inside this container.",
-            advice=f"Ask on the machine itself: {_LOOK}. Only this run should be on {gpus.place(device)}.",
+            title="Part of the GPU memory has an unknown owner",
+            summary=f"{gpus.gib(used)} of {gpus.title(device)} are in use, but torch reserved only "
+            f"{gpus.gib(reserved)}. Who holds the other {gpus.gib(rest)} is not visible in this container.",
+            advice=f"Check on the host that only this run is on {gpus.place(device)}: {_LOOK}",
             evidence=(
                 self.evidence(
                     "least_unknown_bytes",
                     rest,
-                    "memory that torch has not reserved",
+                    "memory not reserved by torch",
                     "bytes",
                     limit=max(self.least_unknown_bytes, self.least_unknown_ratio * total),
                 ),

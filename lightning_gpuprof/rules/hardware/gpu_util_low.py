@@ -11,6 +11,7 @@ from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
 from lightning_gpuprof.rules.base import MissingSignal, run_s, steady_period_ms, threshold, usable
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -27,42 +28,51 @@ _BESIDE: Mapping[str, str] = {
 }
 
 
+_LOW = {"values": {"utilization_ratio": 0.3}}
+_WAITS = {"data_wait": 100.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class GpuUtilLow(gpus.GpuRule):
-    """The GPU is without work in a large part of the time. A symptom: the cause is named as far as it is known.
+    """The GPU is idle for a large part of the time: a symptom, reported with its known causes.
 
     ## What it means
 
-    The driver's utilization is the share of time in which any kernel ran. Where it is low the GPU waits, mostly for the
-    host: for batches, callbacks, validation, or for launches that come too slowly. It is never a cause by itself.
+    The driver's utilization is the share of time in which any kernel ran. Where it is low, the GPU waits, mostly for
+    the host: for batches, callbacks, validation, or launches that come too slowly.
 
     ## How it is measured
 
-    The mean utilization (NVML) over 20 distinct samples at least; its 95 % upper bound must be below 70 %. It is
-    information without a gain: the rule that explains the time has it. Named are the idle causes of a trace window if
-    there is one, else the parts of the run and the phases of the step that take a tenth of the time, each with the rule
-    that judges it. What they do not explain is said to be unexplained.
+    The mean utilization (NVML) over at least 20 distinct samples; its 95 % upper bound must be below 70 %. It is
+    information without a gain, which the rules of the causes have. Named are the idle causes of a trace window, else
+    the parts of the run and phases of the step that take a tenth of the time, each with the rule that judges it.
 
     ## When it is wrong
 
-    - Utilization is no efficiency: a high one proves nothing, see `util-misleading`.
+    - Utilization is not efficiency: a high one proves nothing, see `util-misleading`.
     - MIG devices and some virtual GPUs have none: not evaluated.
-    - Phases are times of the host. A wait is harmless while the GPU still has work from before.
+    - Phases are host times. A wait is harmless while the GPU still has work queued.
 
     ## What to do
 
-    Look at the rules that are named. If nothing is: a trace window shows what the host does before each launch.
-
-    ## Example
-
-    "NVIDIA H200 (gpu0) has work in 31 % of the time (at most 34 %). Meanwhile: data_wait 62 % of the step "
-    "(input-bound)."
+    Look at the named rules. If there are none, a trace window shows what the host does before each launch.
     """
 
     id = "gpu-util-low"
+    title = "The GPU is idle for much of the time"
 
     low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
     named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")
+
+    examples = (
+        fires(
+            "the GPU waits for batches", "info", "data_wait 67 % of the step (input-bound)", gpu=_LOW, times_ms=_WAITS
+        ),
+        fires("nothing explains it", "info", "Nothing measured explains the 35.0 ms", gpu=_LOW),
+        quiet("the GPU is busy", gpu={}),
+        looks_alike("it is full of small kernels", gpu={"values": {"sm_active_ratio": 0.1}}),
+        not_evaluated("19 samples differ", "19 of the 20 distinct", gpu={"distinct": 19}),
+    )
 
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
         """Judge the utilization of a GPU."""
@@ -74,19 +84,19 @@ class GpuUtilLow(gpus.GpuRule):
             return None
         causes = _window_causes(metrics, self.named_ratio) or self._phases(metrics)
         meanwhile = (
-            f"Meanwhile: {listed(causes)}."
+            f"Likely causes: {listed(causes)}."
             if causes
-            else f"Nothing measured explains it: {millis((1 - found.mean) * period_ms)} of a step of "
-            f"{millis(period_ms)}."
+            else f"Nothing measured explains the {millis((1 - found.mean) * period_ms)} without work in each "
+            f"{millis(period_ms)} step."
         )
         return self.finding(
             severity="info",
             subject=gpus.title(device),
-            summary=f"{gpus.title(device)} has work in {percent(found.mean)} of the time (at most {percent(upper)}). "
+            summary=f"{gpus.title(device)} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
             f"{meanwhile}",
-            advice="Look at what is named; a higher utilization follows from it, and is no aim by itself."
+            advice="Fix the named causes: a higher utilization follows."
             if causes
-            else "Record what the host does before each launch: GpuProfiler(windows=[...]).",
+            else "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...]).",
             evidence=(
                 self.evidence("low_ratio", upper, "utilization"),
                 Evidence(name="distinct samples", value=distinct, limit=gpus.MIN_SAMPLES),

@@ -146,7 +146,7 @@ def require_busy(device: Device) -> int:
     """
     count = device.busy.samples if device.busy is not None else 0
     if count < MIN_SAMPLES:
-        raise MissingSignal(f"{count} samples of the busy GPU were taken, {MIN_SAMPLES} are needed")
+        raise MissingSignal(f"{count} of the {MIN_SAMPLES} samples of the busy GPU needed were taken")
     return count
 
 
@@ -160,7 +160,7 @@ def require_distinct(device: Device) -> int:
         raise MissingSignal("the utilization was not measured")
     if device.distinct_samples < MIN_SAMPLES:
         raise MissingSignal(
-            f"{device.distinct_samples} distinct samples of the utilization were taken, {MIN_SAMPLES} are needed"
+            f"{device.distinct_samples} of the {MIN_SAMPLES} distinct samples of the utilization needed were taken"
         )
     return device.distinct_samples
 
@@ -188,7 +188,7 @@ def limits(device: Device) -> dict[str, ThrottleShare]:
     """
     require_busy(device)
     if device.throttle is None:
-        raise MissingSignal("the driver does not tell what holds the clocks down")
+        raise MissingSignal("the driver does not report what holds the clocks down")
     shares = {share.reason: share for share in device.throttle}
     base.require_possible("a share of the samples", *(s.busy_ratio or 0.0 for s in shares.values()))
     return {reason: share for reason, share in shares.items() if share.busy_ratio}
@@ -292,7 +292,7 @@ def instead_of(device: Device, held_mhz: float | None) -> str:
 def clock_evidence(device: Device, share: ThrottleShare) -> tuple[Evidence, ...]:
     """The clock while a reason held, the full one, and the highest temperature, as far as they are known."""
     values = (
-        ("SM clock meanwhile", _positive(share.sm_clock_median_mhz), "MHz"),
+        ("SM clock while held down", _positive(share.sm_clock_median_mhz), "MHz"),
         ("full SM clock", full_clock_mhz(device), "MHz"),
         ("highest temperature", largest(device, "temperature_c"), "°C"),
     )

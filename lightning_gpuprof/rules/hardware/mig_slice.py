@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 
 _NOT_TOLD = {
@@ -18,14 +19,21 @@ _NOT_TOLD = {
 }
 
 
+_SLICE = {
+    "uuid": "MIG-1",
+    "facts": {"mig": True, "memory_total_bytes": 2**34},
+    "values": dict.fromkeys(("utilization_ratio", "sm_clock_mhz", "power_w", "temperature_c")),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MigSlice(gpus.GpuRule):
     """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
 
     ## What it means
 
-    The peaks of the data sheet are those of the whole board. Power, clocks and heat are shared with the other slices,
-    and most drivers do not give them for one of them, so the rules about clocks cannot judge.
+    Peak rates in data sheets are those of the whole board. Power, clocks and heat are shared with other slices, and
+    most drivers do not report them for one slice, so the rules about clocks cannot judge.
 
     ## How it is measured
 
@@ -33,21 +41,26 @@ class MigSlice(gpus.GpuRule):
 
     ## When it is wrong
 
-    - A partitioned board that is used as a whole is no slice.
-    - Drivers that do not tell whether a GPU is partitioned: not evaluated.
+    - Drivers that do not say whether a GPU is partitioned: not evaluated.
 
     ## What to do
 
-    Hold times against runs on the same kind of slice only; take a larger slice or a whole GPU if this one is full.
-
-    ## Example
-
-    "The run trains on NVIDIA H200 MIG 1g.18gb (gpu0), a slice of 16 GiB."
+    Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
     """
 
     id = "mig-slice"
+    title = "The run trains on a slice of a GPU"
 
     least_slices: int = threshold(1, source="the rule catalogue: any")
+
+    examples = (
+        fires("it is a slice of 16 GiB", "info", "a slice of 16 GiB", gpu=_SLICE),
+        quiet("it is a whole GPU", gpu={}),
+        looks_alike("a partitioned GPU is used as a whole", gpu={"facts": {"mig": True}}),
+        not_evaluated(
+            "nothing is known of it", "whether the GPU is partitioned", gpu={"uuid": "", "facts": {"mig": None}}
+        ),
+    )
 
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
         """Judge the device."""
@@ -55,14 +68,13 @@ class MigSlice(gpus.GpuRule):
             total = device.facts.memory_total_bytes
             size = "" if total is None else f" of {gpus.gib(total)}"
             absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
-            unknown = f" Not told for a slice: {', '.join(absent)}." if absent else ""
+            unknown = f" Not reported for a slice: {', '.join(absent)}." if absent else ""
             return self.finding(
                 severity="info",
                 subject=gpus.title(device),
-                summary=f"The run trains on {gpus.title(device)}, a slice{size}: the board's peak rates are not its "
-                f"own.{unknown}",
-                advice="Compare times with runs on the same kind of slice only; nvidia-smi -L names the slices that "
-                "there are.",
+                summary=f"The run trains on {gpus.title(device)}, a slice{size}, which does not reach the board's peak "
+                f"rates.{unknown}",
+                advice="Compare times only with runs on the same kind of slice. To list the slices: nvidia-smi -L",
                 evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
             )
         if device.facts.mig is None and not device.uuid:

@@ -15,43 +15,58 @@ from lightning_gpuprof.rules.base import (
     possible,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
+
+_RANKS = {"trainer.world_size": 8}
+
+
+def _with(**risen: float) -> dict[str, dict[str, float]]:
+    return {"errors": risen}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NvlinkDown(gpus.GpuRule):
-    """NVLinks of the GPU failed and were brought up again, or transferred so many broken packets that it shows.
+    """NVLinks of the GPU failed and were restarted, or sent noticeably many broken packets.
 
     ## What it means
 
-    A link that fails is trained again; until then, and while packets are sent twice, collectives between GPUs wait. It
-    is the link that needs care: a cable, a baseboard, a switch.
+    While a link is restarted, and while packets are sent again, collectives between GPUs wait. A cable, a baseboard or
+    a switch needs care.
 
     ## How it is measured
 
-    The driver's counters over all links that are up (NVML), at the first and last reading of the run. A single recovery
-    is a finding, as NVIDIA's health checks have it (DCGM: 1 error). Broken packets (CRC) are a part of normal work
-    below 100 a second, and a finding from there on. A warning if several ranks train together, else information.
+    The driver's counters over all active links (NVML), last reading minus first. One recovery is a finding, as in
+    NVIDIA's health checks (DCGM). Broken packets (CRC) are normal below 100 a second. A warning if several ranks train
+    together, else information.
 
     ## When it is wrong
 
-    - GPUs without NVLink, and generations whose errors the driver counts elsewhere: not evaluated if several ranks
-      train together, else there is nothing to judge.
-    - Links that were down before the run are not seen: how many there should be depends on the server.
+    - GPUs without NVLink, or whose link errors the driver counts elsewhere: not evaluated with several ranks, else
+      nothing to judge.
+    - Links that were down before the run are not seen.
 
     ## What to do
 
-    Have the links looked at by whoever runs the server; use another node meanwhile.
-
-    ## Example
-
-    "2 NVLink recoveries on NVIDIA H200 (gpu0) during this run."
+    Have the links checked by whoever runs the server; use another node until then.
     """
 
     id = "nvlink-down"
+    title = "NVLinks of a GPU fail"
 
     least_recoveries: int = threshold(1, source="DCGM health checks: 1 NVLink error")
     least_crc_per_s: float = threshold(100.0, source="DCGM health checks: CRC errors matter from 100 a second")
+
+    examples = (
+        fires(
+            "a link recovered twice", "warning", "2 NVLink recoveries", gpu=_with(nvlink_recovery_count=2), run=_RANKS
+        ),
+        fires("one rank hardly uses it", "info", "1 NVLink recovery", gpu=_with(nvlink_recovery_count=1)),
+        fires("102 broken packets a second", "warning", "broken", gpu=_with(nvlink_crc_count=2040), run=_RANKS),
+        quiet("the links are healthy", gpu=_with(), run=_RANKS),
+        looks_alike("the memory had errors", gpu=_with(ecc_uncorrected_count=5), run=_RANKS),
+        not_evaluated("there are no counters", "no NVLink errors were counted", gpu={}, run=_RANKS),
+    )
 
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
         """Judge the links of a GPU."""
@@ -60,9 +75,9 @@ class NvlinkDown(gpus.GpuRule):
         broken = _risen(counters.get("nvlink_crc_count"))
         train_s = metrics.wall.parts.get("train", 0.0)
         if (recoveries is None or broken is None) and not is_distributed(metrics):
-            raise NotApplicable("no errors of NVLinks were counted, and one rank alone hardly uses them")
+            raise NotApplicable("no NVLink errors were counted, and a single rank hardly uses the links")
         if recoveries is None or broken is None or not (possible(train_s) and train_s > 0):
-            raise MissingSignal("no errors of NVLinks were counted")
+            raise MissingSignal("no NVLink errors were counted")
         crc_per_s = broken / train_s
         if recoveries < self.least_recoveries and crc_per_s < self.least_crc_per_s:
             return None
@@ -73,8 +88,8 @@ class NvlinkDown(gpus.GpuRule):
             subject=gpus.title(device),
             summary=f"{many if recovered else f'{crc_per_s:,.0f} broken NVLink packets a second'} on "
             f"{gpus.title(device)} during this run.",
-            advice=f"Have the links of {gpus.place(device)} looked at (nvidia-smi nvlink -e -i {gpus.place(device)}), "
-            "and train on another node meanwhile.",
+            advice=f"Have the links of {gpus.place(device)} checked, and train on another node until then: "
+            f"nvidia-smi nvlink -e -i {gpus.place(device)}",
             evidence=(
                 self.evidence("least_recoveries", recoveries, "NVLink recoveries"),
                 self.evidence("least_crc_per_s", crc_per_s, "broken NVLink packets", "/s"),

@@ -10,50 +10,49 @@ from lightning_gpuprof.model.numbers import lower_share
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.wording import percent
 
 _REASON = "sw_power_cap"
 
 
+def _capped(**values: float | None) -> dict[str, object]:
+    return {"throttle": ((_REASON, 1.0, 1400.0),), "values": values}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PowerThrottle(gpus.GpuRule):
-    """The GPU draws as much power as its limit allows, and its clocks are held down for it.
+    """The GPU draws as much power as its limit allows, which holds its clocks down.
 
     ## What it means
 
-    Dense matrix products take more power at the highest clock than a board may draw, so the driver lowers the clock
-    until the power fits (`sw_power_cap`). That is how these boards are built, and information only. It is a fault where
-    somebody has set a limit below the board's default, or where the clock falls far although the tensor cores do
-    little.
+    Dense matrix products at the maximum clock would draw more power than a board may, so the driver lowers the clock
+    until it fits (`sw_power_cap`). That is how these boards are built, and information only. It is a fault where
+    somebody set a limit below the default, or where the clock falls far although the tensor cores do little.
 
     ## How it is measured
 
-    The driver's reason for the clocks (NVML) in at least 20 busy samples. The 5 % lower bound (Wilson) of its share
-    must pass 20 %. It is a warning if the median SM clock meanwhile is below 0.85 of the highest **and** the limit in
-    force is lower than the board's default, or the tensor cores were active in less than 0.3 of the time. Otherwise it
-    is information. Only a lowered limit can be given back: then the gain is the speed that is lost to the clock, over
-    the busy time of a step, with a lower bound that leaves out the time in which the GPU's memory worked.
+    The driver's reason for the clocks (NVML) in at least 20 busy samples; the 5 % lower bound (Wilson) of its share
+    must pass 20 %. It is a warning if the median SM clock then is below 0.85 of the maximum **and** the limit is below
+    its default, or the tensor cores were active in less than 0.3 of the time. Only a lowered limit has a gain: the lost
+    speed over the busy time of a step, for the lower bound without the time in which the GPU's memory worked.
 
     ## When it is wrong
 
-    - Without performance counters (before Hopper) it is not known what the tensor cores do: a board at its default
-      limit is then information only.
-    - A limit that was lowered on purpose, for cooling or energy: the advice is for the administrator to weigh.
-    - At a higher limit the clock may be held down again before it reaches the highest one: the gain is an upper bound.
+    - Without performance counters (before Hopper) tensor core activity is unknown: information only at the default
+      limit.
+    - A limit may be lowered on purpose, for cooling or energy.
+    - At a higher limit the clock may be held down again: the gain is an upper bound.
 
     ## What to do
 
     Have a lowered limit raised. At the default limit, work that needs less energy runs faster: fewer bytes moved, lower
     precision, no work thrown away.
-
-    ## Example
-
-    "The power limit of NVIDIA H200 (gpu0) is 400 W where its default is 700 W: it held the clocks down in 100 % of 40
-    busy samples: SM clock 1,200 MHz instead of 1,980 MHz."
     """
 
     id = "power-throttle"
+    title = "The power limit slows down the GPU"
     specialises = ("low-clocks",)
 
     least_ratio: float = threshold(0.20, source="the rule catalogue: 20 % of the busy samples")
@@ -61,6 +60,20 @@ class PowerThrottle(gpus.GpuRule):
     dense_ratio: float = threshold(0.30, source="heuristic: tensor cores active from here on, a cap is to be expected")
     lowered_ratio: float = threshold(
         gpus.LOWERED_RATIO, source="heuristic: limit over default below which it was lowered"
+    )
+
+    examples = (
+        fires("the limit is 400 W of 700 W", "warning", "raise the limit from 400 W", gpu=_capped(power_limit_w=400.0)),
+        fires(
+            "tensor cores do little", "warning", "active only 5.0 % of the time", gpu=_capped(tensor_active_ratio=0.05)
+        ),
+        fires("they work at the default limit", "info", "Nothing to repair", gpu=_capped()),
+        fires("their work is unknown", "info", "Nothing to repair", gpu=_capped(tensor_active_ratio=None)),
+        quiet("the clock is free", gpu={}),
+        looks_alike(
+            "heat holds it down", gpu={"throttle": (("sw_thermal", 1.0, 990.0),), "values": {"power_limit_w": 400.0}}
+        ),
+        not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False}),
     )
 
     def judge(self, metrics: Metrics, device: Device) -> Finding | None:
@@ -100,8 +113,8 @@ def _summary(device: Device, ratio: float, count: int, *, lowered: bool) -> str:
     limit = gpus.median(device, "power_limit_w")
     if lowered:
         return (
-            f"The power limit of {gpus.title(device)} is {limit:,.0f} W where its default is "
-            f"{device.facts.power_limit_default_w:,.0f} W: it held the clocks down {held}"
+            f"The power limit of {gpus.title(device)} is {limit:,.0f} W instead of "
+            f"{device.facts.power_limit_default_w:,.0f} W. It held the clock down {held}"
         )
     at = "" if limit is None else f" of {limit:,.0f} W"
     return f"{gpus.title(device)} worked at its power limit{at} {held}"
@@ -109,22 +122,20 @@ def _summary(device: Device, ratio: float, count: int, *, lowered: bool) -> str:
 
 def _lowered_advice(device: Device) -> str:
     return (
-        f"Have the administrator raise the limit from {gpus.median(device, 'power_limit_w') or 0.0:,.0f} W: "
-        f"nvidia-smi -i {gpus.place(device)} -pl {device.facts.power_limit_default_w or 0.0:.0f} (needs root)."
+        f"Have the administrator raise the limit from {gpus.median(device, 'power_limit_w') or 0.0:,.0f} W (root): "
+        f"nvidia-smi -i {gpus.place(device)} -pl {device.facts.power_limit_default_w or 0.0:.0f}"
     )
 
 
 def _limit_advice(device: Device, tensor: float | None, *, expected: bool) -> str:
-    busy = "" if tensor is None else f"tensor cores were active in {percent(tensor)} of the time"
     if expected:
         return (
-            f"Nothing to repair: the board works at the limit that it is built for{f' ({busy})' if busy else ''}. "
-            "Expect this clock when runs are compared; what takes less energy runs faster: lower precision, fewer "
-            "bytes moved, no padding."
+            "Nothing to repair: the board works at the limit it is built for. Lower precision, fewer bytes moved and "
+            "less padding need less energy and run faster."
         )
     return (
-        f"Look at what draws the power on {gpus.place(device)}: {busy} only. A trace window shows which kernels run: "
-        "GpuProfiler(windows=[...])."
+        f"Find the kernels that draw the power on {gpus.place(device)}, as tensor cores were active only "
+        f"{percent(tensor or 0.0)} of the time. A trace window shows them: GpuProfiler(windows=[...])."
     )
 
 
