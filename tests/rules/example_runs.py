@@ -8,7 +8,7 @@ from typing import Any
 from feeding_builder import starved
 from gpu_builder import errors as all_errors
 from gpu_builder import gpu, held
-from memory_builder import allocator, memory
+from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
@@ -18,10 +18,8 @@ from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device
 
-ON_GPU = ("gpu", "allocator")
-
-
 BASES: dict[str, Callable[..., Metrics]] = {"build": build, "starved": starved}
+_MAKERS: dict[str, Callable[..., Metrics]] = {"kernels": kernels_run, "step": stepping_run, "allocator": memory_run}
 
 
 def example_run(base: str = "build", /, **changes: Any) -> Metrics:
@@ -30,19 +28,19 @@ def example_run(base: str = "build", /, **changes: Any) -> Metrics:
     - ``kernels``: it was traced on a GPU, with these and other keywords of ``kernels_run``; ``step``: with those of
       ``stepping_run``.
     - ``stalls``: outlying steps, the keywords of ``outliers``.
-    - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``others_cpus``: what others use.
+    - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``cpus_of_others``: what others use.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
-      those of ``errors``. ``allocator``: the same, with these keywords of ``allocator``.
+      those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
         period_ms = sum({**HEALTHY_MS, **changes.get("times_ms", {})}.values())
         changes["stalls"] = outliers(steps=changes.get("steady", 380), period_ms=period_ms, **changes["stalls"])
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
-    if any(name in parts for name in ON_GPU):
+    if "gpu" in parts:
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
-    make = kernels_run if "kernels" in changes else stepping_run if "step" in changes else BASES[base]
+    make = next((_MAKERS[name] for name in _MAKERS if name in changes), BASES[base])
     metrics = make(**changes)
     for name, part in parts.items():
         metrics = _PARTS[name](metrics, part)
@@ -74,10 +72,9 @@ def _gpu(
 
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "run_delay_ms": _delayed,
-    "others_cpus": _beside_others,
+    "cpus_of_others": _beside_others,
     "regimes": _of_regimes,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
-    "allocator": lambda metrics, part: replace(metrics, memory=memory(allocator(**part))),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

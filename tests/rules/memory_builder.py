@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_builder import gpu, on
+from gpu_builder import gpu, idle_window, on
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.memory import (
@@ -120,6 +120,28 @@ def on_gpu(device: DeviceMemory | None = None, *, run: Mapping[str, Any] | None 
     metrics = replace(metrics, memory=memory(*([] if device is None else [device]), **own))
     return metrics if windows is None else replace(metrics, windows=windows)
 
+
+def memory_run(
+    *,
+    allocator: Mapping[str, Any],
+    held: Mapping[str, int | None] | None = MODEL,
+    growth: Mapping[str, Any] | None = None,
+    end: Mapping[str, Any] | None = None,
+    idle: Mapping[str, float] | None = None,
+    **changes: Any,
+) -> Metrics:
+    """A run of an example, each part by the keywords of its function; ``held`` is None where it was not counted."""
+    return on_gpu(
+        _allocator(**allocator),
+        model=() if held is None else (_held(**held),),
+        growth=() if growth is None else (grows(**growth),),
+        end=None if end is None else OutOfMemory(**{"batch": 20, "global_step": 20, "place": "", **end}),
+        windows=None if idle is None else (idle_window(**idle),),
+        **changes,
+    )
+
+
+_allocator, _held = allocator, held  # which memory_run has as keywords
 
 BLIND: tuple[tuple[Metrics, str], ...] = (
     (build(), "the model runs on the CPU"),

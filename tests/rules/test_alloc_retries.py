@@ -18,18 +18,6 @@ RULE = AllocRetries()
 ALL = [RULE, CudamallocSteady(), EmptyCacheInLoop()]
 
 
-def test_it_fires_on_retries_in_steady_steps() -> None:
-    metrics = on_gpu(allocator(allocated_gib=136, reserved_gib=139, retries_steady_count=12))
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert (finding.severity, finding.gain) == ("warning", None)
-    assert finding.summary == (
-        "12 allocations in 380 steady steps had to give cached memory back first: 99 % of gpu0 was reserved at the "
-        "peak."
-    )
-    assert finding.advice.startswith("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the start")
-
-
 def test_a_window_tells_what_it_costs() -> None:
     metrics = on_gpu(allocator(retries_steady_count=12), windows=(idle_window(allocator=0.2, launch=0.1),))
     finding = RULE.check(metrics)
@@ -37,9 +25,6 @@ def test_a_window_tells_what_it_costs() -> None:
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(0.2 * 50)
     assert finding.severity == "warning"
-    worse = RULE.check(on_gpu(allocator(retries_steady_count=1), windows=(idle_window(allocator=0.3),)))
-    assert worse is not None
-    assert worse.severity == "critical"
 
 
 @pytest.mark.parametrize(
@@ -85,25 +70,9 @@ def test_slow_steps_do_not_tell_what_ordinary_ones_cost() -> None:
     assert finding.gain is None
 
 
-def test_with_growing_segments_it_advises_less_memory() -> None:
-    settings = {"allocator.settings": "expandable_segments:True"}
-    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), run=settings))
-    assert finding is not None
-    assert finding.advice.startswith("Segments grow already")
-    assert "DataLoader(batch_size=16) with Trainer(accumulate_grad_batches=2)" in finding.advice
-
-
 def test_the_calls_that_retries_make_are_theirs() -> None:
     calls = allocator(retries_steady_count=12, device_allocs_steady_count=900, device_frees_steady_count=900)
     assert [f.rule for f in diagnose(on_gpu(calls), ALL).findings] == ["alloc-retries"]
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(on_gpu()) is None
-
-
-def test_retries_of_the_start_are_no_finding() -> None:
-    assert RULE.check(on_gpu(allocator(retries_count=5))) is None
 
 
 @pytest.mark.parametrize(("retries", "severity"), [(0, None), (1, "info"), (3, "info"), (4, "warning")])
@@ -116,8 +85,7 @@ def test_one_in_a_hundred_steps_is_a_warning(retries: int, severity: str | None)
     ("metrics", "why"),
     [
         *BLIND,
-        (on_gpu(allocator(steady_steps=19)), "over 19 steady steps, 20 are needed"),
-        (on_gpu(allocator(retries_steady_count=None)), "retries of the allocator were not counted"),
+        (on_gpu(allocator(steady_steps=19)), "over 19 of the 20 steady steps"),
     ],
 )
 def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:

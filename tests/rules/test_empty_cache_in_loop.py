@@ -14,36 +14,12 @@ RULE = EmptyCacheInLoop()
 EMPTIED = allocator(device_allocs_steady_count=1500, device_frees_steady_count=1520)
 
 
-def test_it_fires_where_segments_come_and_go() -> None:
-    finding = RULE.check(on_gpu(EMPTIED))
-    assert finding is not None
-    assert finding.severity == "warning"
-    assert finding.summary == (
-        "380 steady steps gave 1,520 segments back to gpu0 and took 1,500 new ones, although no memory was missing: "
-        "the cache is emptied."
-    )
-    assert finding.advice.startswith("Remove torch.cuda.empty_cache()")
-
-
 def test_a_window_tells_what_it_costs_and_the_more_general_rule_is_silent() -> None:
     metrics = on_gpu(EMPTIED, windows=(idle_window(allocator=0.3),))
     (finding,) = diagnose(metrics, [RULE, CudamallocSteady()]).findings
     assert finding.rule == "empty-cache-in-loop"
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15)
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(on_gpu()) is None
-
-
-def test_retries_are_another_cause() -> None:
-    retried = allocator(device_allocs_steady_count=900, device_frees_steady_count=900, retries_steady_count=4)
-    assert RULE.check(on_gpu(retried)) is None
-
-
-def test_a_setting_that_gives_segments_back_is_another_cause() -> None:
-    assert RULE.check(on_gpu(EMPTIED, run={"allocator.settings": "garbage_collection_threshold:0.8"})) is None
 
 
 def test_new_segments_alone_are_another_rule_s() -> None:
@@ -60,8 +36,7 @@ def test_frees_per_step_decide(frees: int, severity: str | None) -> None:
     ("metrics", "why"),
     [
         *BLIND,
-        (on_gpu(allocator(steady_steps=None)), "over 0 steady steps"),
-        (on_gpu(allocator(device_frees_steady_count=None)), "cudaFree were not counted"),
+        (on_gpu(allocator(steady_steps=None)), "over 0 of the 20 steady steps"),
     ],
 )
 def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:

@@ -39,23 +39,21 @@ def test_a_run_that_ended_so_is_critical_and_what_held_the_memory_comes_first() 
     assert finding is not None
     assert (finding.severity, finding.subject) == ("critical", "model.py:31 training_step")
     assert finding.summary == (
-        "Out of memory in forward at model.py:31 training_step (batch 20): 2 GiB were wanted, 512 MiB were free on the "
-        "device and 130 GiB of 138 GiB reserved were in tensors."
+        "Out of memory in forward at model.py:31 training_step (batch 20): 2 GiB were requested, 512 MiB were free on "
+        "the device and tensors held 130 GiB of the reserved 138 GiB."
     )
-    assert finding.advice == (
-        "Activations hold the most (98 GiB): DataLoader(batch_size=16) with Trainer(accumulate_grad_batches=2), or "
-        "recompute them: torch.utils.checkpoint."
-    )
+    assert finding.advice.startswith("Activations hold most (98 GiB): halve the batch")
+    assert finding.change is not None
+    assert finding.change.added == ("DataLoader(..., batch_size=16)", "Trainer(..., accumulate_grad_batches=2)")
 
 
 def test_memory_in_pieces_comes_before_less_memory() -> None:
     pieces = ended(free_in_reserved_bytes=8 * GIB, largest_free_bytes=GIB)
     finding = RULE.check(on_gpu(end=pieces, run={"allocator.settings": "max_split_size_mb:128"}))
     assert finding is not None
-    assert finding.advice.startswith(
-        "Set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True: 8 GiB were free in what torch had "
-        "reserved, the largest piece 1 GiB. Activations"
-    )
+    assert "8 GiB of the reserved memory were free, but the largest piece was 1 GiB. Activations" in finding.advice
+    assert finding.change is not None
+    assert finding.change.added == ("export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True",)
     growing = RULE.check(on_gpu(end=pieces, run={"allocator.settings": "expandable_segments:True"}))
     assert growing is not None
     assert growing.advice.startswith("Activations")
@@ -65,17 +63,16 @@ def test_other_processes_are_named() -> None:
     shared = gpu(values={"memory_others_bytes": 30.0 * GIB})
     finding = RULE.check(on_gpu(end=ended(), gpus=(shared,)))
     assert finding is not None
-    assert finding.advice.startswith("End the other processes on gpu0: they hold 30 GiB")
+    assert finding.advice.startswith("End the other processes on gpu0, which hold 30 GiB")
 
 
 def test_the_optimizer_s_state_is_named_where_it_holds_the_most() -> None:
     big = held(optimizer_state_bytes=100 * GIB)
     finding = RULE.check(on_gpu(end=ended(held=(big,), other_bytes=4 * GIB)))
     assert finding is not None
-    assert finding.advice == (
-        "The optimizer state holds the most (100 GiB): shard over several GPUs: Trainer(strategy='fsdp', "
-        "devices=2), or keep it in 8 bits or factored (Adafactor)."
-    )
+    assert finding.advice.startswith("Optimizer state holds most (100 GiB): shard over several GPUs")
+    assert finding.change is not None
+    assert finding.change.added == ("Trainer(..., strategy='fsdp', devices=2)",)
 
 
 def test_what_is_not_known_is_not_said_to_hold_the_most() -> None:
@@ -92,10 +89,6 @@ def test_the_memory_of_a_cpu_runs_out_too() -> None:
     assert finding.advice.startswith("Use a smaller batch and accumulate")
 
 
-def test_it_is_quiet_on_a_run_with_room() -> None:
-    assert RULE.check(on_gpu()) is None
-
-
 @pytest.mark.parametrize(
     ("allocated_gib", "severity"), [(128.0, None), (129.0, "info"), (135.7, "info"), (135.9, "warning")]
 )
@@ -104,16 +97,12 @@ def test_the_shares_of_the_memory_decide(allocated_gib: float, severity: str | N
     assert (None if finding is None else finding.severity) == severity
 
 
-def test_what_the_allocator_only_keeps_is_no_risk() -> None:
-    assert RULE.check(on_gpu(allocator(allocated_gib=60.0, reserved_gib=139.0))) is None
-
-
 def test_what_lies_outside_of_torch_counts() -> None:
     used = gpu(values={"memory_used_bytes": 139.0 * GIB})
     finding = RULE.check(on_gpu(allocator(allocated_gib=125.0, reserved_gib=126.0), gpus=(used,)))
     assert finding is not None
     assert finding.severity == "warning"
-    assert "13 GiB of them outside of torch" in finding.summary
+    assert "13 GiB of it outside torch" in finding.summary
 
 
 @pytest.mark.parametrize(("metrics", "why"), [*BLIND, SIZELESS])

@@ -4,80 +4,87 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory import gpu_memory
-from lightning_gpuprof.rules.memory.oom_risk import smaller_batch
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
 from lightning_gpuprof.rules.wording import counted, percent
+
+_RETRIES = {"retries_steady_count": 12}
+_GROWING = {"allocator.settings": "expandable_segments:True"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocRetries(BaseRule):
-    """Allocations failed at first: the allocator waited for the GPU, gave all cached memory back and tried again.
+class AllocRetries(AllocatorCallsRule):
+    """Allocations failed at first: the allocator waited for the GPU, freed all cached memory and tried again.
 
     ## What it means
 
     The GPU has no memory left for a new segment. torch then frees every cached segment, which waits for the device, and
-    asks for new ones in the steps after it. One retry can take as long as many steps, and the next thing is an
-    out-of-memory error.
+    requests new ones in the following steps. One retry can take as long as many steps, and an out-of-memory error is
+    next.
 
     ## How it is measured
 
-    The rise of the allocator's counter `num_alloc_retries` from the first reading after warm-up to the last, over 20
-    steady steps at least. It is a warning from one in a hundred steps, information below. What it costs is known where
-    a trace window has calls such as cudaMalloc and cudaFree in the device's idle time; by its lower bound it is a
-    warning from a tenth of the step on, and critical from a fifth.
+    The rise of the allocator's counter `num_alloc_retries` over at least 20 steady steps. A warning from one in a
+    hundred steps on, information below. The cost is known if a trace window has calls such as cudaMalloc and cudaFree
+    in the device's idle time; by its lower bound it is a warning from a tenth of the step on, and critical from a
+    fifth.
 
     ## When it is wrong
 
-    - Retries before the run was steady are not counted.
-    - A retry between the last reading and the end of the run is missed.
+    - Retries before the run was steady, and after the last reading, are not counted.
 
     ## What to do
 
     Let segments grow (`expandable_segments:True`), or need less: a smaller batch with accumulation. Emptying the cache
-    by hand makes it worse: it is what a retry does.
-
-    ## Example
-
-    "12 allocations in 380 steady steps had to give cached memory back first: 99 % of the GPU was reserved."
+    by hand makes it worse: that is what a retry does.
     """
 
     id = "alloc-retries"
+    title = "Memory allocations fail at first and are retried"
     specialises = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
     least_count: int = threshold(1, source="the rule catalogue: any in steady steps")
     warning_per_step: float = threshold(0.01, source="heuristic: one in a hundred steps")
-    least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
+
+    examples = (
+        fires("12 retries in 380 steps", "warning", "expandable_segments:True", allocator=_RETRIES),
+        fires("segments grow already", "warning", "batch_size=16", allocator=_RETRIES, run=_GROWING),
+        fires(
+            "their cost is known",
+            "critical",
+            "1 allocation",
+            allocator={"retries_steady_count": 1},
+            idle={"allocator": 0.3},
+        ),
+        quiet("there are none", allocator={}),
+        looks_alike("they were before the run was steady", allocator={"retries_count": 5}),
+        not_evaluated("they were not counted", "were not counted", allocator={"retries_steady_count": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the retries of steady steps."""
-        memory = gpu_memory.allocator(metrics)
-        steady_period_ms(metrics)
-        steps = gpu_memory.require_steady_steps(memory, self.least_steps)
+        memory, steps = self.counted_steps(metrics)
         retries = gpu_memory.counted(memory.retries_steady_count, "retries of the allocator")
         if retries < self.least_count:
             return None
         ratio = memory.peak_ratio
-        full = "" if ratio is None else f": {percent(ratio)} of {memory.name} was reserved at the peak"
+        full = "" if ratio is None else f" At the peak, {percent(ratio)} of {memory.name} was reserved."
         setting = gpu_memory.expandable_advice(metrics)
-        first = f"Set {setting} before the start" if setting else "Segments grow already (expandable_segments)"
-        gain = gpu_memory.allocator_gain(metrics)
-        level: Severity = "warning" if retries / steps >= self.warning_per_step else "info"
-        return self.finding(
-            severity=gpu_memory.cost_severity(metrics, gain, level),
-            subject=memory.name,
-            summary=f"{counted(retries, 'allocation')} in {counted(steps, 'steady step')} had to give cached memory "
-            f"back first{full}.",
-            advice=f"{first}; if it stays so, need less: {smaller_batch(metrics)}. torch.cuda.empty_cache() does not "
-            "help.",
-            evidence=(
-                self.evidence("least_count", retries, "retries"),
-                Evidence(name="steady steps", value=steps, limit=self.least_steps),
-            ),
-            gain=gain,
+        smaller, fewer = gpu_memory.smaller_batch(metrics)
+        return self.told(
+            metrics,
+            memory,
+            "warning" if retries / steps >= self.warning_per_step else "info",
+            summary=f"{counted(retries, 'allocation')} in {counted(steps, 'steady step')} first had to free the cached "
+            f"memory.{full}",
+            advice=f"Before the start, set {setting}. If that is not enough: {smaller}"
+            if setting
+            else f"Need less memory (segments grow already): {smaller}",
+            change=gpu_memory.expandable_change(metrics) or fewer,
+            evidence=(self.evidence("least_count", retries, "retries"),),
             confidence=0.9,
-            explains=claims.ALLOCATOR,
         )

@@ -7,45 +7,58 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import percent
 
+_PIECES = {
+    "allocated_gib": 95.0,
+    "reserved_gib": 130.0,
+    "fragmentation_ratio": 0.25,
+    "inactive_split_at_peak_bytes": 32.5 * 2**30,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fragmentation(BaseRule):
-    """The GPU is nearly all reserved, and a large part of that is free pieces beside tensors that are in use.
+    """The GPU is nearly all reserved, and a large part of that is free pieces between tensors in use.
 
     ## What it means
 
-    torch cuts its segments into blocks. A free piece beside a block in use cannot be given back to the device, and a
-    tensor that is larger than any piece does not fit, although the sum would. It costs nothing until memory is short.
+    torch cuts its segments into blocks. A free piece next to a used block cannot be returned to the device, and a
+    tensor larger than any piece does not fit, although the sum would. It costs nothing until memory is short.
 
     ## How it is measured
 
-    Inactive split bytes over reserved bytes, in the reading with the most allocated bytes: between steps, or after the
-    gradients are cleared, that share is large in any healthy run. It must pass 20 %, and reserved memory with what
-    others hold must be 80 % of the GPU at least. It is a warning if allocations had to be tried again in steady steps,
-    else information.
+    Inactive split bytes over reserved bytes, in the reading with most allocated bytes (between steps, or after
+    gradients are cleared, that share is large in any run). It must pass 20 %, and reserved memory, with what others
+    hold, must be at least 80 % of the GPU. A warning if allocations were retried in steady steps, else information.
 
     ## When it is wrong
 
-    - The allocator is read at the ends of phases: the share at the very peak, inside of backward, may be another.
-    - Sequences of many lengths fragment in any case; sizes that come in a few steps help more than a setting.
+    - The allocator is read at the ends of phases: at the very peak, inside backward, the share may differ.
+    - Sequences of many lengths fragment anyway; sizes in a few steps help more than a setting.
 
     ## What to do
 
     Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
-
-    ## Example
-
-    "33 GiB of 130 GiB reserved (25 %) lay in free pieces at the fullest reading of gpu0, which was reserved to 93 %."
     """
 
     id = "fragmentation"
+    title = "GPU memory is fragmented"
 
     pieces_ratio: float = threshold(0.20, source="the rule catalogue: of the reserved memory, at the peak")
     reserved_ratio: float = threshold(0.80, source="the rule catalogue: of the GPU, so that it matters")
+
+    examples = (
+        fires("a quarter is in pieces", "info", "expandable_segments:True", allocator=_PIECES),
+        fires("allocations were retried", "warning", "3 allocations", allocator={**_PIECES, "retries_steady_count": 3}),
+        quiet("the GPU has room", allocator={}),
+        looks_alike("it has pieces and room", allocator={**_PIECES, "reserved_gib": 100.0}),
+        looks_alike("it is full of tensors", allocator={"allocated_gib": 136.0}),
+        not_evaluated("pieces were not measured", "were not measured", allocator={"fragmentation_ratio": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the fullest reading."""
@@ -58,19 +71,19 @@ class Fragmentation(BaseRule):
             return None
         setting = gpu_memory.expandable_advice(metrics)
         retries = memory.retries_steady_count or 0
-        tried = f"; {retries:,} allocations had to be tried again" if retries > 0 else ""
+        tried = f" {retries:,} allocations were retried." if retries > 0 else ""
         return self.finding(
             severity="warning" if retries > 0 else "info",
             subject=memory.name,
-            summary=f"{gib(pieces)} of {gib(pieces / ratio)} reserved ({percent(ratio)}) lay in free pieces at the "
-            f"fullest reading of {memory.name}, which was reserved to {percent(reserved)}{tried}.",
-            advice=f"Set {setting} before the start."
+            summary=f"{gib(pieces)} of the reserved {gib(pieces / ratio)} ({percent(ratio)}) were free but in pieces. "
+            f"{percent(reserved)} of {memory.name} was reserved.{tried}",
+            advice=f"Before the start, set {setting}"
             if setting
-            else "Segments grow already (expandable_segments): let sizes come in a few steps, as by padding to "
-            "lengths.",
+            else "Use fewer different sizes, for example pad to a few lengths (segments grow already).",
+            change=gpu_memory.expandable_change(metrics),
             evidence=(
-                self.evidence("pieces_ratio", ratio, "free pieces of reserved memory"),
-                self.evidence("reserved_ratio", reserved, "reserved memory of the GPU"),
+                self.evidence("pieces_ratio", ratio, "free pieces, share of reserved memory"),
+                self.evidence("reserved_ratio", reserved, "reserved memory, share of the GPU"),
             ),
             confidence=0.7,
         )

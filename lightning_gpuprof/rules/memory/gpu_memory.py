@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import SEVERITIES, Gain, Severity
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import DeviceMemory, Held
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import base
@@ -89,9 +91,9 @@ def held_on_gpu(metrics: Metrics) -> tuple[Held, ...]:
     """
     rows = tuple(row for row in metrics.memory.held if row.device.startswith(("cuda", "xpu", "hip")))
     if not rows:
-        raise MissingSignal("what model and optimizers hold was not counted")
+        raise MissingSignal("the memory of model and optimizers was not counted")
     if len({row.device for row in rows}) > 1:
-        raise MissingSignal("the model is on several GPUs, and the allocator of one was read")
+        raise MissingSignal("the model is on several GPUs, but only one allocator was read")
     return rows
 
 
@@ -108,6 +110,46 @@ def expandable_advice(metrics: Metrics) -> str:
     return f"PYTORCH_CUDA_ALLOC_CONF={now},{EXPANDABLE}" if now else f"PYTORCH_CUDA_ALLOC_CONF={EXPANDABLE}"
 
 
+def expandable_change(metrics: Metrics) -> Change | None:
+    """:func:`expandable_advice` as data."""
+    advice, now = expandable_advice(metrics), settings(metrics)
+    if not advice:
+        return None
+    return Change(remove=(f"export PYTORCH_CUDA_ALLOC_CONF={now}",) if now else (), add=(f"export {advice}",))
+
+
+def smaller_batch(metrics: Metrics) -> tuple[str, Change]:
+    """Half the batch at the same effective one, in this run's values."""
+    size = metrics.loader.batch_size if metrics.loader is not None else None
+    known = condition(metrics, "trainer.accumulate_grad_batches")
+    now = known if isinstance(known, int) and not isinstance(known, bool) and known > 0 else 1
+    trainer, before = f"Trainer(..., accumulate_grad_batches={2 * now})", {"accumulate_grad_batches": now}
+    if not size or size < 2:
+        change = Change(call="Trainer", arguments={"accumulate_grad_batches": 2 * now}, before={**before})
+        return f"half the batch size, and {trainer}", change
+    change = Change(
+        call="DataLoader",
+        arguments={"batch_size": size // 2},
+        before={"batch_size": size},
+        remove=(f"Trainer(..., accumulate_grad_batches={now})",),
+        add=(trainer,),
+    )
+    return f"DataLoader(..., batch_size={size // 2}), {trainer}", change
+
+
+def shard_change(metrics: Metrics) -> Change | None:
+    """:func:`shard_advice` as data."""
+    advice = shard_advice(metrics)
+    if not advice:
+        return None
+    devices: dict[str, Value] = {"devices": 2} if "devices" in advice else {}
+    return Change(
+        call="Trainer",
+        arguments={"strategy": "fsdp", **devices},
+        before={"strategy": condition(metrics, "trainer.strategy")} if condition(metrics, "trainer.strategy") else {},
+    )
+
+
 def shard_advice(metrics: Metrics) -> str:
     """How what each rank holds is shared out, in this run's values; empty if the strategy does so already."""
     strategy = str(condition(metrics, "trainer.strategy") or "")
@@ -115,8 +157,8 @@ def shard_advice(metrics: Metrics) -> str:
         return ""
     ranks = condition(metrics, "trainer.world_size")
     if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 1:
-        return f"shard over the {ranks} ranks: Trainer(strategy='fsdp')"
-    return "shard over several GPUs: Trainer(strategy='fsdp', devices=2)"
+        return f"shard over the {ranks} ranks: Trainer(..., strategy='fsdp')"
+    return "shard over several GPUs: Trainer(..., strategy='fsdp', devices=2)"
 
 
 def require_steady_steps(memory: DeviceMemory, least: int) -> int:
@@ -127,7 +169,7 @@ def require_steady_steps(memory: DeviceMemory, least: int) -> int:
     """
     steps = memory.steady_steps
     if steps is None or steps < least:
-        raise MissingSignal(f"the allocator's calls were counted over {steps or 0} steady steps, {least} are needed")
+        raise MissingSignal(f"the allocator's calls were counted over {steps or 0} of the {least} steady steps needed")
     return steps
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
@@ -15,16 +16,21 @@ from lightning_gpuprof.rules.base import (
     step_share,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.gpu_memory import Use
 from lightning_gpuprof.rules.wording import percent
 
+_SMALL = {"allocated_gib": 22.0, "activations_gib": 10.0}
+_LARGE = {"allocated_gib": 69.0, "activations_gib": 68.0}
+_IDLE = {"values": {"memory_used_bytes": None, "sm_active_ratio": 0.2}}
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHeadroom(BaseRule):
-    """More than half of the GPU's memory is free, while the GPU has too little to do: a larger batch fits.
+    """More than half of the GPU's memory is free while the GPU has too little to do: a larger batch fits.
 
     ## What it means
 
@@ -33,35 +39,37 @@ class MemoryHeadroom(BaseRule):
 
     ## How it is measured
 
-    The peak of tensors with what others hold is below half of the GPU, and the GPU is underused: idle in 30 % of the
+    The needed memory, with what others hold, is below half of the GPU, and the GPU is underused: idle in 30 % of the
     step (trace windows), or less than half of its multiprocessors active (GPM, 95 % upper bound of the mean). Silent
-    where the wait for batches takes a tenth of the step: then a larger batch waits longer. The batch that is named
-    doubles this one, or less if the activations of this run would not fit into 85 % of the GPU. Information without a
-    gain: how much faster it gets must be tried.
+    where the wait for batches takes a tenth of the step. The proposed batch is twice the size, or less if this run's
+    activations would not fit into 85 % of the GPU. Information without a gain, which must be tried.
 
     ## When it is wrong
 
     - A larger batch changes the training: learning rate and number of steps go with it.
-    - Samples that are rare, or a batch of fixed size by design.
     - Neither windows nor counters, or no batch size: not evaluated.
 
     ## What to do
 
-    Try the batch that is named, and compare samples per second; `Tuner(trainer).scale_batch_size(model)` looks for the
-    largest.
-
-    ## Example
-
-    "gpu0 needs 22 GiB of 140 GiB (16 %) at most, and has no work in 45 % of the step."
+    Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
     """
 
     id = "memory-headroom"
+    title = "GPU memory is mostly free and the GPU has little to do"
 
     needed_ratio: float = threshold(0.50, source="the rule catalogue: half of the GPU's memory")
     idle_ratio: float = threshold(0.30, source="the rule catalogue: work in less than 70 % of the step")
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")
     wait_ratio: float = threshold(0.10, source="the method: input-bound from here on")
     filled_ratio: float = threshold(0.85, source="the rule catalogue: what a larger batch may fill")
+
+    examples = (
+        fires("22 of 140 GiB are needed", "info", "batch_size=64", allocator=_SMALL, gpu=_IDLE),
+        fires("a double batch would not fit", "info", "batch_size=55", allocator=_LARGE, gpu=_IDLE),
+        quiet("the GPU is well used", allocator=_SMALL),
+        looks_alike("the run waits for batches", allocator=_SMALL, gpu=_IDLE, times_ms={"data_wait": 60.0}),
+        not_evaluated("the batch size is unknown", "batch size", allocator=_SMALL, gpu=_IDLE, no_loader=True),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the room and the use of the GPU."""
@@ -80,13 +88,19 @@ class MemoryHeadroom(BaseRule):
         return self.finding(
             severity="info",
             subject=use.memory.name,
-            summary=f"{use.memory.name} needs {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
-            f"at most, and {why}.",
-            advice=f"Try DataLoader(batch_size={larger}) instead of {size} and compare samples per second; learning "
-            "rate and number of steps go with the batch.",
+            summary=f"The run needs at most {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
+            f"of {use.memory.name}, {why}.",
+            advice=f"Try batch_size={larger} instead of {size} and compare samples per second. Learning rate and "
+            "number of steps may have to change with it.",
+            change=Change(call="DataLoader", arguments={"batch_size": larger}, before={"batch_size": size}),
             evidence=(
-                self.evidence("needed_ratio", use.ratio, "memory that was needed"),
-                Evidence(name="wait for batches", value=wait.median_ratio, unit="ratio", limit=self.wait_ratio),
+                self.evidence("needed_ratio", use.ratio, "needed memory, share of the GPU"),
+                Evidence(
+                    name="wait for batches, share of the step",
+                    value=wait.median_ratio,
+                    unit="ratio",
+                    limit=self.wait_ratio,
+                ),
             ),
             confidence=0.5,
         )
@@ -98,10 +112,10 @@ class MemoryHeadroom(BaseRule):
         active = device.values.get("sm_active_ratio") if device is not None else None
         counted = device is not None and active is not None and device.samples >= gpus.MIN_SAMPLES
         if idle is not None and idle >= self.idle_ratio:
-            return f"has no work in {percent(idle)} of the step"
+            return f"which is idle for {percent(idle)} of the step"
         if device is not None and active is not None and counted and possible(active.mean) and possible(active.std):
             low = gpus.upper_mean(active, device.samples) < self.active_ratio
-            return f"{percent(active.mean)} of its multiprocessors have work" if low else ""
+            return f"and only {percent(active.mean)} of its multiprocessors are active" if low else ""
         if idle is None:
             raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")
         return ""

@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, possible, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.wording import counted, percent
@@ -16,42 +17,41 @@ _EPOCHS = 2
 """Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""
 
 
+_GROWS = {"bytes_per_step": 4 * 2**20}
+_FAST = {"bytes_per_step": 400 * 2**20}
+_END = {"message": "CUDA out of memory.", "phase": "forward"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeak(BaseRule):
     """The memory that tensors hold on the GPU grows from step to step, at every point of the step.
 
     ## What it means
 
-    Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the epoch's
-    end, a metric that stores every prediction. The run slows nothing down until memory is short, and then ends.
+    Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the end of
+    the epoch, a metric that stores every prediction. It slows nothing down until memory is full, and then the run ends.
 
     ## How it is measured
 
-    Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median of the slopes
-    between all pairs (Theil, Sen) and the seasonal Kendall test. 20 readings over 50 steps are needed. The test must
-    pass 1 % and the growth over the run both 32 MiB and 1 %. From the second epoch on only what grows from one epoch to
-    the same position in the next counts. From 100 MiB and 5 % it is a warning, within the first epoch only if the GPU
-    would be full before the epoch ends; critical if the run ended with an out-of-memory error.
+    Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median slope between
+    all pairs (Theil, Sen) and the seasonal Kendall test, over at least 20 readings and 50 steps. The test must pass 1
+    %, and the growth 32 MiB and 1 %. From the second epoch on only growth from one epoch to the same position in the
+    next counts. A warning from 100 MiB and 5 % on, within the first epoch only if the GPU would be full before it ends;
+    critical if the run ended out of memory.
 
     ## When it is wrong
 
-    - What is gathered on purpose until the end of an epoch grows in just this way, within the epoch: it is information
-      only before a second epoch tells.
-    - Batches that get larger during the run (a curriculum of lengths) grow at the end of forward, not at all ends; the
-      median of the slopes is then 0.
-    - Fewer readings, or no allocator: not evaluated.
+    - What is gathered on purpose until the end of an epoch grows in this way: information only before a second epoch.
+    - Batches that get larger during the run grow at the end of forward, not at all ends; the median slope is then 0.
 
     ## What to do
 
-    Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the epoch's end. A
-    window with `TraceConfig(memory_snapshot=True)` names the lines that hold the most.
-
-    ## Example
-
-    "gpu0 grew by 1 MiB a step, 400 MiB over 400 steps (12 %)."
+    Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the end of the epoch.
+    A window with `TraceConfig(memory_snapshot=True)` names the lines that hold most.
     """
 
     id = "memory-leak"
+    title = "GPU memory grows with every step"
 
     largest_p: float = threshold(0.01, source="the rule catalogue: Mann-Kendall at 1 %")
     least_ratio: float = threshold(0.01, source="the rule catalogue: 1 % growth")
@@ -61,6 +61,14 @@ class MemoryLeak(BaseRule):
     least_steps: int = threshold(50, source="the rule catalogue: 50 steps")
     least_samples: int = threshold(20, source="heuristic: as many as for the use of a GPU")
 
+    examples = (
+        fires("4 MiB stay in each step", "warning", "4 MiB per step", allocator={}, growth=_GROWS),
+        fires("the run ended of it", "critical", "400 MiB per step", allocator={}, growth=_FAST, end=_END),
+        quiet("it keeps its level", allocator={}, growth={"bytes_per_step": 0.0, "p_value": 0.8}),
+        looks_alike("it may be chance", allocator={}, growth={**_GROWS, "p_value": 0.02}),
+        not_evaluated("it was read 19 times", "19 times", allocator={}, growth={**_GROWS, "samples": 19}),
+    )
+
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the growth of what is allocated."""
         memory = gpu_memory.allocator(metrics)
@@ -68,11 +76,11 @@ class MemoryLeak(BaseRule):
         if growth is None or growth.steps < self.least_steps or growth.samples < self.least_samples:
             read = 0 if growth is None else growth.samples
             raise MissingSignal(
-                f"the allocator was read {read} times after warm-up over {0 if growth is None else growth.steps} "
-                f"steps, {self.least_samples} over {self.least_steps} are needed"
+                f"the allocator was read {read} times over {0 if growth is None else growth.steps} steps after warm-up "
+                f"({self.least_samples} over {self.least_steps} are needed)"
             )
         if not (possible(growth.first_bytes) and possible(growth.last_bytes) and possible(growth.p_value)):
-            raise MissingSignal("the growth is no possible number")
+            raise MissingSignal("the growth is an impossible number")
         slope, grown = growth.bytes_per_step, growth.last_bytes - growth.first_bytes
         if growth.bytes_per_step_across_epochs is not None:
             slope = min(slope, growth.bytes_per_step_across_epochs)
@@ -83,10 +91,10 @@ class MemoryLeak(BaseRule):
         return self.finding(
             severity=self._severity(metrics, growth, grown, ratio),
             subject=memory.name,
-            summary=f"{memory.name} grew by {gib(slope)} a step, {gib(grown)} over "
-            f"{counted(growth.steps, 'step')} ({percent(ratio)}){_until_full(metrics, slope)}.",
-            advice="Keep numbers instead of tensors with their graphs: loss.detach() in lists and dicts, "
-            f"self.log(...), and empty them at the epoch's end.{_holders(metrics)}",
+            summary=f"Allocated memory of {memory.name} grew by {gib(slope)} per step, {gib(grown)} over "
+            f"{counted(growth.steps, 'step')} ({percent(ratio)}).{_until_full(metrics, slope)}",
+            advice="Keep loss.detach() instead of loss in lists and dicts, and empty them at the end of the epoch."
+            f"{_holders(metrics)}",
             evidence=(
                 self.evidence("least_bytes", grown, "growth", "bytes"),
                 Evidence(name="growth over the start", value=ratio, unit="ratio", limit=self.least_ratio),
@@ -129,7 +137,7 @@ def _until_full(metrics: Metrics, bytes_per_step: float) -> str:
     steps = _steps_until_full(metrics, bytes_per_step)
     if steps is None:
         return ""
-    return f"; at this rate {gpu_memory.allocator(metrics).name} is full after another {steps:,.0f} steps"
+    return f" It will be full after another {steps:,.0f} steps."
 
 
 def _holders(metrics: Metrics) -> str:
@@ -137,5 +145,5 @@ def _holders(metrics: Metrics) -> str:
     for history in reversed(metrics.memory.histories):
         if history.at_peak:
             largest = history.at_peak[0]
-            return f" At the peak of a window the most ({gib(largest.held_bytes)}) was held by {largest.place}."
-    return " GpuProfiler(windows=[...], trace=TraceConfig(memory_snapshot=True)) names the lines that hold the most."
+            return f" At the peak of a window {largest.place} held most ({gib(largest.held_bytes)})."
+    return " This names the lines that hold most: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"

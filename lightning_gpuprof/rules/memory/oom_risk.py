@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, is_cpu_only, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, is_cpu_only, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
@@ -24,42 +26,49 @@ _LESS = {
 """What makes a holder smaller on one GPU."""
 
 
+_END = {"message": "CUDA out of memory.", "phase": "forward", "requested_bytes": 2**31, "other_bytes": 98 * 2**30}
+
+
 @dataclass(frozen=True, kw_only=True)
 class OomRisk(BaseRule):
-    """The run ended for want of memory, or its tensors nearly filled the GPU.
+    """The run ended out of memory, or its tensors nearly filled the GPU.
 
     ## What it means
 
-    A batch that is a little longer, another allocation of a library, a second process: the next run may end with an
+    With a slightly longer batch, another allocation of a library or a second process, the next run may end with an
     out-of-memory error. If this one did, the finding says what held the memory at that moment.
 
     ## How it is measured
 
-    The largest amount that tensors took (torch's allocator, its own peak counter) and what is in use on the GPU beyond
-    torch (NVML: CUDA's context, NCCL, other processes), over the GPU's memory. From 92 % it is information, from 97 % a
-    warning; a run that ended with an out-of-memory error is critical. Memory that the allocator has reserved but not
-    given out does not count: it is given back when something else is needed.
+    The peak of tensors (torch's allocator) plus memory in use beyond torch (NVML: CUDA's context, NCCL, other
+    processes), over the GPU's memory. Information from 92 % on, a warning from 97 %; critical if the run ended with an
+    out-of-memory error. Memory that is reserved but not given out does not count: it is freed when something else is
+    needed.
 
     ## When it is wrong
 
-    - A run whose batches are all alike does not get larger: a full GPU is then a well used one. Hence the high limits.
-    - Without NVML what lies outside of torch is not known, and the share is too low.
-    - Peaks in traced steps count like all others: the profiler itself holds no memory of the GPU.
+    - If all batches are alike, the run does not grow, and a full GPU is well used: hence the high limits.
+    - Without NVML memory outside torch is not known, and the share is too low.
 
     ## What to do
 
-    What holds the most comes first: activations (a smaller batch with accumulation, recomputation), optimizer state
-    (sharding, 8-bit states), fragmentation (`expandable_segments:True`).
-
-    ## Example
-
-    "Out of memory in forward at model.py:31 training_step: 2 GiB were wanted, 0.5 GiB were free."
+    Reduce what holds most: activations (a smaller batch with accumulation, recomputation), optimizer state (sharding,
+    8-bit states), fragmentation (`expandable_segments:True`).
     """
 
     id = "oom-risk"
+    title = "GPU memory is nearly full"
 
     high_ratio: float = threshold(0.92, source="TraceML: 0.92 of the GPU's memory")
     full_ratio: float = threshold(0.97, source="TraceML: 0.97 of the GPU's memory")
+
+    examples = (
+        fires("it ended so", "critical", "batch_size=16", allocator={}, end=_END),
+        fires("136 of 140 GiB are needed", "warning", "97 %", allocator={"allocated_gib": 136.0}),
+        quiet("the GPU has room", allocator={}),
+        looks_alike("the allocator keeps unused memory", allocator={"allocated_gib": 60.0, "reserved_gib": 139.0}),
+        not_evaluated("its size is unknown", "size of the GPU's memory", allocator={"total": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the end of the run, and the largest use of the GPU's memory."""
@@ -70,16 +79,18 @@ class OomRisk(BaseRule):
         if use.ratio < self.high_ratio:
             return None
         level: Severity = "warning" if use.ratio >= self.full_ratio else "info"
-        outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of them outside of torch"
+        outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of it outside torch"
+        advice, change = _advice(metrics, None)
         return self.finding(
             severity=level,
             subject=use.memory.name,
-            summary=f"At the peak {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) of "
-            f"{use.memory.name} were needed{outside}: {gib(max(0.0, use.total_bytes - use.needed_bytes))} are left.",
-            advice=_advice(metrics, None),
+            summary=f"The peak takes {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) of "
+            f"{use.memory.name}{outside}. {gib(max(0.0, use.total_bytes - use.needed_bytes))} are left.",
+            advice=advice,
+            change=change,
             evidence=(
                 self.evidence(
-                    "full_ratio" if level == "warning" else "high_ratio", use.ratio, "memory that was needed"
+                    "full_ratio" if level == "warning" else "high_ratio", use.ratio, "needed memory, share of the GPU"
                 ),
                 *_use_evidence(use),
             ),
@@ -89,27 +100,30 @@ class OomRisk(BaseRule):
     def _ended(self, metrics: Metrics, end: OutOfMemory) -> Finding:
         where = f" in {end.phase}" if end.phase else ""
         place = f" at {end.place}" if end.place else ""
-        wanted = [] if end.requested_bytes is None else [f"{gib(end.requested_bytes)} were wanted"]
+        wanted = [] if end.requested_bytes is None else [f"{gib(end.requested_bytes)} were requested"]
         wanted += [] if end.device_free_bytes is None else [f"{gib(end.device_free_bytes)} were free on the device"]
         wanted += (
             []
             if end.allocated_bytes is None or end.reserved_bytes is None
-            else [f"{gib(end.allocated_bytes)} of {gib(end.reserved_bytes)} reserved were in tensors"]
+            else [f"tensors held {gib(end.allocated_bytes)} of the reserved {gib(end.reserved_bytes)}"]
         )
         values = (
-            ("wanted", end.requested_bytes),
+            ("requested", end.requested_bytes),
             ("free on the device", end.device_free_bytes),
             ("in tensors", end.allocated_bytes),
             ("reserved", end.reserved_bytes),
-            ("largest free piece of it", end.largest_free_bytes),
+            ("largest free piece", end.largest_free_bytes),
         )
         evidence = [Evidence(name=name, value=value, unit="bytes") for name, value in values if value is not None]
+        advice, change = _advice(metrics, end)
         return self.finding(
+            title="The run ran out of memory",
             severity="critical",
             subject=end.place or end.phase or "memory",
             summary=f"Out of memory{where}{place} (batch {end.batch}){': ' if wanted else ''}"
             f"{listed(wanted) if wanted else ''}.",
-            advice=_advice(metrics, end),
+            advice=advice,
+            change=change,
             evidence=tuple(evidence) or (Evidence(name="out of memory", value=end.message),),
         )
 
@@ -117,65 +131,57 @@ class OomRisk(BaseRule):
 def _use_evidence(use: Use) -> tuple[Evidence, ...]:
     values = (
         ("peak of tensors", use.memory.allocated_peak_bytes),
-        ("outside of torch", use.outside_bytes),
+        ("outside torch", use.outside_bytes),
         ("memory of the GPU", use.total_bytes),
     )
     return tuple(Evidence(name=name, value=value, unit="bytes") for name, value in values if value is not None)
 
 
-def _advice(metrics: Metrics, end: OutOfMemory | None) -> str:
-    """What frees the most memory first."""
+def _advice(metrics: Metrics, end: OutOfMemory | None) -> tuple[str, Change | None]:
+    """What frees the most memory first, and the first change among it."""
     found = (_fragments(metrics, end), _others(metrics), _largest_holder(metrics, end))
-    options = [option for option in found if option]
-    return " ".join(options) or (
-        "Use a smaller batch and accumulate: Trainer(accumulate_grad_batches=2); GpuProfiler(trace=TraceConfig("
-        "memory_snapshot=True)) shows by source line what holds the memory."
-    )
+    options = [option for option in found if option is not None]
+    if not options:
+        smaller, change = gpu_memory.smaller_batch(metrics)
+        lines = "This shows the lines that hold the memory: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"
+        return f"Use a smaller batch and accumulate: {smaller}. {lines}", change
+    return " ".join(text for text, _ in options), next((change for _, change in options if change is not None), None)
 
 
-def _fragments(metrics: Metrics, end: OutOfMemory | None) -> str:
+def _fragments(metrics: Metrics, end: OutOfMemory | None) -> tuple[str, Change | None] | None:
     """Where enough was free in what torch had reserved, but in too small pieces."""
     if end is None or end.requested_bytes is None or end.free_in_reserved_bytes is None:
-        return ""
+        return None
     setting = gpu_memory.expandable_advice(metrics)
     largest = end.largest_free_bytes or 0
     if not setting or end.free_in_reserved_bytes < end.requested_bytes or largest >= end.requested_bytes:
-        return ""
+        return None
     return (
-        f"Set {setting}: {gib(end.free_in_reserved_bytes)} were free in what torch had reserved, the largest piece "
-        f"{gib(largest)}."
+        f"Before the start, set {setting}. Why: {gib(end.free_in_reserved_bytes)} of the reserved memory were free, "
+        f"but the largest piece was {gib(largest)}.",
+        gpu_memory.expandable_change(metrics),
     )
 
 
-def _others(metrics: Metrics) -> str:
+def _others(metrics: Metrics) -> tuple[str, Change | None] | None:
     for device in metrics.devices:
         others = gpus.median(device, "memory_others_bytes")
         if others is not None and others >= _MANY_BYTES:
-            return f"End the other processes on {device.subject}: they hold {gib(others)} (nvidia-smi)."
-    return ""
+            return f"End the other processes on {device.subject}, which hold {gib(others)} (nvidia-smi).", None
+    return None
 
 
-def _largest_holder(metrics: Metrics, end: OutOfMemory | None) -> str:
+def _largest_holder(metrics: Metrics, end: OutOfMemory | None) -> tuple[str, Change | None] | None:
     held = _held_by_kind(metrics, end)
     kind = max(held, key=lambda name: held[name], default="")
     if not kind or held[kind] <= 0:
-        return ""
-    amount = gib(held[kind])
+        return None
+    most = f"{kind[0].upper()}{kind[1:]} {'holds' if kind == 'optimizer state' else 'hold'} most ({gib(held[kind])})"
     if kind != "activations":
         ways = [gpu_memory.shard_advice(metrics), _LESS[kind]]
-        verb = "holds" if kind == "optimizer state" else "hold"
-        return f"The {kind} {verb} the most ({amount}): {', or '.join(way for way in ways if way)}."
-    return f"Activations hold the most ({amount}): {smaller_batch(metrics)}, or recompute them: torch.utils.checkpoint."
-
-
-def smaller_batch(metrics: Metrics) -> str:
-    """Half the batch at the same effective one, in this run's values."""
-    size = metrics.loader.batch_size if metrics.loader is not None else None
-    now = condition(metrics, "trainer.accumulate_grad_batches")
-    times = 2 * now if isinstance(now, int) and not isinstance(now, bool) and now > 0 else 2
-    if not size or size < 2:
-        return f"Trainer(accumulate_grad_batches={times}) with half the batch"
-    return f"DataLoader(batch_size={size // 2}) with Trainer(accumulate_grad_batches={times})"
+        return f"{most}: {', or '.join(way for way in ways if way)}.", gpu_memory.shard_change(metrics)
+    smaller, change = gpu_memory.smaller_batch(metrics)
+    return f"{most}: halve the batch ({smaller}) or recompute them (torch.utils.checkpoint).", change
 
 
 def _held_by_kind(metrics: Metrics, end: OutOfMemory | None) -> dict[str, float]:

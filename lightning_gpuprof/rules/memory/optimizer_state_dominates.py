@@ -4,46 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, condition, threshold
+from lightning_gpuprof.rules.base import condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 from lightning_gpuprof.rules.wording import percent
+
+_FULL = {"allocated_gib": 120.0}
+_STATE = {"optimizer_state_bytes": 60 * 2**30}
+_SHARDED = {"trainer.strategy": "FSDPStrategy", "trainer.world_size": 8}
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerStateDominates(BaseRule):
-    """The GPU's memory is short, and two fifths of its peak are states of the optimizer.
+class OptimizerStateDominates(ShortMemoryRule):
+    """GPU memory is short, and two fifths of its peak are optimizer state.
 
     ## What it means
 
-    Adam keeps two numbers for each parameter, in fp32 as a rule: twice the parameters, four times those of a model in
-    bf16. They lie on the GPU all the time and are used once a step.
+    Adam keeps two numbers for each parameter, usually in fp32: twice the parameters, four times those of a bf16 model.
+    They stay on the GPU all the time and are used once a step.
 
     ## How it is measured
 
-    Exact bytes of the storages of the optimizers' states on GPUs over the run's peak: above 40 %, while the peak with
-    what others hold is 80 % of the GPU at least. Information: it costs memory, not time.
+    The exact bytes of the optimizers' states on GPUs are above 40 % of the run's peak, while the needed memory, with
+    what others hold, is at least 80 % of the GPU. Information: it costs memory, not time.
 
     ## When it is wrong
 
-    - With memory to spare it is no finding, however large the share.
-    - States that were not counted (too short a run, an optimizer of one's own): not evaluated.
+    - States that were not counted (too short a run, a custom optimizer): not evaluated.
 
     ## What to do
 
-    Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use states that need less: 8 bits, factored (Adafactor).
-
-    ## Example
-
-    "The state of AdamW holds 60 GiB of the peak of 120 GiB (50 %) on gpu0, which is full to 88 %."
+    Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
     """
 
     id = "optimizer-state-dominates"
+    title = "Optimizer state fills the GPU memory"
 
     least_ratio: float = threshold(0.40, source="heuristic: of the peak")
-    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")
+
+    examples = (
+        fires("it is 60 of 120 GiB", "info", "strategy='fsdp'", allocator=_FULL, held=_STATE),
+        fires("the strategy shards it", "info", "8 bits", allocator=_FULL, held=_STATE, run=_SHARDED),
+        quiet("the GPU has room", allocator={}, held=_STATE),
+        looks_alike("activations fill it", allocator={**_FULL, "activations_gib": 96.0}),
+        not_evaluated("it was not counted", "was not counted", allocator=_FULL, held=None),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge what the optimizers hold."""
@@ -56,15 +65,13 @@ class OptimizerStateDominates(BaseRule):
         name = condition(metrics, "model.optimizer") or "the optimizer"
         shard = gpu_memory.shard_advice(metrics)
         less = "keep it in 8 bits (bitsandbytes) or factored (Adafactor)"
-        return self.finding(
-            severity="info",
+        return self.told(
+            use,
             subject=str(name),
-            summary=f"The state of {name} holds {gib(state)} of the peak of {gib(peak)} ({percent(ratio)}) on "
-            f"{use.memory.name}, which is full to {percent(use.ratio)}.",
-            advice=f"For room, {shard}, or {less}." if shard else f"For room, {less}: the strategy shards it already.",
-            evidence=(
-                self.evidence("least_ratio", ratio, "optimizer state of the peak"),
-                Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
-            ),
+            summary=f"The state of {name} holds {gib(state)} ({percent(ratio)}) of the peak of {gib(peak)} on "
+            f"{use.memory.name}, which is {percent(use.ratio)} full.",
+            advice=f"To free memory, {less}{f', or {shard}' if shard else ''}.",
+            change=gpu_memory.shard_change(metrics),
+            evidence=(self.evidence("least_ratio", ratio, "optimizer state, share of the peak"),),
             confidence=0.9,
         )

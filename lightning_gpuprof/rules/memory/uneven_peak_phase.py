@@ -4,49 +4,64 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.wording import percent
 
+_PEAK = {
+    "allocated_gib": 112.0,
+    "peak_phase": "optimizer",
+    "ends_gib": {"forward": 98.0, "backward": 90.0, "optimizer": 90.0, "step": 90.0},
+}
+
 
 @dataclass(frozen=True, kw_only=True)
-class UnevenPeakPhase(BaseRule):
-    """The peak of the GPU's memory is reached in the optimizer's update, by temporary tensors.
+class UnevenPeakPhase(ShortMemoryRule):
+    """The peak of GPU memory lies in the optimizer's update and comes from temporary tensors.
 
     ## What it means
 
     On a GPU torch's optimizers update all parameters at once (`foreach`), with temporary copies of about the size of
-    the parameters. Where activations are small, that is the peak of the step, and it decides how large a model fits.
+    the parameters. Where activations are small, that is the peak of the step and limits the model size.
 
     ## How it is measured
 
-    The run's peak rose to its highest in the optimizer phase, a tenth above the fullest end of any phase, and the peak
-    with what others hold is 70 % of the GPU at least. Silent if the first parameter group says `fused=True` or
-    `foreach=False`. Information: it costs memory, not time.
+    The run's peak rose to its highest in the optimizer phase, a tenth above the fullest end of any phase, and the
+    needed memory, with what others hold, is at least 70 % of the GPU. Silent if the first parameter group says
+    `fused=True` or `foreach=False`. Information: it costs memory, not time.
 
     ## When it is wrong
 
-    - Clipping of gradients lies in the same phase and makes temporary tensors, too.
-    - Known only where the step in which the peak rose was read at each end of a phase; else not evaluated.
+    - Gradient clipping lies in the same phase and makes temporary tensors, too.
+    - Not evaluated unless the step of the peak was read at every end of a phase.
 
     ## What to do
 
-    `fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place, without the
-    temporary tensors and faster; `foreach=False` saves the memory, but is slower.
-
-    ## Example
-
-    "The update of AdamW takes 14 GiB of temporary memory: the peak of 112 GiB on gpu0 lies in it."
+    `fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place and faster;
+    `foreach=False` saves the memory but is slower.
     """
 
     id = "uneven-peak-phase"
+    title = "The optimizer's update causes the memory peak"
 
     least_ratio: float = threshold(0.10, source="heuristic: temporary memory over the peak")
     short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory, so that it matters")
+
+    examples = (
+        fires("AdamW takes 14 GiB", "info", "14 GiB", allocator=_PEAK),
+        fires("RAdam has no fused update", "info", "foreach=False", allocator=_PEAK, run={"model.optimizer": "RAdam"}),
+        quiet("the GPU has room", allocator={}),
+        looks_alike("the peak is in backward", allocator={**_PEAK, "peak_phase": "backward"}),
+        looks_alike("the update is fused", allocator=_PEAK, run={"model.optimizer_fused": True}),
+        not_evaluated("the peak's phase is unknown", "phase of the peak", allocator={**_PEAK, "peak_phase": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge in which phase the peak lies."""
@@ -55,7 +70,7 @@ class UnevenPeakPhase(BaseRule):
         if use.ratio < self.short_ratio:
             return None
         if memory.peak_phase is None or not memory.phases:
-            raise MissingSignal("in which phase the peak was reached is not known")
+            raise MissingSignal("the phase of the peak is not known")
         in_place = condition(metrics, "model.optimizer_fused") is True
         if memory.peak_phase != "optimizer" or in_place or condition(metrics, "model.optimizer_foreach") is False:
             return None
@@ -64,23 +79,27 @@ class UnevenPeakPhase(BaseRule):
         if not 0 < temporary <= peak or temporary < self.least_ratio * peak:
             return None
         name = condition(metrics, "model.optimizer") or "the optimizer"
-        return self.finding(
-            severity="info",
+        advice, change = _advice(metrics, str(name))
+        return self.told(
+            use,
             subject=str(name),
-            summary=f"The update of {name} takes {gib(temporary)} of temporary memory: the peak of {gib(peak)} on "
-            f"{memory.name}, which is full to {percent(use.ratio)}, lies in it.",
-            advice=_advice(metrics, str(name)),
-            evidence=(
-                self.evidence("least_ratio", temporary / peak, "temporary memory of the peak"),
-                Evidence(name="memory that was needed", value=use.ratio, unit="ratio", limit=self.short_ratio),
-            ),
+            summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which makes the peak of "
+            f"{gib(peak)} on {memory.name}. It is {percent(use.ratio)} full.",
+            advice=advice,
+            change=change,
+            evidence=(self.evidence("least_ratio", temporary / peak, "temporary memory, share of the peak"),),
             confidence=0.7,
         )
 
 
-def _advice(metrics: Metrics, name: str) -> str:
+def _advice(metrics: Metrics, name: str) -> tuple[str, Change | None]:
     if can_fuse(metrics):
-        return f"For room, update in place: {name}(..., fused=True); or {name}(..., foreach=False), which is slower."
+        return f"Update in place, which is faster too: {name}(..., fused=True)", _set(name, fused=True)
     if name in FUSED | FOREACH:
-        return f"For room, update one tensor at a time: {name}(..., foreach=False), which is slower."
-    return f"For room, see whether {name} can update in place (fused=True) or one tensor at a time (foreach=False)."
+        how = f"Update one tensor at a time, which is slower: {name}(..., foreach=False)"
+        return how, _set(name, foreach=False)
+    return f"Check whether {name} can update in place (fused=True) or one tensor at a time (foreach=False).", None
+
+
+def _set(name: str, **arguments: bool) -> Change:
+    return Change(call=f"torch.optim.{name}", arguments={**arguments})

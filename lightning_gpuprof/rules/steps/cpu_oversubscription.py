@@ -34,7 +34,7 @@ _MANY = {
     "run_delay_ms": 20.0,
     "process_cpus": 3.4,
     "worker_cpus": 0.5,
-    "others_cpus": 0.0,
+    "cpus_of_others": 0.0,
 }
 
 
@@ -79,8 +79,8 @@ class CpuOversubscription(BaseRule):
             "9 workers on 4 CPUs", "critical", "num_workers=3 instead of 9", **{**_MANY, "num_workers": 9, "run": {}}
         ),
         quiet("8 threads that need not wait", **{**_MANY, "run_delay_ms": 0.5}),
-        looks_alike("other programs use the CPUs", **{**_MANY, "process_cpus": 1.0, "others_cpus": 3.0}),
-        not_evaluated("the load by others is not known", "other processes", **{**_MANY, "others_cpus": None}),
+        looks_alike("other programs use the CPUs", **{**_MANY, "process_cpus": 1.0, "cpus_of_others": 3.0}),
+        not_evaluated("the load by others is not known", "other processes", **{**_MANY, "cpus_of_others": None}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
