@@ -228,9 +228,9 @@ def _print(
     if in_brief or not report.steps.count:
         brief.print_lines(report, folder)
     else:
-        from lightning_gpuprof.sinks import terminal  # and all its tables
+        from lightning_gpuprof.sinks import terminal_screen
 
-        terminal.print_report(report, where=where)
+        terminal_screen.print_screen(report, folder, where=where)
     if comparison is not None:
         from lightning_gpuprof.sinks import comparison_text
 

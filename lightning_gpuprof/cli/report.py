@@ -17,25 +17,29 @@ from lightning_gpuprof.sinks import html, json_report
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.terminal import print_report
+from lightning_gpuprof.sinks.terminal_screen import print_screen
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
     parser.add_argument("--html", metavar="FILE", help="write the page here and not into DIR")
 
 
 def _run(options: Namespace) -> int:
-    return run(Path(options.dir), as_json=options.json, page=None if options.html is None else Path(options.html))
+    page = None if options.html is None else Path(options.html)
+    return run(Path(options.dir), as_json=options.json, page=page, everything=options.all)
 
 
-def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> int:
+def run(directory: Path, *, as_json: bool = False, page: Path | None = None, everything: bool = False) -> int:
     """Make a run's reports again.
 
     Args:
         directory: Folder of the run.
         as_json: Print JSON for a program and leave the folder as it is.
         page: Where to write the HTML page; None is the run's folder.
+        everything: Print all numbers instead of the first screen.
 
     Returns:
         0.
@@ -58,7 +62,10 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None) -> 
     logs = folder.parent if folder.match(INSIDE) else folder
     if any(logs.glob("events.out.tfevents*")) or any(folder.glob("*.pt.trace.json.gz")):
         where["TensorBoard"] = f"tensorboard --logdir {logs}"
-    print_report(report, where=where)
+    if everything:
+        print_report(report, where=where)
+    else:
+        print_screen(report, folder, where=where)
     return 0
 
 
@@ -79,11 +86,12 @@ COMMAND = Command(
     name="report",
     summary="make a run's reports again from its folder",
     description=(
-        "Makes report.json and report.html of a run again from its journal and prints the summary.\n"
+        "Makes report.json and report.html of a run again from its journal and prints its answer.\n"
         "Needs no GPU and neither torch nor Lightning."
     ),
     examples=(
         "gpuprof report lightning_logs/version_0",
+        "gpuprof report lightning_logs/version_0 --all",
         "gpuprof report runs/digits/version_3/gpuprof --html /tmp/digits.html",
         "gpuprof report lightning_logs/version_0 --json | jq .verdict",
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import numbers, plain, wording
 
+LEAST_STEPS = MIN_STEADY_STEPS + 10
+"""The first steps of a run are slower than the others."""
 LONGEST_S = 10.0
 """Of a run that took longer, a page costs little, and its phases tell something even without a verdict."""
 
@@ -30,9 +32,12 @@ def print_lines(report: Report, folder: Path) -> None:
         folder: Of the run.
     """
     stage, steps = wording.stage(report), report.steps.count
-    ran = f"{numbers.count(steps)} step{'s' if steps > 1 else ''} in {numbers.seconds(report.wall.total_s)}"
-    few = "are too few" if steps > 1 else "is too little"
-    text = f"{ran} {few} for a verdict." if steps else f"no step of this {stage} was measured."
-    text = f"gpuprof: {text} Full report: gpuprof report {plain.visible(str(folder))}"
+    ran = f"{numbers.count(steps)} step{'' if steps == 1 else 's'} in {numbers.seconds(report.wall.total_s)}"
+    text = (
+        f"Too short to judge ({ran}). Run at least {LEAST_STEPS}."
+        if steps
+        else f"No step of this {stage} was measured."
+    )
+    text = f"gpuprof: {text} All numbers: gpuprof report {plain.visible(str(folder))} --all"
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, errors="replace").decode(encoding))

@@ -96,7 +96,7 @@ def test_a_reader_that_goes_away_causes_no_stack_trace() -> None:
 
 @pytest.mark.parametrize("columns", [80, 100])
 def test_a_report_fits_the_terminal(tmp_path: Path, columns: int) -> None:
-    command = [sys.executable, "-m", "lightning_gpuprof", "report", str(save_run(tmp_path / "run"))]
+    command = [sys.executable, "-m", "lightning_gpuprof", "report", str(save_run(tmp_path / "run")), "--all"]
     code, written = run_in_terminal(command, columns=columns, environ={"NO_COLOR": "1" if columns == 80 else ""})
     lines = screen(written)
     assert code == 0

@@ -42,8 +42,8 @@ def test_a_run_too_short_to_judge_has_its_numbers_and_one_line_but_no_page(short
     assert short.report.verdict.kind == "not-enough-data"
     assert {path.name for path in short.folder.iterdir() if path.name[0] != "."} == {"rank0.jsonl", "report.json"}
     (line,) = short.printed.splitlines()
-    assert line.startswith("gpuprof: 4 steps in ")
-    assert line.endswith(f"gpuprof report {short.folder}")
+    assert line.startswith("gpuprof: Too short to judge (4 steps in ")
+    assert line.endswith(f"gpuprof report {short.folder} --all")
 
 
 def test_the_page_is_made_when_it_is_asked_for_later(short: Short, tmp_path: Path) -> None:
@@ -51,10 +51,10 @@ def test_the_page_is_made_when_it_is_asked_for_later(short: Short, tmp_path: Pat
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert report_command.run(short.folder, page=page) == 0
     assert "not-enough-data" in page.read_text()
-    assert "Verdict: not-enough-data" in printed.getvalue()
+    assert " TOO SHORT " in printed.getvalue()
 
 
 def test_reports_that_were_named_are_made_of_every_run(tmp_path: Path) -> None:
     asked = short_fit(tmp_path, GpuProfiler(reports=["terminal", "html"]))
     assert (asked.folder / "report.html").is_file()
-    assert "Verdict: not-enough-data" in asked.printed
+    assert " TOO SHORT " in asked.printed

@@ -25,7 +25,9 @@ def short() -> Report:
 def test_a_few_steps_without_a_verdict_are_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert brief.is_enough(short())
     brief.print_lines(short(), Path("/runs/a"))
-    line = "gpuprof: 4 steps in 250 ms are too few for a verdict. Full report: gpuprof report /runs/a\n"
+    line = (
+        "gpuprof: Too short to judge (4 steps in 250 ms). Run at least 30. All numbers: gpuprof report /runs/a --all\n"
+    )
     assert capsys.readouterr().out == line
 
 
@@ -47,4 +49,4 @@ def test_a_run_without_a_step_says_so(capsys: pytest.CaptureFixture[str]) -> Non
     brief.print_lines(
         msgspec.structs.replace(report, steps=msgspec.structs.replace(report.steps, count=0)), Path("/runs/a")
     )
-    assert "no step of this fit was measured" in capsys.readouterr().out
+    assert "No step of this fit was measured" in capsys.readouterr().out

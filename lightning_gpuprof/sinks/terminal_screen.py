@@ -1,0 +1,226 @@
+"""The answer at the end of a run in at most 25 lines; the verdict, the change and the gain last, where they are seen.
+
+All numbers are under ``gpuprof report DIR --all`` (:mod:`~lightning_gpuprof.sinks.terminal`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.constrain import Constrain
+from rich.text import Text
+
+from lightning_gpuprof.model.finding import Severity
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import first_screen, numbers, plain, wording
+from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
+from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
+from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
+
+MOST_SEGMENTS = 4
+MOST_OTHERS = 2
+LONGEST = 150
+"""Characters of a sentence; all of it is under ``--all``."""
+LEAST_PART_RATIO = 0.01
+"""Parts of the run below it are not named."""
+TABLE_WIDTH = 40
+"""Columns of the labels and numbers beside a bar."""
+
+_HEADS: dict[Severity | None, str] = {
+    "critical": "bold white on red",
+    "warning": "bold black on yellow",
+    "info": "bold black on cyan",
+    None: "bold white on green",
+}
+_COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
+
+
+def print_screen(
+    report: Report, folder: Path, file: IO[str] | None = None, *, where: Mapping[str, str] | None = None
+) -> None:
+    """Print the first screen: with colour on a terminal, else (or with ``NO_COLOR``) as plain text.
+
+    Args:
+        report: The report.
+        folder: Of the run.
+        file: The stream; None is standard output.
+        where: What else there is and how to get there.
+    """
+    print_to(file, render(report, folder, width=make_console(file).width, where=where))
+
+
+def render(
+    report: Report, folder: Path, *, width: int = MAX_WIDTH, where: Mapping[str, str] | None = None
+) -> RenderableType:
+    """The first screen as something that rich prints.
+
+    Args:
+        report: The report.
+        folder: Of the run, for the commands.
+        width: Columns that no line passes.
+        where: What else there is and how to get there, e.g. ``{"HTML": path}``.
+    """
+    screen = first_screen.first_screen(report, folder)
+    parts = [*_head(screen, width), *_notes(screen)]
+    if screen.severity is not None or report.findings:
+        parts += [Text(""), *_bars(screen), *_outside(report), *_others(screen)]
+    elif screen.today is not None:
+        parts.append(_line(_one_line(screen.today)))
+    parts += [Text(""), *_answer(screen), *_places(report, folder, where or {}, width)]
+    return Constrain(Group(*parts), width)
+
+
+def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
+    """The run and whether its numbers can be relied on; what has no room is left out from the right."""
+    meta = list(screen.meta)
+    while len(meta) > 1 and sum(cell_len(part) + 3 for part in meta) + len("gpuprof  ") > width:
+        meta.pop(1)
+    sure = "" if screen.reliability.kind == "ok" else "yellow"
+    return [
+        Text.assemble(("gpuprof", "bold"), "  ", " · ".join(meta), no_wrap=True, overflow="ellipsis"),
+        indented(_Marked(screen.reliability.mark, screen.reliability.words, sure)),
+    ]
+
+
+class _Marked:
+    """Words after a mark; in a stream without the mark's character after an ASCII one."""
+
+    def __init__(self, mark: str, words: str, style: str) -> None:
+        self.mark, self.words, self.style = mark, words, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        mark = {"✓": "ok:", "…": "..."}.get(self.mark, self.mark) if options.ascii_only else self.mark
+        yield said(f"{mark} {self.words}", self.style)
+
+
+def _notes(screen: FirstScreen) -> list[RenderableType]:
+    if screen.reliability.kind != "conditional":
+        return []
+    return [_line(text) for text in screen.reliability.details[:1]]
+
+
+def _bars(screen: FirstScreen) -> list[RenderableType]:
+    if screen.today is None:
+        return []
+    what = "median step" if screen.scale == "step" else "per step, with what is outside the steps"
+    return [
+        Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {what}"),
+        _Segments(screen.today),
+    ]
+
+
+class _Segments:
+    """The parts of a step, largest first, each with its time, its share and a bar.
+
+    Args:
+        bar: The step.
+    """
+
+    def __init__(self, bar: StepBar) -> None:
+        self.bar = bar
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = _rows(self.bar)
+        names = max(cell_len(label) for _, label, _ in rows)
+        for key, label, ms in rows:
+            ratio = ms / self.bar.ms if self.bar.ms > 0 else 0.0
+            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.percent(ratio):>7}  "
+            bar = Bar(ratio, max(4, options.max_width - max(TABLE_WIDTH, len(head))), "").text(options.ascii_only)
+            yield Text.assemble(head, (bar, "blue" if key in _COMPUTE else "yellow"), no_wrap=True)
+
+
+def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
+    """Key, label and time of the largest segments, and of all others together."""
+    large = sorted((s for s in bar.segments if s.key != first_screen.OTHER), key=lambda s: -s.ms)[:MOST_SEGMENTS]
+    rest = bar.ms - sum(segment.ms for segment in large)
+    rows = [(segment.key, segment.label, segment.ms) for segment in large]
+    return [*rows, (first_screen.OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
+
+
+def _one_line(bar: StepBar) -> str:
+    parts = [f"{label} {numbers.percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
+    return f"median step {numbers.significant(bar.ms)} ms: {', '.join(parts)}"
+
+
+def _outside(report: Report) -> list[RenderableType]:
+    """What is not in the steps."""
+    total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
+    parts = [
+        f"{first_screen.PHASE_WORDS.get(part, part)} {numbers.seconds(seconds)}"
+        for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
+        if part != inside and seconds >= LEAST_PART_RATIO * total > 0
+    ]
+    return [_line(f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}")] if parts else []
+
+
+def _others(screen: FirstScreen) -> list[RenderableType]:
+    others = list(enumerate(screen.opportunities, 1))[1:]
+    if screen.severity is None:
+        others = list(enumerate(screen.opportunities, 1))
+    shown: Sequence[tuple[int, Opportunity]] = others[:MOST_OTHERS]
+    lines: list[RenderableType] = [Text("")] if others else []
+    for number, one in shown:
+        gain = "" if one.speedup is None else f": {first_screen.faster(one.speedup)} at most"
+        same = f" (the same time as {one.same_as})" if one.same_as not in (None, number) else ""
+        line = Text.assemble(f"  {number}. ", (one.severity, "dim"), f" {one.title}{gain}{same}")
+        line.no_wrap, line.overflow = True, "ellipsis"
+        lines.append(line)
+    left = len(others) - len(shown)
+    words = (f"and {left} more finding{'s' if left > 1 else ''}" if left else "", screen.checks.words)
+    return [*lines, _line("; ".join(word for word in words if word))]
+
+
+def _answer(screen: FirstScreen) -> list[RenderableType]:
+    head = "OK" if screen.severity is None else screen.severity.upper()
+    if screen.reliability.kind == "too little" and screen.severity is None:
+        head = "TOO SHORT"
+    elif screen.reliability.kind == "conditional" and screen.severity is None:
+        head = "CONDITIONAL"
+    style = _HEADS[screen.severity] if head != "CONDITIONAL" else _HEADS["warning"]
+    lines: list[RenderableType] = [Text.assemble((f" {head} ", style), "  ").append_text(said(screen.headline, "bold"))]
+    if screen.severity is None:
+        few = screen.reliability.kind == "too little"
+        return [*lines, *(_line(text) for text in (screen.sentence, "" if few else screen.checks.words) if text)]
+    if screen.sentence:
+        lines.append(indented(said(_short(screen.sentence))))
+    fix = screen.fix
+    if fix is not None:
+        code = [("- " + line, "red") for line in fix.removed] + [("+ " + line, "green") for line in fix.added]
+        code = code or [("+ " + line, "green") for line in fix.code]
+        lines.append(labelled("change:", fix.where if fix.where and code else "" if code else _short(fix.advice)))
+        lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code[:4]]
+    if screen.today is not None and screen.after is not None:
+        what = "a step" if screen.scale == "step" else "per step of the run"
+        gain = f"{numbers.significant(screen.today.ms)} -> {numbers.significant(screen.after.ms)} ms {what} at best"
+        if screen.wall_after_s is not None:
+            gain += f", the whole run {numbers.seconds(screen.wall_s)} -> {numbers.seconds(screen.wall_after_s)}"
+        lines.append(labelled("gain:", gain, "bold"))
+    if screen.proof:
+        lines.append(labelled("prove:", screen.proof))
+    return lines
+
+
+def _places(report: Report, folder: Path, where: Mapping[str, str], width: int) -> list[RenderableType]:
+    run = plain.visible(str(folder.parent if folder.name == "gpuprof" else folder))
+    everything = f"gpuprof report {run} --all"
+    if report.findings:
+        both = f"{everything}   gpuprof explain {plain.name(report.findings[0].rule)}"
+        everything = both if cell_len(both) + len("  all: ") <= width else everything
+    lines = [labelled("all:", everything)]
+    shown = {"HTML": "page:", "TensorBoard": "tab:"}
+    return lines + [labelled(shown[name], plain.visible(place)) for name, place in where.items() if name in shown]
+
+
+def _line(text: str) -> RenderableType:
+    """A line of its own, cut at its end where it has no room."""
+    return indented(Text(text, no_wrap=True, overflow="ellipsis"))
+
+
+def _short(text: str) -> str:
+    """A text of at most so many characters that ends between words."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} ..."

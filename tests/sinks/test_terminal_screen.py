@@ -1,0 +1,105 @@
+"""The first screen on the terminal: at most 25 lines, at most 10 of a healthy run, the answer last."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+import sample_report
+from rich.cells import cell_len
+
+from lightning_gpuprof.model.finding import Gain
+from lightning_gpuprof.model.report import Checks, Report
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.console import print_to
+from lightning_gpuprof.sinks.terminal_screen import render
+
+DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
+WHERE = {"JSON": "runs/digits/version_0/gpuprof/report.json", "HTML": "runs/digits/version_0/gpuprof/report.html"}
+WHERE["TensorBoard"] = "tensorboard --logdir runs/digits/version_0"
+
+
+def digits() -> Report:
+    return json_report.read(DIGITS)
+
+
+def healthy() -> Report:
+    passed = Checks(passed=("single-process-loading", "gc-pauses"), not_applicable=())
+    return msgspec.structs.replace(digits(), findings=(), not_evaluated=(), checks=passed)
+
+
+def short() -> Report:
+    few = msgspec.structs.replace(digits().steps, count=10, steady_count=3)
+    verdict = msgspec.structs.replace(digits().verdict, kind="not-enough-data")
+    return msgspec.structs.replace(digits(), findings=(), steps=few, verdict=verdict)
+
+
+REPORTS = {
+    "digits": digits,
+    "full": sample_report.full_report,
+    "hostile": sample_report.hostile_report,
+    "minimal": sample_report.minimal_report,
+    "healthy": healthy,
+    "short": short,
+}
+
+
+def drawn(report: Report, width: int = 100, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding)
+    print_to(stream, render(report, Path("runs/digits/version_0/gpuprof"), width=width, where=WHERE), width)
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", REPORTS)
+def test_at_most_25_lines_that_fit(name: str, width: int, encoding: str) -> None:
+    lines = drawn(REPORTS[name](), width, encoding).splitlines()
+    assert len(lines) <= 25
+    assert max(cell_len(line) for line in lines) <= width
+    assert not set("\x1b\x07\u202e\u2028") & set("".join(lines))
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", ["healthy", "short"])
+def test_at_most_10_lines_without_a_finding(name: str, width: int) -> None:
+    assert len(drawn(REPORTS[name](), width).splitlines()) <= 10
+
+
+def test_the_verdict_the_change_and_the_gain_come_last() -> None:
+    text = drawn(digits())
+    order = ["median step", "waiting for data", " CRITICAL ", "change:", "num_workers=", "gain:", "prove:", "all:"]
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
+    assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in text
+    assert "gpuprof report runs/digits/version_0 --all" in text
+
+
+def test_bars_are_shares_of_the_step() -> None:
+    lines = [line for line in drawn(digits()).splitlines() if "█" in line]
+    widths = {line.split()[0]: line.count("█") for line in lines}
+    assert widths["waiting"] / widths["backward"] == pytest.approx(257 / 86.8, rel=0.1)
+
+
+def test_a_healthy_run_says_what_was_checked() -> None:
+    text = drawn(healthy())
+    assert " OK   Nothing to gain above 3 %." in text or " CONDITIONAL   Nothing to gain" in text
+    assert "2 checks passed" in text
+
+
+def test_a_short_run_says_how_long_to_run() -> None:
+    text = drawn(short())
+    assert " TOO SHORT " in text
+    assert "30 steps or more" in text
+
+
+def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> None:
+    first = msgspec.structs.replace(digits().findings[0], gain=Gain(saved_ms_per_step=60.0, speedup_max=1.2))
+    others = tuple(msgspec.structs.replace(first, gain=None, subject=f"part {n}") for n in range(9))
+    text = drawn(msgspec.structs.replace(digits(), findings=(first, *others)))
+    assert "(the same time as 1)" in text
+    assert "and 7 more findings" in text
+    assert len(text.splitlines()) <= 25
