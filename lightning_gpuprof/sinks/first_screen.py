@@ -293,13 +293,19 @@ def _headline(report: Report, first: Finding | None, times: float | None, scale:
     if first is not None:
         what = "every step" if scale == "step" else f"the whole {wording.stage(report)}"
         return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}.")
-    if report.verdict.kind == "not-enough-data":
-        return f"Too short to judge: {numbers.count(report.steps.steady_count)} of {MIN_STEADY_STEPS} steady steps."
+    if _too_short(report):
+        steps = report.steps.count
+        few = f"{numbers.count(steps)} step{'' if steps == 1 else 's'}"
+        return f"Too short to judge ({few}). Run at least {MIN_STEADY_STEPS + 10}."
     if not report.validity.ok:
         return "Part of the run was not recorded: no conclusion can be drawn."
     hints = len(report.findings)
     left = f", {hints} hint{'s' if hints > 1 else ''} without a known gain" if hints else ""
     return f"Nothing to gain above {100 * LEAST_GAIN_RATIO:.0f} %{left}."
+
+
+def _too_short(report: Report) -> bool:
+    return report.verdict.kind == "not-enough-data" or report.steps.steady_count < MIN_STEADY_STEPS
 
 
 def faster(times: float) -> str:
@@ -312,8 +318,8 @@ def faster(times: float) -> str:
 def _sentence(report: Report, first: Finding | None) -> str:
     if first is not None:
         return first_sentence(first.summary)
-    if report.verdict.kind == "not-enough-data":
-        return f"Train for {MIN_STEADY_STEPS + 10} steps or more: the first steps of a run are slower than the others."
+    if _too_short(report):
+        return f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps: the first ones of a run are slower."
     return plain.sentence(report.verdict.summary)
 
 

@@ -93,7 +93,7 @@ def test_a_healthy_run_says_what_was_checked() -> None:
 def test_a_short_run_says_how_long_to_run() -> None:
     text = drawn(short())
     assert " TOO SHORT " in text
-    assert "30 steps or more" in text
+    assert "Too short to judge (10 steps). Run at least 30." in text
 
 
 def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> None:
