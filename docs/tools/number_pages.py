@@ -21,7 +21,7 @@ from lightning_gpuprof.model.report import LABEL_TERMS, OVERHEAD_TERMS, Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import device_tables, host_tables, input_tables, memory_tables, tables, time_tables
 from lightning_gpuprof.sinks.tables import PART_TERMS, Table
-from structs import Struct, fields, hints_of, json_type, meaning, places, unit
+from structs import Struct, fields, hints_of, json_type, meaning, places
 from walked_report import walked_report
 
 NOTE = "Made from the source by `python docs/tools/pages.py`: change it there."
@@ -270,7 +270,7 @@ def _places(where: Sequence[str]) -> str:
 
 
 def fields_list(struct: Struct, on_page: Iterable[Struct], shown: set[str]) -> str:
-    """The fields of a struct: name, unit, what it is where its name does not say it, and the struct or words in it.
+    """The fields of a struct: name, what it is where its name does not say it, and the struct or words in it.
 
     Args:
         struct: The struct.
@@ -290,9 +290,8 @@ def fields_list(struct: Struct, on_page: Iterable[Struct], shown: set[str]) -> s
         for words in _LONG_LIST.findall(kind):
             kind = kind.replace(words, "words as above") if words in shown else kind
             shown.add(words)
-        about = ", ".join(filter(None, (unit(one.name), kind)))
         if one.text or kind:
-            rows.append((f"`{one.name}`" + (f" ({about})" if about else ""), one.text))
+            rows.append((f"`{one.name}`" + (f" ({kind})" if kind else ""), one.text))
         else:
             plain.append(f"`{one.name}`")
     return bullets([*rows, *([(", ".join(plain), "")] if plain else [])])

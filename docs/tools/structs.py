@@ -13,9 +13,6 @@ from lightning_gpuprof.sinks import numbers
 
 Struct = type[msgspec.Struct]
 
-_UNITS = {"%": "0 to 1", "B": "bytes", "B/s": "bytes/s"}
-"""In JSON a share is a ratio, and bytes are not scaled."""
-
 _JSON_TYPES: dict[object, str] = {
     float: "number",
     int: "integer",
@@ -64,12 +61,6 @@ def _direct(path: str, annotation: object) -> Iterator[tuple[str, Struct]]:
     many = typing.get_origin(annotation) in (tuple, list, dict)
     for argument in typing.get_args(annotation):
         yield from _direct(f"{path}[]" if many else path, argument)
-
-
-def unit(field: str) -> str:
-    """Unit of a field of ``report.json`` by the end of its name; empty if it names none."""
-    known = numbers.unit_of(field)
-    return _UNITS.get(known, known)
 
 
 def json_type(hint: object, name_of: Callable[[Struct], str] = lambda struct: struct.__name__) -> str:

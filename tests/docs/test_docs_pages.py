@@ -111,13 +111,6 @@ def test_structs_are_found_wherever_they_are() -> None:
     assert list(structs.places("outer", Outer, without=frozenset({Inner}))) == [Outer]
 
 
-def test_units_are_those_of_the_json() -> None:
-    assert structs.unit("share_ratio") == "0 to 1"
-    assert structs.unit("rss_bytes") == "bytes"
-    assert structs.unit("read_bytes_per_s") == "bytes/s"
-    assert structs.unit("steps") == ""
-
-
 def test_types_are_told_as_they_are_in_json() -> None:
     hints = typing.get_type_hints(Outer)
     assert [structs.json_type(hints[name]) for name in ("one", "many", "some", "named", "number")] == [
