@@ -83,7 +83,13 @@ class UserCode:
         return None
 
     def place(self, filename: str, line: int, function: str) -> str | None:
-        """``path:line function`` of one place, or None if it is in a library."""
+        """``path:line function`` of one place, or None if it is in a library.
+
+        Args:
+            filename: As the code object has it.
+            line: Line number.
+            function: Name of the function.
+        """
         path = self._shown.get(filename)
         if path is None:
             path = self._shown[filename] = self._show(filename)

@@ -43,6 +43,10 @@ class TorchEvents:
     def elapsed_ns(self, first: torch.Event, second: torch.Event) -> int:
         """Time between two events in ns; the driver resolves about half a microsecond.
 
+        Args:
+            first: The earlier event.
+            second: The later event.
+
         Raises:
             RuntimeError: One of them is not done.
         """

@@ -53,7 +53,12 @@ class EventBackend(Protocol[Event]):
         ...
 
     def elapsed_ns(self, first: Event, second: Event) -> int:
-        """Time between two events that are done, in ns."""
+        """Time between two events that are done, in ns.
+
+        Args:
+            first: The earlier event.
+            second: The later event.
+        """
         ...
 
     def is_capturing(self) -> bool:
@@ -108,7 +113,12 @@ class DeviceSpans(Generic[Event]):
         return self._every_ns if self._begun < DENSE_STEPS else 10 * self._every_ns
 
     def begin_step(self, batch: int, slot: int) -> bool:
-        """A step begins, and its time belongs to ``slot`` at first; returns whether the step is measured."""
+        """A step begins, and its time belongs to ``slot`` at first; returns whether the step is measured.
+
+        Args:
+            batch: Index of the step's batch.
+            slot: Id of the first slot.
+        """
         self.end_step()
         now_ns = self._now()
         if now_ns < self._due_ns:

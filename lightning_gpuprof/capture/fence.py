@@ -82,7 +82,12 @@ class Fence:
         """What has to end the run and waits in a block of :meth:`holding`."""
 
     def tell(self, part: str, message: str) -> None:
-        """Warn about a part once and note it for the report."""
+        """Warn about a part once and note it for the report.
+
+        Args:
+            part: Name of the part.
+            message: What happened, and what follows from it.
+        """
         if part in self._told:
             return
         self._told.add(part)

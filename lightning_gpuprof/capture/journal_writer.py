@@ -129,7 +129,12 @@ class JournalWriter:
             self._file.sync(until - time.monotonic())
 
     def close(self, last: Iterable[Record] = (), timeout_s: float = 5.0) -> None:
-        """Have what is left and ``last`` written and the file closed; waits for that at most ``timeout_s``."""
+        """Have what is left and ``last`` written and the file closed; waits for that at most ``timeout_s``.
+
+        Args:
+            last: Records to write at the end.
+            timeout_s: The longest wait, in seconds.
+        """
         until = time.monotonic() + timeout_s
         try:
             self.start()

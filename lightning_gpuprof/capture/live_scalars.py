@@ -117,6 +117,14 @@ def scalar_log_for(
     """What the options ask for; None without loggers, on other ranks than the first, and where nothing is ever logged.
 
     Arguments as for :class:`ScalarLog`.
+
+    Args:
+        trainer: The trainer, with its loggers.
+        options: What the user asked for.
+        clock: Gives the step times.
+        edges: Where the loop is heard.
+        samples_per_step: Samples of all ranks in a step; None is not known.
+        fence: Takes what fails.
     """
     every = options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
     if not (every and trainer.loggers and trainer.is_global_zero):

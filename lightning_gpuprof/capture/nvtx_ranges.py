@@ -58,6 +58,12 @@ def range_name(action: str, region: Region, *, manual: bool, overridden: frozens
 
     A phase is named like in the reports, a callback's hook by both names. The phases of a validation lie inside a range
     of their own. Arguments as for :func:`~lightning_gpuprof.capture.actions.classify`.
+
+    Args:
+        action: As Lightning names it.
+        region: Loop in which it is.
+        manual: Whether optimization is manual.
+        overridden: Hooks in which something happens.
     """
     if action == RUN_EPOCH:
         return action
@@ -129,7 +135,13 @@ class NvtxRanges:
         self._steps = 0
 
     def wrap(self, action: str, region: Region, context: Context) -> Context:
-        """The context to use for an action of a region: a range around it, or the same if the action gets none."""
+        """The context to use for an action of a region: a range around it, or the same if the action gets none.
+
+        Args:
+            action: As Lightning names it.
+            region: Loop in which it is.
+            context: The context that times it.
+        """
         if self._off or isinstance(context, NvtxRange):
             return context
         name = range_name(action.removeprefix(START_STOP), region, manual=self._manual, overridden=self._overridden)

@@ -45,7 +45,13 @@ class OtherThreads:
         self._elapsed_ns = 0
 
     def look(self, t_ns: int, frames: Mapping[int, FrameType], *, last: bool = False) -> None:
-        """Count where each is now, and read its CPU time if that was long ago, or if it is for the last time."""
+        """Count where each is now, and read its CPU time if that was long ago, or if it is for the last time.
+
+        Args:
+            t_ns: When.
+            frames: Thread id -> its innermost frame.
+            last: Whether it is the last look.
+        """
         reads = last or self._last_ns is None or t_ns - self._last_ns >= _READ_NS
         if reads:
             self._elapsed_ns += 0 if self._last_ns is None else t_ns - self._last_ns

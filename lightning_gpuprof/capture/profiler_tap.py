@@ -221,7 +221,12 @@ class ProfilerTap:
         return before
 
     def place(self, name: str, phase: Phase) -> Context:
-        """A context for a place that Lightning does not name, in the region and mode of now."""
+        """A context for a place that Lightning does not name, in the region and mode of now.
+
+        Args:
+            name: What the report calls it.
+            phase: Phase of its time.
+        """
         try:
             key = (name, self._region, self._cpu)
             found = self._shortcuts.get(key)
@@ -282,7 +287,16 @@ class ProfilerTap:
         return restore
 
     def wrap_action(self, region: Region, action: str, wrap: Callable[[Context], Context]) -> Callable[[], None]:
-        """As :meth:`wrap_actions` for one action, also one that was not seen yet; cheap enough for single steps."""
+        """As :meth:`wrap_actions` for one action, also one that was not seen yet; cheap enough for single steps.
+
+        Args:
+            region: Loop of the action.
+            action: As Lightning names it.
+            wrap: From the context that times it to the one to use.
+
+        Returns:
+            What takes it back.
+        """
         originals = [(table, table[action]) for table in (self._table(region, False), self._table(region, True))]
         for table, context in originals:
             table[action] = wrap(context)

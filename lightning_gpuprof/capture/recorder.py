@@ -64,6 +64,11 @@ def next_due_ns(due_ns: int, interval_ns: int, now_ns: int) -> int:
 
     A reading that takes long does not move the grid, so the mean interval does not drift; ticks that were missed
     altogether are left out rather than made up for.
+
+    Args:
+        due_ns: The last tick.
+        interval_ns: Between two ticks.
+        now_ns: The clock.
     """
     missed = max(0, (now_ns - due_ns) // interval_ns)
     return due_ns + (missed + 1) * interval_ns

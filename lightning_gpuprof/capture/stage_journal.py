@@ -42,7 +42,14 @@ class Entry:
 
 
 def header_of(trainer: Any, stage: Stage, entry: Entry, version: str) -> Header:
-    """First line of a stage's journal; ``version`` is that of this package."""
+    """First line of a stage's journal; ``version`` is that of this package.
+
+    Args:
+        trainer: The trainer.
+        stage: ``fit``, ``validate``, ``test`` or ``predict``.
+        entry: When and how the stage was entered.
+        version: Of this package.
+    """
     return Header(
         version=JOURNAL_VERSION,
         gpuprof=version,
@@ -106,13 +113,23 @@ class StageJournal:
         self._writer.post(record)
 
     def note(self, part: str, message: str) -> None:
-        """Write down what the report is to tell of a part."""
+        """Write down what the report is to tell of a part.
+
+        Args:
+            part: Name of the part.
+            message: One sentence.
+        """
         notice = Notice(part=part, message=message)
         self.notices.append(notice)
         self.post(notice)
 
     def switched_off(self, part: str, error: Exception) -> None:
-        """Tell that a part does nothing any more because of an error; one that has to end the run is raised again."""
+        """Tell that a part does nothing any more because of an error; one that has to end the run is raised again.
+
+        Args:
+            part: Name of the part.
+            error: What it raised.
+        """
         if must_propagate(error):
             raise error
         # What we raise ourselves says all of it.
@@ -120,7 +137,12 @@ class StageJournal:
         self.fence.tell(part, f"switched off{after}: {error}")
 
     def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:
-        """The last line if the stage ended now; the last footer of a journal counts."""
+        """The last line if the stage ended now; the last footer of a journal counts.
+
+        Args:
+            status: ``finished``, or how it was interrupted.
+            overhead: Entry -> cost of the profiler.
+        """
         global_step = self._clock.counters()[1]
         return Footer(end_ns=time.perf_counter_ns(), status=status, overhead=dict(overhead), global_step=global_step)
 

@@ -44,7 +44,12 @@ _LOADERS: dict[Stage, str] = {
 
 
 def loaders_of(trainer: Any, stage: Stage) -> object:
-    """The loaders of a stage, once the trainer has them: one, or a collection."""
+    """The loaders of a stage, once the trainer has them: one, or a collection.
+
+    Args:
+        trainer: The trainer.
+        stage: ``fit``, ``validate``, ``test`` or ``predict``.
+    """
     return getattr(trainer, _LOADERS[stage])
 
 

@@ -59,7 +59,13 @@ class StepBoundary:
         self._clock.listen(self.at_boundary, 0 if at_once else min(windows_wake, self._log_wake()))
 
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
-        """A step begins; called by the clock, which wants the ``global_step`` from which on to call again."""
+        """A step begins; called by the clock, which wants the ``global_step`` from which on to call again.
+
+        Args:
+            batch: Index of the step's batch.
+            global_step: Optimizer steps before it.
+            now_ns: The clock.
+        """
         device, ranges, memory = self._device, self._ranges, self._memory
         if memory is not None:
             memory.end_step()

@@ -475,7 +475,15 @@ class StepClock:
         own_slot = self.own_slot = self.slot("profiler", "callbacks", callback="GpuProfiler", hook="step boundary")
 
     def slot(self, action: str, phase: Phase, region: Region = "main", *, callback: str = "", hook: str = "") -> int:
-        """The id of a slot, made at its first use."""
+        """The id of a slot, made at its first use.
+
+        Args:
+            action: As Lightning names it.
+            phase: Phase of its time.
+            region: Loop in which it is.
+            callback: Whose hook it is; empty for none.
+            hook: Name of the hook.
+        """
         return self._slot(Slot(id=-1, action=action, phase=phase, region=region, callback=callback, hook=hook))
 
     def annotated(self, name: str, *, nested: bool = True) -> int:
@@ -510,7 +518,12 @@ class StepClock:
         return self._timed_cpu(slot, then, counts) if cpu else self._timed(slot, then, counts)
 
     def mark(self, then: int, *, cpu: bool = False) -> Context:
-        """A context without an inside: from its start on, time goes to ``then``."""
+        """A context without an inside: from its start on, time goes to ``then``.
+
+        Args:
+            then: Id of the slot that time goes to.
+            cpu: Also charge CPU time of the thread; only valid in steps that sample it.
+        """
         return self._marker_cpu(then) if cpu else self._marker(then)
 
     def cost_of_one_edge_ns(self, rounds: int = 200) -> float:

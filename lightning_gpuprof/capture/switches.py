@@ -17,14 +17,24 @@ LIVE = "GPUPROF_LIVE"
 
 
 def switched_on(name: str, environ: Mapping[str, str]) -> bool:
-    """Whether a variable is ``1``, ``true``, ``yes`` or ``on``; a value that means nothing is warned of and is off."""
+    """Whether a variable is ``1``, ``true``, ``yes`` or ``on``; a value that means nothing is warned of and is off.
+
+    Args:
+        name: Of the variable.
+        environ: The environment.
+    """
     if problem := unknown_value(name, environ):
         warn(f"gpuprof: {problem}")
     return _value(name, environ) in _ON
 
 
 def unknown_value(name: str, environ: Mapping[str, str]) -> str:
-    """Which value of a variable means nothing, and which do; empty if it is unset or has one of these."""
+    """Which value of a variable means nothing, and which do; empty if it is unset or has one of these.
+
+    Args:
+        name: Of the variable.
+        environ: The environment.
+    """
     if _value(name, environ) in (*_ON, *_OFF, _UNSET):
         return ""
     accepted = f"{', '.join(_ON)} to switch on, {', '.join(_OFF)} to switch off"

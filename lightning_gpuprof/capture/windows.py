@@ -180,6 +180,11 @@ class WindowController:
     def at_boundary(self, batch: int, global_step: int, now_ns: int) -> int:
         """A step begins.
 
+        Args:
+            batch: Index of the step's batch.
+            global_step: Optimizer steps before it.
+            now_ns: The clock.
+
         Returns:
             The ``global_step`` from which on to be called again.
         """

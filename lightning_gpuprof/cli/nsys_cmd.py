@@ -106,6 +106,13 @@ def run(
 ) -> int:
     """Print the command; the notes are comments of a shell, so that all of it can be pasted. Arguments: see `advise`.
 
+    Args:
+        training: The command that trains.
+        tool: ``nsys`` or ``ncu``.
+        windows: Most windows that Nsight Systems records; None for all.
+        output: Name of the tool's report.
+        as_json: Whether to print JSON.
+
     Returns:
         0.
 

@@ -60,6 +60,10 @@ def read(path: Path) -> LinkedTrace:
 def check_rank(name: str, linked: LinkedTrace) -> None:
     """See that one of several traces that are to have a page together is a rank's.
 
+    Args:
+        name: Name of the file.
+        linked: The trace.
+
     Raises:
         ArgumentError: It names none.
     """
@@ -79,7 +83,12 @@ def facts(path: Path) -> KinetoFacts:
 
 
 def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:
-    """Everything that is computed from a trace; ceilings of another model of GPU do not count."""
+    """Everything that is computed from a trace; ceilings of another model of GPU do not count.
+
+    Args:
+        linked: The trace.
+        ceilings: What was measured of a GPU; None for data sheets.
+    """
     names = {one.get("name") for one in linked.trace.about.device_properties}
     return analyse(linked, ceilings=ceilings if ceilings is not None and ceilings.device in names else None)
 
@@ -128,14 +137,27 @@ def measured() -> MeasuredCeilings:
 
 
 def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysis]:
-    """What operators did, by shape of their inputs."""
+    """What operators did, by shape of their inputs.
+
+    Args:
+        linked: The trace.
+        names: Names of operators.
+    """
     return op_analyse(linked, names)
 
 
 def print_analysis(
     path: Path, found: TraceAnalysis, told: TraceDiagnosis, tables: Sequence[str], *, alone: bool
 ) -> None:
-    """Print findings, summary and the tables that tell most, or the tables asked for; of several files no tables."""
+    """Print findings, summary and the tables that tell most, or the tables asked for; of several files no tables.
+
+    Args:
+        path: The trace's file.
+        found: What was computed.
+        told: Verdict and findings.
+        tables: Names of tables; empty for those that matter most.
+        alone: Whether it is the only file.
+    """
     names = NAMES if "all" in tables else tables
     shown = None if alone and not tables else names
     width = make_console(None).width
@@ -143,12 +165,23 @@ def print_analysis(
 
 
 def compare(before: Path, after: Path) -> Differences:
-    """What changed from one trace to another."""
+    """What changed from one trace to another.
+
+    Args:
+        before: File of the earlier trace.
+        after: File of the later trace.
+    """
     return differences_of(read(before), read(after), names=(before.name, after.name))
 
 
 def print_differences(before: Path, after: Path, found: Differences) -> None:
-    """Print what changed from one trace to another."""
+    """Print what changed from one trace to another.
+
+    Args:
+        before: File of the earlier trace.
+        after: File of the later trace.
+        found: What changed.
+    """
     tables = [
         differences.compared_trace_table(found),
         differences.caveat_table(found),
@@ -169,7 +202,13 @@ class Ranks:
         self._analyses: dict[str, TraceAnalysis] = {}
 
     def add(self, name: str, linked: LinkedTrace, found: TraceAnalysis) -> None:
-        """Take a trace; one that names no rank is none of a job."""
+        """Take a trace; one that names no rank is none of a job.
+
+        Args:
+            name: Name of the file.
+            linked: The trace.
+            found: What was computed from it.
+        """
         if linked.trace.about.rank is not None:
             self._traces.append((name, linked))
             self._analyses[name] = found

@@ -30,6 +30,10 @@ def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
 
     What it wants is what it used and what its main threads waited for. The other programs of a machine can make a run
     wait, but not want more. Nor can they make it wait where the run itself has nearly all of its CPUs.
+
+    Args:
+        cpu: What is known of the CPUs.
+        host: What was sampled of the host.
     """
     if (used_up_ratio(host) or 0.0) >= QUOTA_RATIO:
         return True

@@ -144,7 +144,12 @@ MIN_GAIN_RATIO = 0.03
 
 
 def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
-    """Whether R passes the least cost per step and the least gain."""
+    """Whether R passes the least cost per step and the least gain.
+
+    Args:
+        recoverable_ms: R, ms of a step.
+        period_ms: Step time in ms.
+    """
     return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
 
 

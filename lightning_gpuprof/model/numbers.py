@@ -178,7 +178,12 @@ def _split(field: str) -> tuple[str, str]:
 
 
 def quantity(field: str, value: float | None) -> str:
-    """A value with the unit that its field's name ends with: ``quantity("power_w", 71.2)`` is ``71.2 W``."""
+    """A value with the unit that its field's name ends with: ``quantity("power_w", 71.2)`` is ``71.2 W``.
+
+    Args:
+        field: Name of the field, which ends with its unit.
+        value: In that unit; None is not measured.
+    """
     if value is None or not math.isfinite(value):
         return ABSENT
     unit = unit_of(field)
@@ -194,7 +199,12 @@ def quantity(field: str, value: float | None) -> str:
 
 
 def with_unit(value: float | None, unit: str) -> str:
-    """A value beside its unit as evidence gives it; the unit ``ratio`` is shown as percent, ``bytes`` as KiB to TiB."""
+    """A value beside its unit as evidence gives it; the unit ``ratio`` is shown as percent, ``bytes`` as KiB to TiB.
+
+    Args:
+        value: The number; None is not measured.
+        unit: Unit of the evidence; empty for none.
+    """
     if value is None or not math.isfinite(value):
         return ABSENT
     if unit == "ratio":
@@ -213,7 +223,12 @@ def cpus(value: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A count with its noun in the right number: ``1 step``, ``12 steps``."""
+    """A count with its noun in the right number: ``1 step``, ``12 steps``.
+
+    Args:
+        number: How many.
+        noun: In the singular.
+    """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

@@ -75,6 +75,11 @@ def pack(table: Ints) -> Packed:
 def unpack(widths: str, rows: int, data: bytes) -> Iterator[Group]:
     """The columns that are not all zero, by width.
 
+    Args:
+        widths: As :func:`pack` gave them.
+        rows: Length of each column.
+        data: The packed bytes.
+
     Raises:
         ValueError: ``data`` is not what :func:`pack` makes of so many rows in such widths; before the first group.
     """

@@ -44,6 +44,10 @@ def steady_period_ms(metrics: Metrics) -> float:
 def step_share(metrics: Metrics, phase: Phase) -> Share:
     """Share of a phase in steady steps.
 
+    Args:
+        metrics: The run.
+        phase: Which phase.
+
     Raises:
         MissingSignal: The phase was not measured.
     """
@@ -54,7 +58,12 @@ def step_share(metrics: Metrics, phase: Phase) -> Share:
 
 
 def condition(metrics: Metrics, name: str) -> Value:
-    """A fact about the run by its dotted name; None if it is not known."""
+    """A fact about the run by its dotted name; None if it is not known.
+
+    Args:
+        metrics: The run.
+        name: Such as ``loader.num_workers``.
+    """
     return metrics.run.get(name)
 
 

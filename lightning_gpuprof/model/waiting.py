@@ -151,7 +151,14 @@ class InterpreterWait:
         least_late_ratio: float = HELD_LATE_RATIO,
         least_asked: int = LEAST_ASKED,
     ) -> bool:
-        """Whether another thread holds the interpreter so that it is worth a change."""
+        """Whether another thread holds the interpreter so that it is worth a change.
+
+        Args:
+            least_ratio: Least share of the step in which the training thread may wait for it.
+            least_cpus: Least CPU use of the other thread, in CPUs.
+            least_late_ratio: Least share of the requests that were answered late.
+            least_asked: Least number of requests.
+        """
         if self.thread is None or self.asked < least_asked or self.thread.cpus < least_cpus:
             return False
         certain = self.late_ratio >= least_late_ratio and self.certain_ratio >= least_ratio

@@ -168,7 +168,12 @@ class ColumnBuilder:
         self.events += len(events)
 
     def table(self, kind: Kind, type_: type[S]) -> S:
-        """All events of a kind; they are given once and not kept."""
+        """All events of a kind; they are given once and not kept.
+
+        Args:
+            kind: Kind of event.
+            type_: Class of the table.
+        """
         parts = self._parts.pop(kind)
         columns: dict[str, Any] = {}
         for field in fields(type_):

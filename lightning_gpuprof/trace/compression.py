@@ -74,6 +74,10 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
     """The same for a file that is open already, can be sought, and stays open.
 
     Compressed text is unpacked some blocks ahead on a thread of its own.
+
+    Args:
+        file: Open for reading bytes.
+        gzip_file: Reader of gzip; None for the fastest that is installed.
     """
     compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     file.seek(0)

@@ -69,7 +69,15 @@ class HostPhases:
         return Nesting(self.ranges.start_ns, self.ranges.end_ns, self.ranges.thread)
 
     def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The innermost range that tells a phase, :data:`ABSENT` where there is none."""
+        """The innermost range that tells a phase, :data:`ABSENT` where there is none.
+
+        Args:
+            time_ns: n moments.
+            thread: Number of the thread at each.
+
+        Returns:
+            n rows of ranges.
+        """
         return self.nesting.innermost(time_ns, thread)
 
     def of_range(self, row: int) -> Phase | None:
@@ -77,5 +85,13 @@ class HostPhases:
         return None if row == ABSENT else self._phases[int(self.ranges.name[row])]
 
     def at(self, time_ns: Int64, thread: Int32) -> list[Phase | None]:
-        """The phase of a thread at each moment, None where nothing tells one."""
+        """The phase of a thread at each moment, None where nothing tells one.
+
+        Args:
+            time_ns: n moments.
+            thread: Number of the thread at each.
+
+        Returns:
+            n phases.
+        """
         return [self.of_range(int(row)) for row in self.innermost(time_ns, thread)]

@@ -29,7 +29,12 @@ def union(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
 
 
 def covered_ns(start_ns: Int64, end_ns: Int64) -> int:
-    """Length of the union of intervals."""
+    """Length of the union of intervals.
+
+    Args:
+        start_ns: Starts of n intervals, in any order.
+        end_ns: Their ends.
+    """
     starts, ends = union(start_ns, end_ns)
     return int((ends - starts).sum())
 
@@ -96,7 +101,15 @@ class Coverage:
         return covered
 
     def overlap_ns(self, start_ns: Int64, end_ns: Int64) -> Int64:
-        """Covered time inside each interval."""
+        """Covered time inside each interval.
+
+        Args:
+            start_ns: Starts of n intervals.
+            end_ns: Their ends.
+
+        Returns:
+            n times in ns.
+        """
         return self.up_to(end_ns) - self.up_to(start_ns)
 
     def contains(self, time_ns: Int64) -> npt.NDArray[np.bool_]:
@@ -108,7 +121,15 @@ class Coverage:
         return inside
 
     def gaps(self, start_ns: int, end_ns: int) -> tuple[Int64, Int64]:
-        """What is not covered between two moments, as disjoint intervals in order of time."""
+        """What is not covered between two moments, as disjoint intervals in order of time.
+
+        Args:
+            start_ns: First moment.
+            end_ns: Last moment.
+
+        Returns:
+            Starts and ends.
+        """
         edges = np.concatenate(
             ([start_ns], np.clip(_interleaved(self.start_ns, self.end_ns), start_ns, end_ns), [end_ns])
         )

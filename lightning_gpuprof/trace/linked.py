@@ -140,7 +140,15 @@ class LinkedTrace:
         return Nesting(frames.start_ns, frames.end_ns, frames.thread)
 
     def named(self, spans: Spans, wanted: Callable[[str], bool]) -> Mask:
-        """Which spans have a wanted name; each distinct name is looked at once."""
+        """Which spans have a wanted name; each distinct name is looked at once.
+
+        Args:
+            spans: The spans.
+            wanted: Asked once for each distinct name.
+
+        Returns:
+            True for each span with such a name.
+        """
         return named(self.trace.names, spans, wanted)
 
     @property

@@ -51,6 +51,13 @@ class PartialRead(NamedTuple):
 def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, stop: int | None = None) -> PartialRead:
     """Read the events of a file in pieces, all or those of one half.
 
+    Args:
+        path: The file.
+        frames: Whether calls of Python functions are read.
+        block_bytes: Bytes of JSON in memory at a time.
+        begin: Offset in the JSON from which on events are taken.
+        stop: Offset up to which; None for the end.
+
     Raises:
         msgspec.DecodeError: A piece is not JSON.
         OSError: The file cannot be read; further :data:`GZIP_ERRORS`.
@@ -63,7 +70,12 @@ def read_part(path: Path, *, frames: bool, block_bytes: int, begin: int = 0, sto
 
 
 def add_all(pieces: Pieces, *, frames: bool) -> tuple[ColumnBuilder, AnyDocument | None]:
-    """Columns of all pieces, and the document of the last one; None if there was no piece."""
+    """Columns of all pieces, and the document of the last one; None if there was no piece.
+
+    Args:
+        pieces: Pieces of the JSON.
+        frames: Whether calls of Python functions are read.
+    """
     builder = ColumnBuilder(frames=frames)
     decoder = EventDecoder(frames=frames)
     document: AnyDocument | None = None
@@ -87,7 +99,13 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) -> AnyDocument:
-    """Take one piece; returns the document around its events, which are not kept."""
+    """Take one piece; returns the document around its events, which are not kept.
+
+    Args:
+        builder: Takes the events.
+        decoder: Decodes them.
+        text: One piece, whole events only.
+    """
     document = decoder.decode(text)
     try:
         builder.add(document.events)

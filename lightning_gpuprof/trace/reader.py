@@ -207,7 +207,14 @@ class _File:
 
 
 def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) -> Trace:
-    """Read a trace in the fastest way that takes it; see :meth:`Trace.read`."""
+    """Read a trace in the fastest way that takes it; see :meth:`Trace.read`.
+
+    Args:
+        file: The file.
+        frames: Whether calls of Python functions are read.
+        processes: 1 or 2; None for what suits the size.
+        block_bytes: Bytes of JSON in memory at a time.
+    """
     try:
         return _read(file, frames, block_bytes, processes)
     except FileNotFoundError:

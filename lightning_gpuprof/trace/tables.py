@@ -55,7 +55,12 @@ class Spans:
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
     def between(self: S, first: int, last: int) -> S:
-        """The rows from the first on and before the last, without a copy."""
+        """The rows from the first on and before the last, without a copy.
+
+        Args:
+            first: First row.
+            last: The row after the last.
+        """
         return type(self)(**{f.name: getattr(self, f.name)[first:last] for f in fields(self)})
 
     @property
@@ -129,7 +134,12 @@ def narrowed(ids: Int64) -> Ids:
 
 
 def joined(kind: type[S], parts: Sequence[Spans]) -> S:
-    """All rows of all parts, in order, with the columns of ``kind``, which each part must have."""
+    """All rows of all parts, in order, with the columns of ``kind``, which each part must have.
+
+    Args:
+        kind: Class of the tables.
+        parts: Tables with its columns.
+    """
     columns: dict[str, Any] = {}
     for field in fields(kind):
         of_parts = [getattr(part, field.name) for part in parts]

@@ -36,6 +36,11 @@ class Times(NamedTuple):
 def times_of(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = True) -> Times:
     """Times of a piece; numbers stay what they are, other things become whole nanoseconds.
 
+    Args:
+        values_us: Times as the file has them, in µs.
+        most: Largest allowed distance from 0, ns.
+        exact: Whether a float that cannot hold its time is refused.
+
     Raises:
         InexactTimesError: A float cannot hold its time to the nanosecond, and ``exact``.
         OverflowError: A time is further from 0 than ``most`` nanoseconds.

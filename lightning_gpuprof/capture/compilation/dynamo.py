@@ -56,7 +56,12 @@ def compilations_now() -> list[Any]:
 
 
 def counts_since(before: Counters, now: Counters) -> dict[str, int]:
-    """What was counted between two looks, under names of ours; counters that stand still are left out."""
+    """What was counted between two looks, under names of ours; counters that stand still are left out.
+
+    Args:
+        before: Counters at the earlier look.
+        now: Counters at the later look.
+    """
     found = {name: _difference(before, now, group, key) for name, (group, key) in _COUNTS.items()}
     found["graph_breaks"] = sum(breaks_since(before, now).values())
     found["limit_hits"] = sum(
@@ -68,7 +73,12 @@ def counts_since(before: Counters, now: Counters) -> dict[str, int]:
 
 
 def breaks_since(before: Counters, now: Counters) -> dict[str, int]:
-    """Graph breaks between two looks: reason → how often, the most frequent."""
+    """Graph breaks between two looks: reason → how often, the most frequent.
+
+    Args:
+        before: Counters at the earlier look.
+        now: Counters at the later look.
+    """
     found: dict[str, int] = {}
     for text in now.get("graph_break", {}):
         count = _difference(before, now, "graph_break", text)

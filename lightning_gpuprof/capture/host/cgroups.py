@@ -25,6 +25,10 @@ class Groups:
         """From ``/proc/self/cgroup``.
 
         Without a line for it the group is unknown, but a container's own root still shows its limits.
+
+        Args:
+            cgroup_root: Where control groups are mounted, as ``/sys/fs/cgroup``.
+            proc_root: Where the processes are, as ``/proc``.
         """
         unified = cpu = memory = PurePosixPath("/")
         try:

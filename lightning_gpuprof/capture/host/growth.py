@@ -12,7 +12,12 @@ class Growth:
         self._last: tuple[int, Mapping[str, float]] | None = None
 
     def per_s(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
-        """Growth per second; without a counter that is new or was set back, and empty at the first reading."""
+        """Growth per second; without a counter that is new or was set back, and empty at the first reading.
+
+        Args:
+            counters: Name -> value now.
+            t_ns: When they were read.
+        """
         last, self._last = self._last, (t_ns, counters)
         if last is None or t_ns <= last[0]:
             return {}
@@ -24,7 +29,12 @@ class Growth:
         }
 
     def since(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
-        """As :meth:`per_s`, but the growth itself."""
+        """As :meth:`per_s`, but the growth itself.
+
+        Args:
+            counters: Name -> value now.
+            t_ns: When they were read.
+        """
         last, self._last = self._last, (t_ns, counters)
         if last is None:
             return {}

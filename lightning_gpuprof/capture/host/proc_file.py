@@ -33,7 +33,12 @@ def read(path: str, *, records: bool = False) -> bytes:
 
 
 def read_if_there(path: str, *, records: bool = False) -> bytes | None:
-    """The whole file, or None if it cannot be read."""
+    """The whole file, or None if it cannot be read.
+
+    Args:
+        path: The file.
+        records: The kernel gives it in whole records of up to a page: a short answer is not the end.
+    """
     try:
         return read(path, records=records)
     except OSError:

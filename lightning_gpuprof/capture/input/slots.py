@@ -94,7 +94,12 @@ class SlotWriter:
         self._places: dict[tuple[int, bytes], int] = {}
 
     def part(self, kind: int, name: str) -> int:
-        """The place of a named part; those that find no place any more share the last."""
+        """The place of a named part; those that find no place any more share the last.
+
+        Args:
+            kind: Transform or region.
+            name: Its name, of which the last bytes are kept.
+        """
         text = _kept(name)
         place = self._places.get((kind, text))
         if place is None:
@@ -109,7 +114,12 @@ class SlotWriter:
         return place
 
     def add_to_part(self, place: int, ns: int) -> None:
-        """One call of a part."""
+        """One call of a part.
+
+        Args:
+            place: As :meth:`part` gave it.
+            ns: How long the call took.
+        """
         words, at = self.words, COUNTERS + BUCKETS + _PART_WORDS * place
         words[at] += 1
         words[at + 1] += ns

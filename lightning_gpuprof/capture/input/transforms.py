@@ -89,7 +89,12 @@ class TransformList:
         return self._holder.get("transforms") is self._own and _same(self._own, self._known)
 
     def put_timed(self, now: Callable[[], int], note: Note) -> None:
-        """Have each transform timed from now on."""
+        """Have each transform timed from now on.
+
+        Args:
+            now: The clock, in ns.
+            note: Called with each transform and its time.
+        """
         timed: _TimedList | _TimedTuple
         if isinstance(self._own, list):
             timed = _TimedList(self._own)

@@ -67,6 +67,10 @@ class Counted:
 def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
     """Count everything; on the training thread only.
 
+    Args:
+        module: Has parameters and buffers.
+        optimizers: Have states.
+
     Raises:
         RuntimeError: A tensor without what others have.
     """

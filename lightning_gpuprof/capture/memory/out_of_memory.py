@@ -57,7 +57,12 @@ def sizes_in(message: str) -> dict[str, int]:
 
 
 def first_line(message: str, most: int = 300) -> str:
-    """Of a message, as far as a report shows it."""
+    """Of a message, as far as a report shows it.
+
+    Args:
+        message: Text of an exception.
+        most: The longest that is kept, in characters.
+    """
     line = message.strip().partition("\n")[0]
     line = line.partition(" If reserved but unallocated memory")[0]  # advice, which is the rules' part
     return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -83,7 +83,12 @@ def replay(
 
 
 def free_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[int, int, int]:
-    """Reserved memory of a device that no tensor holds: total and largest piece in bytes, and pieces."""
+    """Reserved memory of a device that no tensor holds: total and largest piece in bytes, and pieces.
+
+    Args:
+        snapshot: As ``torch.cuda.memory._snapshot`` gives it.
+        device: Index of the device.
+    """
     sizes = [
         int(block.get("size", 0))
         for segment in snapshot.get("segments") or ()

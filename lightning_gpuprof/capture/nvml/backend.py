@@ -157,6 +157,10 @@ class NvmlBackend(Protocol):
     def read(self, device: NvmlDevice, query: Query) -> Answer:
         """The values of :data:`VALUES` for a query, in their units.
 
+        Args:
+            device: Which GPU.
+            query: What to ask.
+
         Raises:
             UnsupportedError: There will never be an answer.
             GpuLostError: The GPU is gone.

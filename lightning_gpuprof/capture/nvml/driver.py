@@ -57,7 +57,12 @@ class PynvmlBackend:
         return facts.read(self._calls, device)
 
     def read(self, device: NvmlDevice, query: Query) -> Answer:
-        """Ask the driver once."""
+        """Ask the driver once.
+
+        Args:
+            device: Which GPU.
+            query: What to ask.
+        """
         return self._READERS[query](self, device)
 
     def process_list(self, device: NvmlDevice) -> list[GpuProcess]:

@@ -26,6 +26,10 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "excl
 def read(calls: Calls, device: NvmlDevice) -> Facts:
     """Everything that this GPU and driver tell; the rest is left out.
 
+    Args:
+        calls: The driver's functions.
+        device: Which GPU.
+
     Raises:
         GpuLostError: The GPU is gone.
         DriverGoneError: The driver is gone.
@@ -42,7 +46,12 @@ def read(calls: Calls, device: NvmlDevice) -> Facts:
 
 
 def memory_total(calls: Calls, device: NvmlDevice) -> Facts:
-    """All memory, what the driver keeps for itself included."""
+    """All memory, what the driver keeps for itself included.
+
+    Args:
+        calls: The driver's functions.
+        device: Which GPU.
+    """
     return {"memory_total_bytes": ulonglong(memory_info(calls, device.handle).total)}
 
 
@@ -50,6 +59,10 @@ def memory_info(calls: Calls, handle: object) -> Any:
     """The driver's struct with ``total``, ``free`` and ``used``.
 
     Version 2 counts what the driver reserves for itself apart from "used", as nvidia-smi does.
+
+    Args:
+        calls: The driver's functions.
+        handle: The driver's handle of a GPU.
     """
     try:
         version = getattr(calls.nvml, "nvmlMemory_v2", None)
@@ -125,7 +138,12 @@ def _nvlink(calls: Calls, device: NvmlDevice) -> Facts:
 
 
 def active_links(calls: Calls, handle: object) -> list[int]:
-    """Numbers of the NVLinks that are up; raises ``UnsupportedError`` for a GPU without NVLink."""
+    """Numbers of the NVLinks that are up; raises ``UnsupportedError`` for a GPU without NVLink.
+
+    Args:
+        calls: The driver's functions.
+        handle: The driver's handle of a GPU.
+    """
     links: list[int] = []
     for link in range(getattr(calls.nvml, "NVML_NVLINK_MAX_LINKS", 18)):
         try:

@@ -27,6 +27,10 @@ METRICS: dict[str, tuple[int, float]] = {
 def why_not(calls: Calls, device: NvmlDevice) -> str:
     """Why a GPU has no such counters; empty if it has.
 
+    Args:
+        calls: The driver's functions.
+        device: Which GPU.
+
     Raises:
         GpuLostError: The GPU is gone.
         DriverGoneError: The driver is gone.

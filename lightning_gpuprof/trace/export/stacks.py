@@ -71,7 +71,15 @@ class Stacks:
         return paths
 
     def texts(self, roots: Sequence[str], names: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Each stack in one line, ``root;outer;inner``, those that begin alike after each other."""
+        """Each stack in one line, ``root;outer;inner``, those that begin alike after each other.
+
+        Args:
+            roots: Name of each root.
+            names: Name of each frame.
+
+        Returns:
+            Number of a stack and its text.
+        """
         nodes, around = self._nodes, [(ABSENT, "")]
         for stack in np.argsort(self.places()).tolist():
             parent, name = nodes[stack]
@@ -155,7 +163,15 @@ class HostStacks:
         return summed
 
     def at(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The stack of a thread at each moment; its root where it was in no span."""
+        """The stack of a thread at each moment; its root where it was in no span.
+
+        Args:
+            time_ns: n moments.
+            thread: Number of the thread at each.
+
+        Returns:
+            n rows of stacks.
+        """
         row = self._nesting.innermost(time_ns, thread)
         if not len(self._stack):
             return thread.astype(np.intp)

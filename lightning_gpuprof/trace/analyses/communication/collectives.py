@@ -82,7 +82,12 @@ def collective_kind(name: str) -> CollectiveKind:
 
 
 def bus_factor(kind: CollectiveKind, group_size: int) -> float:
-    """Bytes that each link carries over the collective's size, as nccl-tests defines its bus bandwidth."""
+    """Bytes that each link carries over the collective's size, as nccl-tests defines its bus bandwidth.
+
+    Args:
+        kind: Kind of collective.
+        group_size: Ranks in the group.
+    """
     if kind == "all_reduce":
         return 2 * (group_size - 1) / group_size
     if kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):

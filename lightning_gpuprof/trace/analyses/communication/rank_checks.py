@@ -26,6 +26,10 @@ def world_size_of(trace: LinkedTrace) -> int | None:
 def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
     """The ranks of the traces; their numbers in the order given if none names its rank.
 
+    Args:
+        traces: One of each rank.
+        names: Names of their files, for errors.
+
     Raises:
         TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
             the traces name.
@@ -63,7 +67,17 @@ def notes_on(
     agree: bool | None,
     times: Sequence[RankTimes],
 ) -> tuple[str, ...]:
-    """What is missing and what to mind when the ranks are compared, in sentences."""
+    """What is missing and what to mind when the ranks are compared, in sentences.
+
+    Args:
+        traces: One of each rank.
+        names: Names of their files.
+        matched: Collectives that all ranks have.
+        missing: Ranks without a trace.
+        world_size: Ranks of the job; None is not known.
+        agree: Whether the clocks agree; None is not known.
+        times: Times of each rank.
+    """
     notes = []
     waiting_us = sum(rank.waiting_us for rank in times)
     first_us = sum(rank.waiting_in_first_us for rank in times)

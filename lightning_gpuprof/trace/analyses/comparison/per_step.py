@@ -27,7 +27,12 @@ class Total:
     count: int = 0
 
     def add(self, ns: int, count: int) -> None:
-        """Add to both."""
+        """Add to both.
+
+        Args:
+            ns: Duration.
+            count: Calls.
+        """
         self.ns += ns
         self.count += count
 

@@ -39,7 +39,12 @@ class Losses:
 
 
 def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
-    """What makes numbers of the trace doubtful."""
+    """What makes numbers of the trace doubtful.
+
+    Args:
+        trace: The trace.
+        losses: Launches and device work without their counterpart.
+    """
     return tuple(
         sentence
         for sentence in (
@@ -61,7 +66,12 @@ def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
 
 
 def notes_on(trace: Trace, losses: Losses) -> tuple[str, ...]:
-    """What to know when reading the trace's numbers."""
+    """What to know when reading the trace's numbers.
+
+    Args:
+        trace: The trace.
+        losses: Launches and device work without their counterpart.
+    """
     return tuple(
         sentence
         for sentence in (

@@ -50,6 +50,10 @@ class HostActivity:
         """When at least one of the threads was at something: one of the causes that a span tells.
 
         The profiler's own spans count for all threads: it writes them without one.
+
+        Args:
+            cause: A cause that a span tells.
+            threads: Numbers of the threads.
         """
         coverage = self._coverage(cause, self._of_cause[cause], threads)
         if cause != "profiler" or not len(self._linked.trace.overhead):

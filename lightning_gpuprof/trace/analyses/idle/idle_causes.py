@@ -156,6 +156,13 @@ def with_lost_lead(waits: Coverage, linked: LinkedTrace, gaps: Gaps, thread: int
 
     While the host waits for a device that works it launches nothing. Had it not waited, the next launch would have come
     earlier by the time waited since the launch before it: so much of the host part after the wait is the wait's.
+
+    Args:
+        waits: When the host waited for the device.
+        linked: The trace.
+        gaps: When the device was idle.
+        thread: Number of the launching thread.
+        threads: Numbers of the threads whose launches count.
     """
     late = np.flatnonzero((gaps.host_ns > 0) & (gaps.thread == thread))
     if not len(waits.start_ns) or not len(late):
@@ -183,7 +190,13 @@ def device_side(gaps: Gaps) -> Rows:
 
 
 def cut(starts: Int64, ends: Int64, bounds: Int64) -> tuple[Rows, Int64, Int64]:
-    """Cut intervals at moments: the interval, start and end of each piece; empty intervals have none."""
+    """Cut intervals at moments: the interval, start and end of each piece; empty intervals have none.
+
+    Args:
+        starts: Starts of n intervals, ns.
+        ends: Their ends.
+        bounds: Moments at which to cut, in order.
+    """
     whole = np.flatnonzero(ends > starts)
     first = np.searchsorted(bounds, starts[whole], "right")
     cuts = np.searchsorted(bounds, ends[whole], "left") - first

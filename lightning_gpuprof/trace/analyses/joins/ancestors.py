@@ -29,7 +29,15 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
 
 
 def take_or_absent(column: Rows, row: Rows) -> Rows:
-    """What a column of rows says for each row; :data:`ABSENT` for a row that is absent itself."""
+    """What a column of rows says for each row; :data:`ABSENT` for a row that is absent itself.
+
+    Args:
+        column: A value for each of n rows.
+        row: Numbers of rows, or :data:`ABSENT`.
+
+    Returns:
+        As long as ``row``.
+    """
     if not len(column):
         return np.full(len(row), ABSENT, np.intp)
     found: Rows = np.where(row > ABSENT, column[row], ABSENT)

@@ -40,7 +40,15 @@ class Groups:
         return total
 
     def weighted(self, values: Float64, weights: Int64) -> Float64:
-        """Sum of value times weight in each group."""
+        """Sum of value times weight in each group.
+
+        Args:
+            values: One per row.
+            weights: One per row.
+
+        Returns:
+            One sum per group.
+        """
         return np.bincount(self.of_row, weights=values * weights, minlength=len(self)).astype(np.float64)
 
 

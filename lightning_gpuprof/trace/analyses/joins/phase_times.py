@@ -18,6 +18,11 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
     By the innermost range of the main thread that tells a phase. While it tells none, threads of autograd count: a
     script that calls ``loss.backward()`` itself has no range around it, and waits there for them. Other phases of other
     threads do not count: a loader may fetch beside the training.
+
+    Args:
+        linked: The trace.
+        start_ns: First moment.
+        end_ns: Last moment.
     """
     found: dict[Phase, Coverage] = {}
     if linked.main_thread is None:
@@ -40,7 +45,13 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
 
 
 def phase_counts(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase, int]:
-    """How many ranges of each phase begin between two moments, on all threads."""
+    """How many ranges of each phase begin between two moments, on all threads.
+
+    Args:
+        linked: The trace.
+        start_ns: First moment.
+        end_ns: Last moment.
+    """
     ranges = linked.phases.ranges
     begun = (ranges.start_ns >= start_ns) & (ranges.start_ns < end_ns)
     counts: dict[Phase, int] = {}

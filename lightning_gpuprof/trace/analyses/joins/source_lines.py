@@ -84,7 +84,15 @@ class SourceLines:
         return take_or_absent(take_or_absent(self._line_of_name, self._frames.name.astype(np.intp)), self.user_frame)
 
     def frame_at(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The innermost call of a Python function at each moment."""
+        """The innermost call of a Python function at each moment.
+
+        Args:
+            time_ns: n moments.
+            thread: Number of the thread at each.
+
+        Returns:
+            n rows of ``python_function``.
+        """
         if not len(self._frames):
             return np.full(len(time_ns), ABSENT, np.intp)
         return self._linked.frames.innermost(time_ns, thread)

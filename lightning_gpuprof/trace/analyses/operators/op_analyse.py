@@ -59,7 +59,12 @@ def op_analyse(linked: LinkedTrace, names: str | Sequence[str]) -> list[Operator
 
 
 def op_analyse_json(linked: LinkedTrace, names: str | Sequence[str]) -> str:
-    """What :func:`op_analyse` returns as JSON: a list of objects with the fields of :class:`OperatorAnalysis`."""
+    """What :func:`op_analyse` returns as JSON: a list of objects with the fields of :class:`OperatorAnalysis`.
+
+    Args:
+        linked: The trace.
+        names: Names of operators.
+    """
     return msgspec.json.encode(op_analyse(linked, names)).decode()
 
 

@@ -59,7 +59,12 @@ def operators(linked: LinkedTrace, *, name: str = "", most_shapes: int = SHAPE_R
 
 
 def fits(operator: str, wanted: str) -> bool:
-    """Whether an operator's name is what a filter asks for; see :func:`operators`."""
+    """Whether an operator's name is what a filter asks for; see :func:`operators`.
+
+    Args:
+        operator: Such as ``aten::mm``.
+        wanted: The filter.
+    """
     if any(sign in wanted for sign in "*?["):
         return fnmatchcase(operator.lower(), wanted.lower())
     return wanted.lower() in operator.lower()

@@ -97,7 +97,12 @@ class Operands:
         return value if isinstance(value, str) and value else None
 
     def integers(self, position: int, count: int) -> Shape:
-        """A recorded list of numbers, one per spatial dimension; a single one stands for all."""
+        """A recorded list of numbers, one per spatial dimension; a single one stands for all.
+
+        Args:
+            position: Of the argument.
+            count: Spatial dimensions.
+        """
         numbers = [int(number) for number in re.findall(r"-?\d+", self.text(position) or "")]
         if len(numbers) == 1:
             numbers *= count

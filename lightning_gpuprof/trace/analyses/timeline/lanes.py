@@ -47,7 +47,13 @@ class _Parts:
 
 
 def within(events: Events, begin_ns: int, end_ns: int) -> Events:
-    """What of the events lies between two moments, in order of time; what is empty is left out."""
+    """What of the events lies between two moments, in order of time; what is empty is left out.
+
+    Args:
+        events: In any order.
+        begin_ns: First moment.
+        end_ns: Last moment.
+    """
     starts, ends = np.maximum(events.start_ns, begin_ns), np.minimum(events.end_ns, end_ns)
     rows = np.flatnonzero(ends > starts)
     rows = rows[np.argsort(starts[rows], kind="stable")]
