@@ -234,11 +234,12 @@ def _transfer(
     if uploads <= 0:
         return host
     device = f"in {percent(uploads)} of the step the device copies the batch and computes nothing"
+    both = f"moving the batch to the device costs {percent(host.ratio + uploads)} of the step: {device}"
     return Cause(
         kind="transfer-bound",
         ratio=host.ratio + uploads * in_steps,
         passes=host.passes or (uploads >= TRANSFER_RATIO and uploads * period_ms >= MIN_COST_MS),
-        words=f"{device}; {host.words}" if host.ratio >= LEAST_NAMED_RATIO else device,
+        words=f"{both}; {host.words}" if host.ratio >= LEAST_NAMED_RATIO else device,
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from feeding_builder import starved
+from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
-from gpu_builder import gpu, held
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from traced_examples import kernels_run, stepping_run
@@ -15,7 +15,7 @@ from uneven_builder import of_fifths, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.report import Device
 
 BASES: dict[str, Callable[..., Metrics]] = {"build": build, "starved": starved}
@@ -32,6 +32,8 @@ def example_run(base: str = "build", /, **changes: Any) -> Metrics:
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
+    - ``copied``: its trace window has copies, keywords of ``copying_window``.
+    - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -70,11 +72,23 @@ def _gpu(
     return gpu(*(held(*reason) for reason in throttle), errors=counters, **part)
 
 
+def _hooked(metrics: Metrics, hooks: Mapping[tuple[str, str], float]) -> Metrics:
+    assert metrics.period_ms is not None
+    sites = [row.sites[0][0] for row in metrics.blocked or () if row.phase == "h2d" and row.sites]
+    found = [
+        HookShare(owner=owner, hook=name, share=share(ms, metrics.period_ms), site=sites[0] if sites else "")
+        for (owner, name), ms in hooks.items()
+    ]
+    return replace(metrics, transfer_hooks=tuple(found))
+
+
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,
     "regimes": _of_regimes,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
+    "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),
+    "hooks": _hooked,
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

@@ -4,51 +4,77 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FUSED
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
 
 
+def _scaled(us: float = 2000.0, reads: str = "scaler", run: dict[str, Value] | None = None) -> dict[str, object]:
+    """A run of an example: 10 ms of kernels; a value is read, and then the host takes a while."""
+    return {
+        "step": {"kernels": 100, "reads": {reads: us}},
+        "run": {"trainer.precision": "16-mixed", **(run or {})},
+    }
+
+
+_OLD: dict[str, Value] = {"device.capability": "7.0"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class AmpScalerSync(WaitRule):
-    """The gradient scaler asks in every step whether a gradient overflowed, and the device then has nothing to do.
+    """The gradient scaler asks in every step whether a gradient overflowed, and the GPU then idles.
 
     ## What it means
 
     With `precision="16-mixed"`, `GradScaler.step` reads one value per device from the GPU before it calls the
-    optimizer: the host waits until the backward pass is done. `bf16-mixed` has the range of 32-bit numbers and needs no
-    scaler; an optimizer with `fused=True` takes the value on the device.
+    optimizer: the host waits until the backward pass is done. `bf16-mixed` has the range of fp32 and needs no scaler;
+    an optimizer with `fused=True` reads the value on the GPU.
 
     ## How it is measured
 
-    As `sync-points`, for values that are read in Lightning's `optimizer_step`, but not in the optimizer itself, of a
-    run whose `trainer.precision` begins with 16: the idle time of the device that begins during the wait, and of that
-    no more than the host was blocked, per step. It has to cost 5 % of the period.
+    As `sync-points`, for values that are read in Lightning's `optimizer_step`, but not in the optimizer itself, with a
+    `trainer.precision` that begins with 16.
 
     ## When it is wrong
 
-    - A value that the user's own `optimizer_step` reads counts here.
-    - If another place waits in every step, too, the wait moves there. `sync-points` names such places.
+    - A value that your own `optimizer_step` reads counts here.
+    - If another place waits in every step, too, the wait moves there: see `sync-points`.
 
     ## What to do
 
-    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True`, which in Lightning
-    excludes gradient clipping.
-
-    ## Example
-
-    "Use bf16, which needs no scaler: Trainer(precision="bf16-mixed")"
+    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True`, which in Lightning excludes
+    gradient clipping.
     """
 
     id = "amp-scaler-sync"
+    title = "The gradient scaler waits for the GPU"
     cause = "gradient scaler"
     explains = claims.WAITS_OF_THE_SCALER
 
     least_per_step: float = threshold(0.5, source="heuristic: of every second step")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
+
+    examples = (
+        fires("the GPU has bf16", "warning", "bf16-mixed", saves_ms=2, **_scaled(run={"device.capability": "9.0"})),
+        fires("it has none", "warning", "fused=True", lacks="bf16-mixed", **_scaled(run=_OLD)),
+        fires(
+            "gradients are clipped", "warning", "clip_val", **_scaled(run={**_OLD, "trainer.gradient_clip_val": 1.0})
+        ),
+        fires("RMSprop cannot be fused", "warning", "does not", **_scaled(run={**_OLD, "model.optimizer": "RMSprop"})),
+        fires("the host takes 0.65 ms", "info", "gradient scaler", **_scaled(650)),
+        quiet("the host takes 0.4 ms", **_scaled(400)),
+        quiet("the next launch follows at once", **_scaled(0)),
+        looks_alike("there is no scaler", **_scaled(run={"trainer.precision": "bf16-mixed"})),
+        looks_alike("the optimizer reads the value", **_scaled(reads="optimizer")),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def subject(self, found: CostlyWaits) -> str:
         """What waits, wherever it is called."""
@@ -57,8 +83,8 @@ class AmpScalerSync(WaitRule):
     def summary(self, found: CostlyWaits) -> str:
         """How often the scaler reads a value."""
         return (
-            f"The gradient scaler reads a value from the device {times(found.per_step)} per step: the host waits, and "
-            f"{found.idle_words}"
+            f"The gradient scaler reads a value from the GPU {times(found.per_step)} per step. The host waits for it, "
+            f"and {found.idle_words}"
         )
 
     def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
@@ -66,22 +92,34 @@ class AmpScalerSync(WaitRule):
         return (Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),)
 
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
-        """How to do without, as far as the device can."""
+        """How to do without, as far as the GPU can."""
+        change = self.change(metrics, found)
         capability = str(condition(metrics, "device.capability") or "")
-        major = capability.split(".", 1)[0]
-        if major.isdigit() and int(major) < 8:
-            text = f"The device (compute capability {capability}) has no bf16: make the optimizer "
-            kind = condition(metrics, "model.optimizer")
-            if kind is not None and kind not in FUSED:
-                return (
-                    f"{text}one of those that take the scaler's value on the device, Adam, AdamW, SGD or Adagrad with "
-                    f"fused=True; {kind} does not."
-                )
-            text += "with fused=True, which takes the scaler's value on the device."
-            if condition(metrics, "trainer.gradient_clip_val"):
-                text += " Lightning does not clip gradients then: gradient_clip_val has to go."
-            return text
-        known = (
-            f" (compute capability {capability})" if capability else " if the device has it (compute capability 8.0)"
-        )
-        return f'Use bf16{known}, which needs no scaler: Trainer(precision="bf16-mixed").'
+        if not _lacks_bf16(metrics):
+            known = (
+                f"The GPU has compute capability {capability}." if capability else "It needs compute capability 8.0."
+            )
+            return f'Train in bf16, which needs no scaler: Trainer(precision="bf16-mixed"). {known}'
+        if change is None:
+            return (
+                "Take an optimizer that reads the scaler's value on the GPU, Adam, AdamW, SGD or Adagrad with "
+                f"fused=True; {condition(metrics, 'model.optimizer')} does not."
+            )
+        clips = condition(metrics, "trainer.gradient_clip_val")
+        also = " Lightning does not clip the gradients of fused optimizers: remove gradient_clip_val." if clips else ""
+        return f"Let the optimizer read the scaler's value on the GPU: {change.added[0]}.{also}"
+
+    def change(self, metrics: Metrics, found: CostlyWaits) -> Change | None:
+        """The precision, else the optimizer; None where it cannot be fused."""
+        if not _lacks_bf16(metrics):
+            before = {"precision": condition(metrics, "trainer.precision")}
+            return Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before=before)
+        kind = condition(metrics, "model.optimizer")
+        if kind is not None and kind not in FUSED:
+            return None
+        return Change(call=f"torch.optim.{kind or 'AdamW'}", arguments={"fused": True})
+
+
+def _lacks_bf16(metrics: Metrics) -> bool:
+    major = str(condition(metrics, "device.capability") or "").split(".", 1)[0]
+    return major.isdigit() and int(major) < 8

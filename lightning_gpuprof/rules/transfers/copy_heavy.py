@@ -9,56 +9,72 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import (
-    confidence,
-    explained_step,
-    less_work_saves_ms,
-    remark,
-    step_evidence,
-)
+from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step, less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import copies
-from lightning_gpuprof.rules.wording import listed, millis, percent
+from lightning_gpuprof.rules.wording import listed, percent
+
+_BF16, _FLOAT = "c10::BFloat16", "float"
+
+
+def _copied(
+    us: float, types: tuple[str, str] | None = (_BF16, _BF16), precision: str = "bf16-mixed"
+) -> dict[str, object]:
+    """A run of an example: 10 ms of kernels, and 10 that copy."""
+    step = {"kernels": 100, "layout": {"us": us, "types": types}}
+    return {"step": step, "period_ms": 10.1 + us / 100, "run": {"trainer.precision": precision}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyHeavy(BaseRule):
-    """The device spends a good part of the step on copying tensors within its memory.
+class CopyHeavy(StepRule):
+    """The GPU spends a good part of the step on copying tensors within its memory.
 
     ## What it means
 
-    `contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and conversions of
-    types read and write whole tensors without computing anything.
+    `contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and type conversions
+    read and write whole tensors without computing anything.
 
     ## How it is measured
 
-    In a trace window: the device time of `aten::copy_` without copies from and to the host. If shapes were recorded,
-    only copies between tensors of one type count, since mixed precision has to convert. Without shapes a run in mixed
-    precision is not judged. The time has to pass 10 % of the period. The gain is an upper bound: that time without the
-    idle time in which launches come late, which would take its place.
+    Trace window: the device time of `aten::copy_` without copies from and to the host. If shapes were recorded, only
+    copies between tensors of one type count, since mixed precision has to convert; without shapes a run in mixed
+    precision is not judged. The gain is that time without the idle time in which launches come late, which would take
+    its place.
 
     ## When it is wrong
 
-    - Some copies are needed: a kernel that demands contiguous inputs can cost more without one.
-    - Only the largest rows of the table by shapes are read, so the time is a lower bound.
-    - Shapes do not tell copies from the host: none is named where these take more than a tenth as long.
-    - It is silent where the device waits 15 % of the step for workers that are behind: they set the pace.
+    - Some copies are needed: a kernel that demands contiguous inputs can be slower without one.
+    - Only the largest rows of the table by shapes are known, so the time is a lower bound.
+    - Where copies from the host take more than a tenth as long, no shape is named: the table mixes both.
+    - Silent where the GPU waits 15 % of the step for slow workers: they set the pace.
 
     ## What to do
 
-    Keep one layout: drop `contiguous()` where the next operator takes strides, `expand` instead of `repeat`, write into
-    slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
-
-    ## Example
-
-    "4.20 ms of 31.0 ms go to copies within the device: most of 32x197x768 (bfloat16)"
+    Keep one layout: drop `contiguous()` where the next operator takes strides, use `expand` instead of `repeat`, write
+    into slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
     """
 
     id = "copy-heavy"
+    title = "The GPU copies tensors only to change their layout"
+    explains = claims.MEMORY_KERNELS
+    certainty = 0.5
 
     least_ratio: float = threshold(0.10, source="the catalogue: 40 % is too late, warn from 10 %")
 
     most_outside_ratio: float = threshold(0.10, source="heuristic: more of the rows' time, and no shape is named")
+
+    examples = (
+        fires("10 copies take 3 ms", "critical", "32x197x768 (bfloat16)", saves_ms=3, **_copied(300)),
+        fires("they take 1.25 ms", "warning", "Keep one memory layout", **_copied(125)),
+        fires("precision is not mixed", "critical", "Copies within the GPU", **_copied(300, None, "32-true")),
+        quiet("they take 1 ms", **_copied(100)),
+        looks_alike("mixed precision converts types", **_copied(300, (_BF16, _FLOAT))),
+        not_evaluated("there are no shapes", "recorded without shapes", **_copied(300, None)),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies within the device."""
@@ -76,26 +92,23 @@ class CopyHeavy(BaseRule):
             for row in rows[:2]
             if row.device_self_us
         ]
-        most = f": most of {listed(shapes)}" if shapes else ""
-        return self.finding(
-            severity=severity(saved_ms / step.period_ms, metrics.steps.steady_count),
+        mostly = f", mostly of {listed(shapes)}" if shapes else ""
+        look = f" Look for what copies {_tensor(rows[0])}." if rows else ""
+        return self.of_step(
+            metrics,
+            step,
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
-            summary=(
-                f"{millis(found_ms)} of {millis(step.period_ms)} go to copies within the device{most}.{remark(step)}"
-            ),
+            summary=f"Copies within the GPU take {of_every_step(found_ms, step)}{mostly}.",
             advice=(
-                f"Find what copies{' ' + _tensor(rows[0]) if rows else ''}: contiguous() or reshape after permute, "
-                "repeat, clone, slices that are written back. Keep one layout, use expand instead of repeat, or let "
-                "torch.compile fuse the copy into its neighbour."
+                "Keep one memory layout: drop contiguous() or reshape after permute, use expand instead of repeat, or "
+                f"let torch.compile fuse the copy.{look}"
             ),
             evidence=(
-                self.evidence("least_ratio", found_ms / step.period_ms, "copies within the device, share of the step"),
+                self.evidence("least_ratio", found_ms / step.period_ms, "copies within the GPU, share of the step"),
                 Evidence(name="copies with the host per step", value=outside_ms, unit="ms"),
-                *step_evidence(step),
             ),
-            gain=gain(saved_ms, saved_ms, step.period_ms),
-            confidence=0.5 * confidence(step),
-            explains=claims.MEMORY_KERNELS,
+            saved_ms=saved_ms,
+            lower_ms=saved_ms,
         )
 
 
@@ -108,7 +121,7 @@ def _layout_ms(metrics: Metrics, step: ExplainedStep) -> tuple[float, tuple[Oper
         return sum(row.device_self_us or 0.0 for row in rows) / 1e3 / step.steps, rows
     precision = str(condition(metrics, "trainer.precision") or "")
     if "mixed" in precision or not precision:
-        raise MissingSignal("the window was recorded without shapes, so conversions of types cannot be told apart")
+        raise MissingSignal("the window was recorded without shapes, so conversions of types look like copies")
     total_us = sum(row.device_self_us or 0.0 for row in operators.types if row.type == "copy_")
     return total_us / 1e3 / step.steps, ()
 

@@ -8,45 +8,69 @@ from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.base import threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes
-from lightning_gpuprof.rules.wording import millis
+
+
+def _copied(us: float, nbytes: int, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
+    """Steps of an example: 10 ms of kernels after copies."""
+    return {
+        "kernels": 100,
+        "copy": {"kind": kind, "us": us, "nbytes": nbytes, "count": count, "phase": "training_step"},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
-class D2hTraffic(BaseRule):
+class D2hTraffic(StepRule):
     """Large tensors are copied back to the host in every step.
 
     ## What it means
 
-    Outputs that are collected with `.cpu()`, images that are logged, activations or optimizer states that are offloaded
-    cross the link in every step, and the kernels behind them wait.
+    Outputs collected with `.cpu()`, logged images, offloaded activations or optimizer states cross the link in every
+    step, and the kernels behind them wait.
 
     ## How it is measured
 
-    In a trace window: copies from the device to the host, at least 1 MiB per step, and of them what certainly no kernel
-    covers. That time has to pass 5 % of the period; it is the gain. The idle time after the host's waits for them is
-    not in it: `sync-points` has that.
+    Trace window: copies from the GPU to the host of at least 1 MiB per step, and of them what certainly no kernel
+    covers. That is also the gain. The idle time after the host's waits for them is in `sync-points`.
 
     ## When it is wrong
 
-    - Offloading by choice (DeepSpeed, FSDP with `cpu_offload`) is such traffic, and what it saves is memory.
+    - Offloading by choice (DeepSpeed, FSDP with `cpu_offload`) is such traffic, and saves memory.
 
     ## What to do
 
-    Reduce on the device and copy the result; keep outputs there until the epoch ends; copy to pinned memory with
+    Reduce on the GPU and copy the result; keep outputs there until the epoch ends; copy to pinned memory with
     `non_blocking=True` on a stream of its own.
-
-    ## Example
-
-    "Reduce on the device before copying at train.py(61): validation: 128 MB per step at 6.0 GB/s take 21.3 ms"
     """
 
     id = "d2h-traffic"
+    title = "Results are copied to the host in every step"
+    explains = claims.COPIES_TO_HOST
+    certainty = 0.8
 
     least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue, as for h2d-pageable: 1 MiB per step")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
+
+    examples = (
+        fires(
+            "18 MB take 3 ms",
+            "critical",
+            "18 MB at 6.0 GB/s ... at train.py(61): collect",
+            saves_ms=3,
+            step=_copied(3000, 18_000_000),
+        ),
+        fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3_000_000)),
+        quiet("3 MB take 0.48 ms", step=_copied(480, 3_000_000)),
+        quiet("nothing is copied", step={}),
+        looks_alike("single values are read", step=_copied(20, 4, 50)),
+        looks_alike("the batch is copied to the GPU", step=_copied(3000, 18_000_000, kind="HtoD (Pinned -> Device)")),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies to the host."""
@@ -58,32 +82,24 @@ class D2hTraffic(BaseRule):
             return None
         place = _place(step)
         at = f" at {place}" if place else ""
-        return self.finding(
-            severity=severity(found.exposed_ms / step.period_ms, metrics.steps.steady_count),
+        least, moved = self.least_bytes / 1e6, megabytes(found.total_bytes)
+        return self.of_step(
+            metrics,
+            step,
             subject=place or "outputs",
             summary=(
-                f"{found.rate_words} per step are copied to the host{at}, and the device computes nothing for "
-                f"{millis(found.exposed_ms)} of {millis(step.period_ms)} meanwhile.{remark(step)}"
+                f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found.rate_words}{at}."
             ),
             advice=(
-                f"Reduce on the device before copying{at}: {found.rate_words} per step take {millis(found.total_ms)}. "
-                "Do not append outputs; copy what is needed with non_blocking=True into pinned memory."
+                f"Reduce on the GPU before copying{at}, and do not collect outputs. Copy the rest into pinned memory "
+                "with non_blocking=True."
             ),
             evidence=(
-                self.evidence(
-                    "least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host, share of the step"
-                ),
-                self.evidence(
-                    "least_bytes",
-                    megabytes(found.total_bytes),
-                    "bytes per step to the host",
-                    limit=self.least_bytes / 1e6,
-                ),
-                *step_evidence(step),
+                self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host"),
+                self.evidence("least_bytes", moved, "bytes per step to the host", limit=least),
             ),
-            gain=gain(found.exposed_ms, found.exposed_ms, step.period_ms),
-            confidence=0.8 * confidence(step),
-            explains=claims.COPIES_TO_HOST,
+            saved_ms=found.exposed_ms,
+            lower_ms=found.exposed_ms,
         )
 
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -18,7 +19,7 @@ from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.trace.sync_points import SyncSite
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, gain, is_distributed, severity, worthwhile
 from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
-from lightning_gpuprof.rules.wording import millis
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
 
 Cause = Literal["progress bar", "gradient scaler", "batch upload", "host tensor", "rank check", "code"]
 """Who makes the host wait: a progress bar that shows a tensor; the scaler of 16-bit gradients; a copy of pageable
@@ -81,8 +82,8 @@ class CostlyWaits:
 
     @property
     def idle_words(self) -> str:
-        """``the device then is idle for 3.10 ms of 24.0 ms``."""
-        return f"the device then is idle for {millis(self.cost_ms)} of {millis(self.step.period_ms)}"
+        """``the GPU then idles 3.10 ms of every 24.0 ms step (13 %)``."""
+        return f"the GPU then idles {of_every_step(self.cost_ms, self.step)}"
 
 
 class WaitRule(BaseRule, ABC):
@@ -118,6 +119,7 @@ class WaitRule(BaseRule, ABC):
             gain=gain(found.cost_ms * saved, found.lower_ms * saved, step.period_ms),
             confidence=confidence(step),
             explains=self.explains,
+            change=self.change(metrics, found),
         )
 
     @abstractmethod
@@ -127,6 +129,10 @@ class WaitRule(BaseRule, ABC):
     @abstractmethod
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
         """What to do instead."""
+
+    def change(self, metrics: Metrics, found: CostlyWaits) -> Change | None:
+        """The advice as data."""
+        return None
 
     def subject(self, found: CostlyWaits) -> str:
         """What it is about: the costliest place."""

@@ -7,53 +7,66 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, condition, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import (
-    confidence,
-    explained_step,
-    less_work_saves_ms,
-    remark,
-    step_evidence,
-)
+from lightning_gpuprof.rules.base import condition, threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step, less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import copies, megabytes
-from lightning_gpuprof.rules.wording import millis
+
+
+def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", **step: float) -> dict[str, object]:
+    """Steps of an example: 10 ms of kernels after the copy of a batch."""
+    copy = {"kind": f"HtoD ({kind} -> Device)", "us": us, "nbytes": megabytes * 1_000_000}
+    return {"kernels": 100, "copy": copy, **step}
+
+
+_FLOATS = {"batch.dtypes": "float32, int64"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dExposed(BaseRule):
-    """The device copies the batch and computes nothing meanwhile, although the batch is in pinned memory.
+class H2dExposed(StepRule):
+    """The GPU waits for the copy of the batch, although the batch is in pinned memory.
 
     ## What it means
 
-    Lightning copies the batch on the stream that computes: kernels of the step wait until the copy is done, and the
-    copy waits for the kernels of the step before. Sized loaders get no prefetch to the device.
+    Lightning copies the batch on the stream that computes: kernels of the step wait for the copy, and the copy waits
+    for the kernels of the step before. Sized loaders are not prefetched to the device.
 
     ## How it is measured
 
-    In a trace window: copies to the device that are not from pageable memory, and of them what certainly no kernel
-    covers. That time has to pass 10 % of the period. The gain is that time without the idle time in which launches come
-    late, which would take its place.
+    Trace window: copies to the GPU that are not from pageable memory, and of them what certainly no kernel covers. The
+    gain is that time without the idle time in which launches come late, which would take its place.
 
     ## When it is wrong
 
     - A copy that waits for kernels on another stream counts only while it runs.
-    - It is silent where the device waits 15 % of the step for workers that are behind: they set the pace. If other host
-      work does, a hidden copy gains less than the bound.
+    - Silent where the GPU waits 15 % of the step for slow workers: they set the pace. If other host work does, a hidden
+      copy gains less than the bound.
 
     ## What to do
 
-    Copy fewer bytes: send `uint8` and normalise on the device, or a smaller float. Or copy the next batch on a stream
-    of its own while this one is computed.
-
-    ## Example
-
-    "Send fewer bytes: 154 MB per step at 24.1 GB/s take 6.40 ms. As uint8 a float32 image has a quarter of them:
-    normalise in on_after_batch_transfer"
+    Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or copy the next batch on a stream of
+    its own during the step.
     """
 
     id = "h2d-exposed"
+    title = "The GPU waits for the copy of the batch"
+    explains = claims.BATCH_COPIES
+    certainty = 0.8
 
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
+
+    examples = (
+        fires("100 MB take 4 ms", "critical", "100 MB at 25.0 GB/s", saves_ms=4, step=_copied(), period_ms=14.1),
+        fires("the batch is in float32", "critical", "uint8", step=_copied(), period_ms=14.1, run=_FLOATS),
+        fires("they take 1.3 ms", "warning", "The GPU waits 1.30 ms", step=_copied(1300, 20), period_ms=11.4),
+        quiet("they take 1 ms", step=_copied(1000, 20), period_ms=11.1),
+        quiet("nothing is copied", step={}),
+        looks_alike("the batch is in pageable memory", step=_copied(4000, 20, kind="Pageable")),
+        looks_alike("launches come late", step=_copied(1000, 20, kernel_us=2, python_us=60)),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies of pinned memory to the device."""
@@ -62,28 +75,24 @@ class H2dExposed(BaseRule):
         saved_ms = less_work_saves_ms(metrics, step, found.exposed_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        return self.finding(
-            severity=severity(saved_ms / step.period_ms, metrics.steps.steady_count),
+        floats = "float32" in str(condition(metrics, "batch.dtypes") or "")
+        fewer = " A uint8 image has a quarter of the bytes of a float32 one: normalise it in on_after_batch_transfer."
+        return self.of_step(
+            metrics,
+            step,
             subject="batch",
             summary=(
-                f"The device copies {found.rate_words} per step and computes nothing for {millis(found.exposed_ms)} of "
-                f"{millis(step.period_ms)} meanwhile.{remark(step)}"
+                f"The GPU waits {of_every_step(found.exposed_ms, step)} for the copy of the batch: {found.rate_words}."
             ),
-            advice=_advice(metrics, found.rate_words, found.total_ms),
+            advice=(
+                f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
+                "(torch.cuda.Stream) during the step."
+            ),
             evidence=(
                 self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies, share of the step"),
                 Evidence(name="bytes per step", value=megabytes(found.total_bytes)),
                 Evidence(name="copies per step", value=found.count),
-                *step_evidence(step),
             ),
-            gain=gain(saved_ms, saved_ms, step.period_ms),
-            confidence=0.8 * confidence(step),
-            explains=claims.BATCH_COPIES,
+            saved_ms=saved_ms,
+            lower_ms=saved_ms,
         )
-
-
-def _advice(metrics: Metrics, rate_words: str, total_ms: float) -> str:
-    text = f"Send fewer bytes: {rate_words} per step take {millis(total_ms)}."
-    if "float32" in str(condition(metrics, "batch.dtypes") or ""):
-        text += " As uint8 a float32 image has a quarter of them: normalise in on_after_batch_transfer."
-    return f"{text} Or copy the next batch on a stream of its own (torch.cuda.Stream) while this one is computed."

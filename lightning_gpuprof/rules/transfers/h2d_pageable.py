@@ -4,54 +4,84 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.base import threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
 from lightning_gpuprof.rules.transfers.device_waits import waits
 from lightning_gpuprof.rules.wording import millis
 
 
+def _copied(
+    us: float, nbytes: int, *, kind: str = "Pageable", after_us: float = 0.0, count: int = 1
+) -> dict[str, object]:
+    """A run of an example: 10 ms of kernels after the copy of a batch."""
+    copy = {"kind": f"HtoD ({kind} -> Device)", "us": us, "nbytes": nbytes, "count": count, "after_us": after_us}
+    return {"step": {"kernels": 100, "copy": copy}, "pin_memory": False}
+
+
+_MB = 1_000_000
+_SLOW = _copied(10_000, 40 * _MB)
+
+
 @dataclass(frozen=True, kw_only=True)
-class H2dPageable(BaseRule):
-    """Batches are copied to the device from pageable memory: slower, and the host waits for each copy.
+class H2dPageable(StepRule):
+    """Batches are copied to the GPU from pageable memory: slower, and the host waits for each copy.
 
     ## What it means
 
     The driver copies pageable memory through a small pinned buffer of its own, and the call returns when the copy is
-    done. So the host also waits for all work that is queued before it. Lightning always copies with
-    `non_blocking=True`, which has no effect on pageable memory: pinning is the only lever.
+    done, behind everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no
+    effect on pageable memory.
 
     ## How it is measured
 
-    In a trace window: copies named `HtoD (Pageable -> Device)`, at least 1 MiB per step. What they cost is the time in
-    which they run and no kernel does, and the idle time of the device that follows the host's wait for them (see
-    `sync-points`); together at least 5 % of the period. The gain is that idle time, and of the exposed time what the
-    same bytes take longer than from pinned memory: at the rate of pinned copies in the same window, else at three
-    quarters of the device's PCI Express link, else at 12 GB/s.
+    Trace window: copies named `HtoD (Pageable -> Device)`, at least 1 MiB per step. Their cost is the time in which
+    they run and no kernel does, plus the GPU's idle time that follows the host's wait for them (see `sync-points`). The
+    gain is that idle time, and what the exposed bytes take longer than from pinned memory: at the rate of pinned copies
+    in the same window, else at three quarters of the PCIe link, else at 12 GB/s.
 
     ## When it is wrong
 
     - The rate of pinned memory is an assumption unless the window holds such copies.
-    - Copies within the model's phases are not the loader's: `host-tensor-creation` has their waits.
-    - Traces of ROCm do not tell pageable from pinned memory; the rule is not evaluated there.
+    - Copies within the model's phases are not the loader's: see `host-tensor-creation`.
+    - Traces of ROCm do not distinguish pageable from pinned memory: not evaluated.
 
     ## What to do
 
     `DataLoader(..., pin_memory=True)`. A batch of a class of its own needs a method `pin_memory()` that returns it
     pinned, and `to(device, non_blocking=...)` that passes the argument on.
-
-    ## Example
-
-    "pin_memory is False: set DataLoader(..., pin_memory=True): 38.5 MB per step at 4.1 GB/s took 9.40 ms of 41.0 ms"
     """
 
     id = "h2d-pageable"
+    title = "Batches are copied from pageable memory"
+    explains = claims.BATCH_COPIES
+    certainty = 0.8
 
     least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue: 1 MiB per step; less is no batch")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
+
+    examples = (
+        fires("40 MB take 10 ms", "critical", "40 MB at 4.0 GB/s", saves_ms=6.7, **_SLOW),
+        fires("the loader does not pin", "critical", "DataLoader(..., pin_memory=True)", **_SLOW),
+        fires("it does", "critical", "although pin_memory is True", **{**_SLOW, "pin_memory": True}),
+        fires("the host is late after it", "warning", "idles", saves_ms=1.83, **_copied(1000, 12 * _MB, after_us=2000)),
+        fires("2 MB take 0.64 ms", "info", "2 MB", **_copied(640, 2 * _MB)),
+        quiet("2 MB take 0.48 ms", **_copied(480, 2 * _MB)),
+        quiet("nothing is copied", step={}),
+        quiet("the batch is pinned", **_copied(10_000, 40 * _MB, kind="Pinned")),
+        looks_alike("single values are copied", **_copied(100, 4096, count=20)),
+        looks_alike("the copy is as fast as a pinned one", **_copied(2000, 26 * _MB)),
+        not_evaluated("the kind of memory is not known", "pageable from pinned", **_copied(10_000, _MB, kind="Host")),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge copies of pageable memory to the device."""
@@ -67,37 +97,31 @@ class H2dPageable(BaseRule):
         saved_ms, lower_ms = faster_ms + waited_ms, faster_ms + step.lower_ms(waited_ms)
         if cost_lower_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        pins = metrics.loader.pin_memory if metrics.loader is not None else None
+        before: dict[str, Value] = {} if pins is None else {"pin_memory": pins}
+        change = None if pins else Change(call="DataLoader", arguments={"pin_memory": True}, before=before)
+        idles = f" After them it idles {millis(waited_ms)}, because the host waited." if waited_ms else ""
+        least, moved = self.least_bytes / 1e6, megabytes(found.total_bytes)
+        return self.of_step(
+            metrics,
+            step,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
             summary=(
-                f"Batches come from pageable memory, {found.rate_words} per step: the copies hold the device for "
-                f"{millis(found.exposed_ms)} of {millis(step.period_ms)}, and it is idle for {millis(waited_ms)} after "
-                f"the host has waited for them.{remark(step)}"
+                f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies of pageable batches: "
+                f"{found.rate_words}.{idles}"
             ),
-            advice=_advice(metrics),
+            advice=(
+                f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
+                if change is not None
+                else "Pin what is copied: it is pageable although pin_memory is True. A batch of a class of its own "
+                "needs pin_memory() and to(device, non_blocking=...); tensors made later need tensor.pin_memory()."
+            ),
             evidence=(
-                self.evidence(
-                    "least_ratio", cost_ms / step.period_ms, "copies and the idle time after them, share of the step"
-                ),
-                self.evidence(
-                    "least_bytes", megabytes(found.total_bytes), "pageable bytes per step", limit=self.least_bytes / 1e6
-                ),
+                self.evidence("least_ratio", cost_ms / step.period_ms, "copies and the idle time after them"),
+                self.evidence("least_bytes", moved, "pageable bytes per step", limit=least),
                 Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=source),
-                *step_evidence(step),
             ),
-            gain=gain(saved_ms, lower_ms, step.period_ms),
-            confidence=0.8 * confidence(step),
-            explains=claims.BATCH_COPIES,
+            saved_ms=saved_ms,
+            lower_ms=lower_ms,
+            change=change,
         )
-
-
-def _advice(metrics: Metrics) -> str:
-    pinned = metrics.loader.pin_memory if metrics.loader is not None else None
-    if pinned:
-        return (
-            "pin_memory is True, but what is copied is not pinned: a batch of a class of its own needs pin_memory() "
-            "and to(device, non_blocking=...); tensors that are made after the loader need tensor.pin_memory()."
-        )
-    known = "pin_memory is False: set" if pinned is False else "Set"
-    return f"{known} DataLoader(..., pin_memory=True); Lightning copies with non_blocking=True already."

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import base, claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.pcie_degraded import link_gigatransfers
 from lightning_gpuprof.rules.wording import millis, percent
@@ -21,51 +22,64 @@ _ENCODING = 128 / 130
 _PINNED = "HtoD (Pinned"
 
 
+def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: object) -> dict[str, object]:
+    """A run of an example: how much of PCIe 5 x16 the copy of each step reaches."""
+    return {"gpu": gpu or {}, "copied": {"h2d_ms": mib * 1.0653 / 64 / ratio, "bytes_each": mib * 2**20, **more}}
+
+
+_SLOW_LINK = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class H2dSlowLink(BaseRule):
     """Large copies from pinned memory are much slower than the PCIe link allows.
 
     ## What it means
 
-    A large copy from pinned memory reaches about four fifths of what the link can carry. Half of that points to memory
-    of the other processor socket, to a switch that several GPUs share, or to other traffic on the link.
+    A large copy from pinned memory reaches about four fifths of the link's rate. Less than half points to memory of the
+    other CPU socket, to a switch that several GPUs share, or to other traffic on the link.
 
     ## How it is measured
 
-    In the trace window with most of them: bytes over time of copies from pinned memory, if they have 8 MiB at least
-    on average and as many bytes as 3 of the largest. Small ones among them, such as labels, make the speed a lower
-    bound, by a few percent. The ceiling is what the link carries at its best reading (NVML): transfers per second,
-    times lanes, times 128/130. Below 50 % of it the rule speaks. R is the time of these copies per step that the
-    ceiling would save; copies that run beside kernels cost nothing, so the gain's lower bound is 0. A warning from a
-    tenth of the step.
+    Trace window with most of them: bytes over time of copies from pinned memory, if they have at least 8 MiB on average
+    and as many bytes as 3 of the largest. Small ones among them, such as labels, make the rate a lower bound. The
+    ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain is what
+    the ceiling would save; copies that run beside kernels cost nothing, so its lower bound is 0.
 
     ## When it is wrong
 
     - Copies of several GPUs at the same time share the host's memory.
     - A link that is itself slower than it could be is `pcie-degraded`.
-    - No window, no large pinned copies, or no link reading: not evaluated.
 
     ## What to do
 
-    Bind the process to the processor socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m`
-    shows N.
-
-    ## Example
-
-    "Copies of 64 MiB from pinned memory reach 12.0 GB/s, 19 % of what PCIe 5 x16 carries."
+    Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
     """
 
     id = "h2d-slow-link"
+    title = "Copies to the GPU are much slower than its PCIe link"
 
     reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
     least_bytes: int = threshold(8 * 2**20, source="the rule catalogue: 8 MiB, so that start-up does not count")
     least_copies: int = threshold(3, source="heuristic")
 
+    examples = (
+        fires("copies reach 10 % of the link", "warning", "reach 6.3 GB/s ... numactl", saves_ms=9.59, **_copied()),
+        fires("copies reach 49 % of the link", "info", "49 % of PCIe 5 x16", **_copied(0.49)),
+        quiet("copies reach 51 % of the link", **_copied(0.51)),
+        quiet("copies reach 80 % of the link", **_copied(0.8)),
+        looks_alike("the link itself is slow", **_copied(gpu=_SLOW_LINK)),
+        not_evaluated("there is no trace window", "no window holds 3 copies", gpu={}),
+        not_evaluated("copies are from pageable memory", "from pinned memory", **_copied(pinned=False)),
+        not_evaluated("copies are of 1 MiB", "of 8 MiB or more", **_copied(mib=1)),
+        not_evaluated("two steps were traced", "3 copies", **_copied(steps=2)),
+    )
+
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the large copies of the windows."""
         devices = gpus.sampled_gpus(metrics)
         if len(devices) != 1:
-            raise MissingSignal("which of several GPUs a copy went to is not told")
+            raise MissingSignal("which of several GPUs a copy went to is not known")
         period_ms = steady_period_ms(metrics)
         device = devices[0]
         ceiling = _ceiling_bytes_per_s(device)
@@ -84,14 +98,14 @@ class H2dSlowLink(BaseRule):
         return self.finding(
             severity="warning" if level == "critical" else level,
             subject=gpus.title(device),
-            summary=f"Copies of {_sizes(row)} from pinned memory reach {speed / 1e9:.1f} GB/s, "
-            f"{percent(speed / ceiling)} of what PCIe {generation:.0f} x{width:.0f} carries: {millis(saved_ms)} of "
-            f"{millis(period_ms)} more than they would need.",
-            advice=f"Bind the process to the processor socket of {gpus.place(device)}: numactl --cpunodebind=N "
-            "--membind=N python ...; nvidia-smi topo -m shows N (NUMA affinity).",
+            summary=f"Copies of {_sizes(row)} from pinned memory reach {speed / 1e9:.1f} GB/s. That is "
+            f"{percent(speed / ceiling)} of PCIe {generation:.0f} x{width:.0f}, and {millis(saved_ms)} of every "
+            f"{millis(period_ms)} step longer than at its full speed.",
+            advice=f"Bind the process to the CPU socket of {gpus.place(device)}: numactl --cpunodebind=N --membind=N "
+            "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
                 self.evidence("reached_ratio", speed / ceiling, "speed of large pinned copies over the link's"),
-                Evidence(name="copies", value=row.count, limit=self.least_copies),
+                self.evidence("least_copies", row.count, "copies"),
                 Evidence(name="ceiling", value=ceiling / 1e9, unit="GB/s"),
             ),
             gain=base.gain(saved_ms, 0.0, period_ms) if base.worthwhile(saved_ms, period_ms) else None,

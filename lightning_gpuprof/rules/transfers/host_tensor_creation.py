@@ -7,43 +7,46 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
 from lightning_gpuprof.rules.wording import listed
 
 
+def _tensors(count: int, us: float) -> dict[str, object]:
+    """Steps of an example: 10 ms of kernels, and tensors that the host makes in the forward pass."""
+    return {"kernels": 100, "tensors": (count, us)}
+
+
+_BATCH = {"kind": "HtoD (Pageable -> Device)", "us": 2.0, "nbytes": 4096, "count": 4, "after_us": 2400.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostTensorCreation(WaitRule):
-    """In every step the model makes tensors on the host and copies them to the device, which makes the host wait.
+    """In every step the model creates tensors on the host and copies them to the GPU, for which the host waits.
 
     ## What it means
 
-    `torch.tensor([...], device="cuda")`, `torch.zeros(n).to(x.device)` or indexing with a Python list inside of
-    forward, backward or the optimizer copies pageable memory: the host waits until the copy is done, which is queued
-    behind all earlier work of the device.
+    `torch.tensor([...], device="cuda")`, `torch.zeros(n).to(x.device)` or indexing with a Python list in forward,
+    backward or the optimizer copies pageable memory: the host waits until the copy is done, behind everything that is
+    queued on the GPU.
 
     ## How it is measured
 
-    As `sync-points`, for copies of pageable memory to the device within the model's own phases: the idle time of the
-    device that begins during the wait, and of that no more than the host was blocked, per step. At least two such
-    copies per step that cost 5 % of the period together.
+    As `sync-points`, for copies of pageable memory to the GPU within the model's own phases: at least two per step.
 
     ## When it is wrong
 
-    - Traces of ROCm do not tell pageable from pinned memory; there, all copies that wait count.
-    - If another place waits in every step, too, the wait moves there. `sync-points` names such places.
+    - Traces of ROCm do not distinguish pageable from pinned memory; there, all copies that wait count.
+    - If another place waits in every step, too, the wait moves there: see `sync-points`.
 
     ## What to do
 
-    Make constants once (`self.register_buffer`), others on the device (`torch.zeros(n, device=x.device)`), and move
-    what depends on the data into the batch.
-
-    ## Example
-
-    "Make what is copied at net.py(20): forward on the device: torch.zeros(..., device=self.device), or once:
-    self.register_buffer"
+    Create constants once (`self.register_buffer`), others on the GPU (`torch.zeros(n, device=x.device)`), and move what
+    depends on the data into the batch.
     """
 
     id = "host-tensor-creation"
+    title = "The model creates tensors on the host"
     cause = "host tensor"
     explains = claims.TENSORS_OF_THE_HOST
     counted = "copies"
@@ -51,17 +54,33 @@ class HostTensorCreation(WaitRule):
     least_per_step: float = threshold(2.0, source="the catalogue: at least two per step")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
+    examples = (
+        fires(
+            "4 tensors take 0.6 ms each",
+            "warning",
+            "4 times per step ... net.py(20)",
+            saves_ms=2.43,
+            step=_tensors(4, 600),
+        ),
+        fires("4 tensors take 0.17 ms each", "info", "register_buffer", step=_tensors(4, 170)),
+        quiet("4 tensors take 0.1 ms each", step=_tensors(4, 100)),
+        quiet("one tensor takes 3 ms", step=_tensors(1, 3000)),
+        looks_alike("the batch is copied", step={"kernels": 100, "copy": _BATCH}),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
+
     def summary(self, found: CostlyWaits) -> str:
         """How often tensors are copied."""
         return (
-            f"Tensors are copied from the host to the device {times(found.per_step)} per step within the model: the "
-            f"host waits for each, and {found.idle_words}"
+            f"The model copies tensors from the host to the GPU {times(found.per_step)} per step. The host waits for "
+            f"each, and {found.idle_words}"
         )
 
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
         """Where to make them on the device."""
         places = list(dict.fromkeys(wait.where for wait in found.waits))[:3]
         return (
-            f"Make what is copied at {listed(places)} on the device: torch.zeros(..., device=self.device); or "
-            "once, if it is constant: self.register_buffer(name, tensor)."
+            "Create the tensors on the GPU: torch.zeros(..., device=self.device); or once if they are constant: "
+            f"self.register_buffer(name, tensor). They are copied at {listed(places)}."
         )

@@ -7,50 +7,68 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
-from lightning_gpuprof.rules.transfers.device_copies import Copies, copies
+from lightning_gpuprof.rules.base import threshold, worthwhile
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.launches.device_idle import explained_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
+from lightning_gpuprof.rules.transfers.device_copies import copies
 from lightning_gpuprof.rules.transfers.device_waits import waits
-from lightning_gpuprof.rules.wording import millis, percent
+
+
+def _copied(
+    count: int = 100, *, kind: str = "Pageable", nbytes: int = 2000, us: float = 2.0, kernel_us: float = 10.0
+) -> dict[str, object]:
+    """Steps of an example: a hundred kernels after copies."""
+    copy = {"kind": f"HtoD ({kind} -> Device)", "us": us, "nbytes": nbytes, "count": count}
+    return {"kernels": 100, "kernel_us": kernel_us, "copy": copy, "op_us": 8.0, "python_us": 0.0, "fetch_us": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManySmallCopies(BaseRule):
-    """A step copies many small tensors to the device, each with a call of its own.
+class ManySmallCopies(StepRule):
+    """A step copies many small tensors to the GPU, each with a call of its own.
 
     ## What it means
 
-    A copy of a few kilobytes costs the host about 10 us and the device a few, whatever its size; from pageable memory
-    the host also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
+    A copy of a few kilobytes takes the host about 10 us and the GPU a few, whatever its size; from pageable memory the
+    host also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
 
     ## How it is measured
 
-    In a trace window: copies to the device of kinds whose median size is below 64 KiB, more than 10 per step. What
-    they cost is 10 us for each of them as far as the device waits for late launches at all, and the idle time that
-    follows the host's waits for copies of these kinds (see `sync-points`): at least 3 % of the period. Where their mean
-    is 64 KiB or more there are large ones among them that the waits may be for: then these do not count. The gain is
-    that.
+    Trace window: copies to the GPU of kinds whose median size is below 64 KiB, more than 10 per step. Their cost is 10
+    us each as far as the GPU waits for late launches at all, plus the idle time that follows the host's waits for them
+    (see `sync-points`). Where their mean is 64 KiB or more, the waits may be for large copies and do not count. The
+    gain is the cost.
 
     ## When it is wrong
 
-    - Small and large copies of one kind are told by the median of the kind.
-    - 10 us is what a call costs the host on ordinary machines, not a measurement of this one.
+    - Small and large copies of one kind are distinguished by the median of the kind.
+    - 10 us is what a call takes on ordinary machines, not a measurement of this one.
 
     ## What to do
 
-    Collate into few tensors, make constants once (`register_buffer`), and what the host does not know on the device.
-
-    ## Example
-
-    "Collate into few tensors: 64 copies per step have a median below 64 KiB"
+    Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
     """
 
     id = "many-small-copies"
+    title = "The batch is copied in many small pieces"
+    explains = claims.BATCH_COPIES
+    certainty = 0.6
 
     least_copies: float = threshold(10.0, source="TraceLens: more than 10 per step")
     most_bytes: float = threshold(65536.0, source="the catalogue: a median below 64 KiB")
     call_us: float = threshold(10.0, source="the catalogue: host time of one copy")
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
+
+    examples = (
+        fires("100 copies of 2 kB are made", "critical", "100 small copies ... 2 kB on average", step=_copied()),
+        fires("30 copies are made", "critical", "Collate the batch into few tensors", step=_copied(30, kernel_us=7.0)),
+        quiet("10 copies are made", step=_copied(10, kernel_us=7.0)),
+        quiet("nothing is copied", step={}),
+        looks_alike("the host is far ahead", step=_copied(kind="Pinned", kernel_us=100.0), period_ms=10.4),
+        looks_alike("copies are large", step=_copied(kind="Pinned", nbytes=400_000, us=20.0)),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge small copies to the device."""
@@ -66,29 +84,20 @@ class ManySmallCopies(BaseRule):
         lower_ms = step.lower_ms(cost_ms)
         if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):
             return None
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
+        average = f"They have {found.total_bytes / found.count / 1e3:.3g} kB on average."
+        return self.of_step(
+            metrics,
+            step,
             subject="batch",
             summary=(
-                f"{found.count:.0f} {_told(found, alike)}, cost "
-                f"{millis(cost_ms)} of {millis(step.period_ms)} ({percent(cost_ms / step.period_ms)}).{remark(step)}"
+                f"{found.count:.0f} small copies to the GPU take {of_every_step(cost_ms, step)}. "
+                f"{average if alike else 'A few copies among them are large.'}"
             ),
-            advice=(
-                f"Collate into few tensors: {found.count:.0f} copies per step have a median below 64 KiB. Make "
-                "constants once: self.register_buffer(name, tensor)."
-            ),
+            advice="Collate the batch into few tensors. Create constants once: self.register_buffer(name, tensor).",
             evidence=(
                 self.evidence("least_copies", found.count, "small copies per step"),
                 self.evidence("least_ratio", cost_ms / step.period_ms, "their cost, share of the step"),
-                *step_evidence(step),
             ),
-            gain=gain(cost_ms, lower_ms, step.period_ms),
-            confidence=0.6 * confidence(step),
-            explains=claims.BATCH_COPIES,
+            saved_ms=cost_ms,
+            lower_ms=lower_ms,
         )
-
-
-def _told(found: Copies, alike: bool) -> str:
-    if not alike:
-        return "copies to the device per step, most of them small"
-    return f"small copies to the device per step, {found.total_bytes / found.count / 1e3:.3g} kB on average"

@@ -6,43 +6,46 @@ import math
 import re
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
 from lightning_gpuprof.rules.wording import percent
 
 
+def _bar(us: float, name: str = "TQDMProgressBar") -> dict[str, object]:
+    """Steps of an example: 10 ms of kernels, after which a callback reads a value and takes a while."""
+    return {"kernels": 100, "reads": {name: us}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProgressBarSync(WaitRule):
-    """The progress bar reads a value from the device in every step, and the device then has nothing to do.
+    """The progress bar reads a value from the GPU in every step, and the GPU then idles.
 
     ## What it means
 
     `self.log(..., prog_bar=True)` hands a tensor to the progress bar, which needs its value whenever it is drawn: with
-    `refresh_rate=1`, the default, in every step. The host waits until the device has done all its work.
+    `refresh_rate=1`, the default, in every step. The host waits until the GPU is done.
 
     ## How it is measured
 
-    As `sync-points`, for waits inside of the hooks of a progress bar: the idle time of the device that begins during
-    the wait, and of that no more than the host was blocked, per step. They have to happen at least every second step
-    and to cost 5 % of the period. The proposed refresh rate brings this below 1 %; the gain is the rest.
+    As `sync-points`, for waits inside of the hooks of a progress bar. The advised refresh rate brings their cost below
+    1 % of the step; the gain is the rest.
 
     ## When it is wrong
 
-    - If another place waits in every step, too, the wait moves there. `sync-points` names such places.
-    - A progress bar whose class has no "ProgressBar" in its name counts as code of a callback, under `sync-points`.
+    - If another place waits in every step, too, the wait moves there: see `sync-points`.
+    - A bar whose class has no "ProgressBar" in its name counts as a callback's code, under `sync-points`.
 
     ## What to do
 
     Draw less often, or log without `prog_bar=True`.
-
-    ## Example
-
-    "Draw the progress bar every 20 steps: Trainer(callbacks=[TQDMProgressBar(refresh_rate=20)])"
     """
 
     id = "progress-bar-sync"
+    title = "The progress bar waits for the GPU"
     specialises = ("callback-slow",)
     cause = "progress bar"
     explains = claims.WAITS_OF_THE_PROGRESS_BAR
@@ -51,21 +54,35 @@ class ProgressBarSync(WaitRule):
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
     target_ratio: float = threshold(0.01, source="heuristic: what is left of it")
 
+    examples = (
+        fires("the bar takes 2 ms", "warning", "TQDMProgressBar(..., refresh_rate=14)", saves_ms=1.5, step=_bar(2000)),
+        fires("it is Rich's", "warning", "RichProgressBar(..., refresh", step=_bar(2000, "RichProgressBar")),
+        fires("it takes 0.8 ms", "info", "once per step", step=_bar(800)),
+        quiet("it takes 0.5 ms", step=_bar(500)),
+        looks_alike("another callback takes 2 ms", step=_bar(2000, "Watch")),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
+
     def summary(self, found: CostlyWaits) -> str:
         """How often the bar reads a value."""
         return (
-            f"The progress bar reads a value from the device {times(found.per_step)} per step: the host waits, and "
+            f"The progress bar reads a value from the GPU {times(found.per_step)} per step. The host waits for it, and "
             f"{found.idle_words}"
         )
 
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
         """How often to draw it."""
-        every = self._every(found)
+        left = found.cost_ms / found.step.period_ms / self._every(found)
         return (
-            f"Draw the progress bar every {every} steps: Trainer(callbacks=[{_bar(found.worst.where)}"
-            f"(refresh_rate={every})]). Or log without prog_bar=True. That leaves "
-            f"{percent(found.cost_ms / found.step.period_ms / every)} of the step."
+            f"Draw the progress bar less often: {self.change(metrics, found).added[0]}, or log without prog_bar=True. "
+            f"That leaves {percent(left)} of the step."
         )
+
+    def change(self, metrics: Metrics, found: CostlyWaits) -> Change:
+        """The refresh rate."""
+        named = re.match(r"(TQDM|Rich)ProgressBar\b", found.worst.where)
+        return Change(call=named[0] if named else "TQDMProgressBar", arguments={"refresh_rate": self._every(found)})
 
     def saved_ratio(self, found: CostlyWaits) -> float:
         """All but what is drawn then."""
@@ -73,9 +90,3 @@ class ProgressBarSync(WaitRule):
 
     def _every(self, found: CostlyWaits) -> int:
         return max(10, math.ceil(found.cost_ms / found.step.period_ms / self.target_ratio))
-
-
-def _bar(where: str) -> str:
-    """The class of Lightning's progress bar; of one of the user's own the one with the same argument."""
-    found = re.match(r"(TQDM|Rich)ProgressBar\b", where)
-    return found[0] if found else "TQDMProgressBar"

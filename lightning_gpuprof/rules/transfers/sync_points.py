@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, Wait, WaitRule, times
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
@@ -17,7 +18,7 @@ _REMEDIES: dict[str, str] = {
     "aten::nonzero": "keep the shape fixed: torch.where(mask, x, 0) instead of x[mask]",
     "aten::masked_select": "keep the shape fixed: torch.where(mask, x, 0) instead of masked_select",
     "aten::index": "keep the shape fixed: torch.where(mask, x, 0) instead of x[mask]",
-    "aten::_unique2": "torch.unique has to know how many values there are: do it on the CPU, in the Dataset",
+    "aten::_unique2": "do torch.unique on the CPU, in the Dataset: it has to know how many values there are",
     "aten::to": "leave the tensor on the device: .cpu() once per epoch, or .to('cpu', non_blocking=True) into pinned "
     "memory and read it a step later",
     "aten::copy_": "copy with non_blocking=True into pinned memory, and read it a step later",
@@ -29,61 +30,81 @@ _REMEDIES: dict[str, str] = {
 }
 
 
+def _loss(us: float, **more: object) -> dict[str, object]:
+    """Steps of an example: 10 ms of kernels; the loss is read, and then the host takes a while."""
+    return {"kernels": 100, "reads": {"training_step": us}, **more}
+
+
 @dataclass(frozen=True, kw_only=True)
 class SyncPoints(WaitRule):
-    """In every step the code waits for the device, and the device then has nothing to do until the host has caught up.
+    """In every step the code waits for the GPU, and the GPU then idles until the host has caught up.
 
     ## What it means
 
-    Launching is asynchronous: the host runs ahead and the device always has work queued. `.item()`, `.cpu()`,
+    Launches are asynchronous: the host runs ahead and the GPU always has kernels queued. `.item()`, `.cpu()`,
     `print(loss)`, `if tensor:`, `x[mask]`, `torch.nonzero` and `torch.cuda.synchronize()` make the host wait until the
-    queue is empty; then the device waits until the next launch comes.
+    queue is empty; then the GPU waits for the next launch.
 
     ## How it is measured
 
-    In a trace window, at each place that waits at least every second step: the idle time of the device that begins
-    during the wait and ends with work launched after it, and of that no more than the host was blocked up to then in
-    the step: without the waits it would be ahead by that. The time that the host is blocked is not the cost: while it
-    waits, the device works. How long the device is idle in a step is
-    the period of untraced steps without its busy time; the window only splits it. All such places together have to be
-    met once per step and to cost 5 % of the period. The gain is that cost.
+    Trace window, each place that waits at least every second step: the GPU's idle time that begins during the wait and
+    ends with a kernel launched after it, and of that no more than the host was blocked up to then in the step. The time
+    for which the host is blocked is not the cost, because the GPU is busy then. The total idle time is the untraced
+    step time without the busy time; the window only splits it. The gain is the cost.
 
-    Waits of a progress bar, of the gradient scaler, of copies from pageable memory to the device and of Lightning's
-    check of all ranks have rules of their own and do not count here.
+    Waits of a progress bar, the gradient scaler, copies from pageable memory and Lightning's check of all ranks have
+    rules of their own.
 
     ## When it is wrong
 
-    - The queue is empty after a wait: if kernels are short, the device also waits for the launches that follow. That
-      time is told as `launch-bound`, and a part of it would vanish with the wait. The gain here is the smaller part.
+    - With short kernels the GPU also waits for the launches that follow. That time is reported as `launch-bound`; a
+      part of it would vanish with the wait.
     - A wait that is removed can move to the next one. Remove all that are named.
-    - Lines are known if the window was recorded with stacks (`TraceConfig(with_stack=True)`); otherwise the place is
-      told by hook, module or phase.
+    - Without stacks (`TraceConfig(with_stack=True)`) the place is a hook, module or phase, not a line.
 
     ## What to do
 
-    Keep the value on the device, and read it rarely: at the end of the epoch, or every N steps.
-
-    ## Example
-
-    "The host waits for the device once per step, and the device then is idle for 3.10 ms of 24.0 ms: train.py(41):
-    training_step (aten::item, once per step, 3.10 ms)" for `losses.append(loss.item())`.
+    Keep the value on the GPU, and read it rarely: at the end of the epoch, or every N steps.
     """
 
     id = "sync-points"
+    title = "The code waits for the GPU in every step"
     cause = "code"
     explains = claims.WAITS_OF_THE_CODE
 
     least_per_step: float = threshold(1.0, source="the catalogue: at least one per step")
     least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
+    examples = (
+        fires(
+            "loss.item() is read", "warning", "once per step ... net.py(20): forward", saves_ms=1.52, step=_loss(1500)
+        ),
+        fires("the host takes 0.65 ms after it", "info", "Keep the value as a tensor", step=_loss(650)),
+        fires(
+            "a callback reads a value",
+            "warning",
+            "Watch.on_train_batch_end",
+            step={"kernels": 100, "reads": {"Watch": 2000}},
+        ),
+        quiet("the host takes 0.4 ms after it", step=_loss(400)),
+        quiet("nothing is read", step={"kernels": 100}),
+        looks_alike("the next launch follows at once", step=_loss(0)),
+        looks_alike("the GPU waits for a batch", step=_loss(0, fetch_us=20_000)),
+        looks_alike("only tracing makes it idle", step=_loss(1500), period_ms=10.1),
+        looks_alike("the progress bar reads the value", step={"kernels": 100, "reads": {"TQDMProgressBar": 2000}}),
+        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+    )
+
     def summary(self, found: CostlyWaits) -> str:
         """How often code waits, and where most."""
-        places = listed([_told(wait) for wait in found.waits[:3]])
-        return f"The host waits for the device {times(found.per_step)} per step, and {found.idle_words}: {places}"
+        places = listed([_described(wait) for wait in found.waits[:3]])
+        return f"The host waits for the GPU {times(found.per_step)} per step, and {found.idle_words}: {places}"
 
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
         """What to write instead at the costliest place."""
-        return f"At {found.worst.where}, {remedy(found.worst)}.{_others(found.waits)}"
+        text = remedy(found.worst)
+        return f"{text[0].upper()}{text[1:]}. It waits at {found.worst.where}.{_others(found.waits)}"
 
 
 def remedy(wait: Wait) -> str:
@@ -91,7 +112,7 @@ def remedy(wait: Wait) -> str:
     return _REMEDIES.get(wait.site.operation, f"do without {wait.site.operation}, or do it once per epoch")
 
 
-def _told(wait: Wait) -> str:
+def _described(wait: Wait) -> str:
     operation = "" if wait.where.startswith(wait.site.operation) else f"{wait.site.operation}, "
     return f"{wait.where} ({operation}{times(wait.per_step)} per step, {millis(wait.cost_ms)})"
 
@@ -102,4 +123,4 @@ def _others(found: tuple[Wait, ...]) -> str:
         return ""
     share = sum(wait.cost_ms for wait in others) / sum(wait.cost_ms for wait in found)
     places = listed(list(dict.fromkeys(wait.where for wait in others))[:3])
-    return f" Do likewise at {places}, which have {percent(share)} of it."
+    return f" Do likewise at {places}: {percent(share)} of the idle time."

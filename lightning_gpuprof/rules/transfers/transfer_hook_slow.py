@@ -18,52 +18,77 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
 from lightning_gpuprof.rules.wording import listed, millis, percent
 
-_MOVES = "transfer_batch_to_device"
+_MOVES, _AFTER = "transfer_batch_to_device", "on_after_batch_transfer"
+_SITE = "train.py:41 on_after_batch_transfer"
+_GPU = {"device.type": "cuda"}
+
+
+def _hook(ms: float, name: str = _AFTER, **more: object) -> dict[str, object]:
+    """A run of an example: steps of 50 ms and the hook."""
+    hooks = {("Net", name): ms, ("Data", "on_before_batch_transfer"): 0.05}
+    return {"times_ms": {"h2d": ms + 0.1}, "hooks": hooks, "sites": {"h2d": [(_SITE, 9)]}, **more}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferHookSlow(BaseRule):
-    """A hook around the move of the batch takes a noticeable part of every step.
+    """A hook around the batch transfer takes a noticeable part of every step.
 
     ## What it means
 
     `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the LightningModule or its
-    DataModule run on the training thread, between the fetch of a batch and `training_step`. What they do there, the
-    training waits for.
+    DataModule run on the training thread, between the fetch of a batch and `training_step`: training waits for them.
 
     ## How it is measured
 
-    The exclusive time of each overridden hook, as a share of the period of steady steps that were not traced. The share
-    is the lower bound of its median; for a hook that works only every few batches, which a median does not see, its
-    part of the total time without the excess of outlying steps. The hook with the largest share is named, with the line
-    of your code at which the training thread was most often seen in it. The gain is its time per step. On a GPU only
-    the part counts in which the device idles while the batch is moved, which a trace window tells; without one it is
-    information only.
+    The exclusive time of each overridden hook as a share of untraced steady steps, with its lower bound; of a hook that
+    works only every few batches, its part of the total time without outliers. The finding names the slowest hook and
+    the line at which the training thread was most often seen. The gain is its time per step. On a GPU only the part
+    counts in which the GPU idles; without a trace window it is information.
 
     ## When it is wrong
 
-    - The copy to a GPU is a part of an overridden `transfer_batch_to_device`: it stays when the rest goes, so there
-      the gain has no lower bound.
-    - On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`) waits for the device: see `sync-points`.
+    - The copy to a GPU is a part of an overridden `transfer_batch_to_device`: there the gain has no lower bound.
+    - On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`) waits for the GPU: see `sync-points`.
     - Work that moves to the DataLoader workers needs CPUs there.
 
     ## What to do
 
-    Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do it beside the step; on a GPU keep
+    Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do it during the step; on a GPU keep
     `on_after_batch_transfer` to operators on whole batches.
-
-    ## Example
-
-    "Net.on_after_batch_transfer takes 52 % (at least 51 %) of the step: 6.20 ms of 11.9 ms."
     """
 
     id = "transfer-hook-slow"
+    title = "A hook around the batch transfer is slow"
     specialises = ("blocked-in-step", "h2d-pageable")
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %; here the move of the batch")
+
+    examples = (
+        fires(
+            "a hook takes 50 of 100 ms",
+            "critical",
+            f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly at {_SITE}",
+            saves_ms=50,
+            **_hook(50),
+        ),
+        fires(
+            "it is before the transfer",
+            "critical",
+            "Move the work of on_before",
+            **_hook(50, "on_before_batch_transfer"),
+        ),
+        fires("it is after the transfer to a GPU", "info", "no loop over samples", **_hook(50, run=_GPU)),
+        fires("it is the transfer", "critical", f"return super().{_MOVES}(batch, device", **_hook(50, _MOVES)),
+        fires("it takes 2.8 of 52.8 ms", "info", "5.3 %", **_hook(2.8)),
+        quiet("it takes 2.6 of 52.6 ms", **_hook(2.6)),
+        quiet("no hook is overridden"),
+        looks_alike("the GPU is busy beside it", **_hook(50, run=_GPU, idle_ratio=0.0)),
+        not_evaluated("five steps are steady", "5 steady steps", steady=5),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the slowest hook."""
@@ -86,13 +111,13 @@ class TransferHookSlow(BaseRule):
         name = f"{slowest.owner}.{slowest.hook}"
         others = [f"{one.hook} {percent(max(one.share.median_ratio, of_step))}" for of_step, one in rest]
         seen = f", mostly at {slowest.site}" if slowest.site else ""
-        also = f" Beside it: {listed(others)}." if others else ""
+        also = f" Others: {listed(others)}." if others else ""
         return self.finding(
             severity=level,
             subject=name,
             summary=(
-                f"{name} takes {percent(taken_ms / period_ms)} (at least {percent(ratio)}) of the step: "
-                f"{millis(taken_ms)} of {millis(period_ms)}{seen}.{also}"
+                f"{name} takes {millis(taken_ms)} of every {millis(period_ms)} step ({percent(taken_ms / period_ms)}, "
+                f"at least {percent(ratio)}){seen}.{also}"
             ),
             advice=_advice(slowest, on_cpu=bool(is_cpu_only(metrics))),
             evidence=(
@@ -108,15 +133,15 @@ class TransferHookSlow(BaseRule):
 
 def _advice(slowest: HookShare, *, on_cpu: bool) -> str:
     at = f" (at {slowest.site})" if slowest.site else ""
-    beside = "into the Dataset or collate_fn, where DataLoader workers do it beside the step: num_workers >= 1"
+    beside = "into the Dataset or collate_fn, where DataLoader workers do it during the step"
     if slowest.hook == _MOVES:
         return (
             f"Let {_MOVES} only move the batch: return super().{_MOVES}(batch, device, dataloader_idx). Move "
-            f"the rest of its work{at} {beside}."
+            f"everything else{at} {beside}."
         )
-    if slowest.hook == "on_after_batch_transfer" and not on_cpu:
+    if slowest.hook == _AFTER and not on_cpu:
         return (
-            f"Keep {slowest.hook} to operators on the whole batch on the device{at}: no loop over samples, no "
-            f".item(), .cpu() or numpy. What has to be done on the CPU moves {beside}."
+            f"Use only operators on the whole batch on the GPU in {slowest.hook}{at}: no loop over samples, no "
+            f".item(), .cpu() or numpy. Move what needs the CPU {beside}."
         )
     return f"Move the work of {slowest.hook}{at} {beside}."
