@@ -55,7 +55,9 @@ def assert_changes_something(found: Finding, run: dict[str, Any]) -> None:
         return
     assert change.added or change.removed
     assert change.added != change.removed
-    assert any(change.before.get(name) != value for name, value in change.arguments.items()) or change.add
+    assert (
+        any(change.before.get(name) != value for name, value in change.arguments.items()) or change.add + change.remove
+    )
     for value in change.arguments.values():
         assert str(value) in found.advice, (found.advice, change)
     if change.call == "torch.set_num_threads":
