@@ -19,6 +19,8 @@ from truths.fits import Fit
 from truths.judging import judge, summarise
 from truths.running import Job, Named, Said, run_all
 
+from lightning_gpuprof.model.change import Change
+
 RULES = {"callback-slow", "input-bound", "single-process-loading"}
 
 
@@ -104,9 +106,10 @@ def test_the_silence_of_a_rule_that_could_not_judge_proves_nothing() -> None:
     assert summary.healthy.missed == ["quiet (low-clocks could not judge)"]
 
 
-def test_the_value_to_apply_comes_from_the_advice() -> None:
-    said = told(finding("single-process-loading", advice="num_workers is 0: set num_workers=3 (4 CPUs are usable)."))
-    assert advised(CURES["workers"], said)[1][1] == "3"
+def test_what_is_applied_is_the_change_of_the_finding() -> None:
+    change = Change(call="DataLoader", arguments={"num_workers": 3}, before={"num_workers": 0})
+    said = told(dataclasses.replace(finding("single-process-loading"), change=change))
+    assert advised(CURES["workers"], said).change == change
     with pytest.raises(NoCureError, match="advises nothing to apply"):
         advised(CURES["workers"], told(finding("single-process-loading", advice="Use workers.")))
     with pytest.raises(NoCureError, match="among the findings"):

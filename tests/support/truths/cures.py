@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from lightning_gpuprof.model.change import Change
 from truths.case import Case
 from truths.fits import Fit
 from truths.running import Job, Named, Said, said
@@ -29,74 +30,55 @@ class Cure:
 
     Attributes:
         rules: Whose advice it is.
-        pattern: Finds the value in it.
-        apply: Changes the fit.
+        apply: Changes the fit; default: as the finding's change says.
         measure: In which time the effect shows.
     """
 
     rules: tuple[str, ...]
-    pattern: str
-    apply: Callable[[Setup, re.Match[str]], None]
+    apply: Callable[[Setup, Change], None] | None = None
     measure: Measure = "median step"
 
 
-def _workers(setup: Setup, value: re.Match[str]) -> None:
-    setup.loader |= {"num_workers": int(value[1]), "persistent_workers": True}
+def as_advised(setup: Setup, change: Change) -> None:
+    """The arguments of a change, in the call that it names.
+
+    Raises:
+        NoCureError: It names a call that a fit here does not make.
+    """
+    if change.call == "DataLoader":
+        setup.loader |= change.arguments
+    elif change.call == "Trainer":
+        setup.trainer |= change.arguments
+    elif change.call == "ModelCheckpoint":
+        setup.callbacks = [c for c in setup.callbacks if not isinstance(c, ModelCheckpoint)]
+        folder = Path(setup.folder) / "checkpoints"
+        arguments: dict[str, Any] = dict(change.arguments)
+        setup.callbacks.append(ModelCheckpoint(**arguments, save_top_k=1, dirpath=folder))
+    else:
+        raise NoCureError(f"nothing here calls {change.call or change.add}")
 
 
-def _stay_alive(setup: Setup, value: re.Match[str]) -> None:
-    setup.loader["persistent_workers"] = True
+def _callback_less_often(setup: Setup, change: Change) -> None:
+    every = re.search(r"% (\d+): return", "".join(change.add))
+    if every is None:
+        raise NoCureError(f"no number of batches in {change.add}")
+    setup.costs["callback"].every = int(every[1])
 
 
-def _callback_less_often(setup: Setup, value: re.Match[str]) -> None:
-    setup.costs["callback"].every = int(value[1])
-
-
-def _log_less_often(setup: Setup, value: re.Match[str]) -> None:
-    setup.trainer["log_every_n_steps"] = int(value[1])
-
-
-def _validate_less_often(setup: Setup, value: re.Match[str]) -> None:
-    name, number = value[1], value[2]
-    setup.trainer[name] = float(number) if "." in number else int(number)
-
-
-def _save_less_often(setup: Setup, value: re.Match[str]) -> None:
-    setup.callbacks = [c for c in setup.callbacks if not isinstance(c, ModelCheckpoint)]
-    setup.callbacks.append(
-        ModelCheckpoint(every_n_train_steps=int(value[1]), save_top_k=1, dirpath=Path(setup.folder) / "checkpoints")
-    )
-
-
-def _out_of_the_step(setup: Setup, value: re.Match[str]) -> None:
+def _out_of_the_step(setup: Setup, change: Change) -> None:
     setup.costs["step"].ms = 0.0
 
 
 CURES: Mapping[str, Cure] = {
-    "workers": Cure(rules=("single-process-loading", "too-few-workers"), pattern=r"num_workers=(\d+)", apply=_workers),
-    "workers of bursts": Cure(  # which the median step does not show
-        rules=("too-few-workers",), pattern=r"num_workers=(\d+)", apply=_workers, measure="mean step"
-    ),
-    "persistent workers": Cure(
-        rules=("worker-startup",), pattern=r"persistent_workers=True", apply=_stay_alive, measure="run"
-    ),
-    "callback": Cure(rules=("callback-slow",), pattern=r"every (\d+) batches", apply=_callback_less_often),
-    "logging": Cure(
-        rules=("logging-overhead",),
-        pattern=r"log_every_n_steps=(\d+)",
-        apply=_log_less_often,
-        measure="mean step",
-    ),
-    "validation": Cure(
-        rules=("validation-stall",),
-        pattern=r"Trainer\(\.\.\., (check_val_every_n_epoch|limit_val_batches|val_check_interval)=([\d.]+)",
-        apply=_validate_less_often,
-        measure="run",
-    ),
-    "checkpoint": Cure(
-        rules=("checkpoint-stall",), pattern=r"every_n_train_steps=(\d+)", apply=_save_less_often, measure="run"
-    ),
-    "step": Cure(rules=("blocked-in-step",), pattern=r"[Mm]ove", apply=_out_of_the_step),
+    "workers": Cure(rules=("single-process-loading", "too-few-workers")),
+    # The median step does not show bursts.
+    "workers of bursts": Cure(rules=("too-few-workers",), measure="mean step"),
+    "persistent workers": Cure(rules=("worker-startup",), measure="run"),
+    "callback": Cure(rules=("callback-slow",), apply=_callback_less_often),
+    "logging": Cure(rules=("logging-overhead",), measure="mean step"),
+    "validation": Cure(rules=("validation-stall",), measure="run"),
+    "checkpoint": Cure(rules=("checkpoint-stall",), measure="run"),
+    "step": Cure(rules=("blocked-in-step",), apply=_out_of_the_step),
 }
 
 
@@ -135,14 +117,15 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     """Run a case, do what the report says, run it again; in a process of its own.
 
     Raises:
-        NoCureError: No finding of the expected rule, or its advice has no value to apply.
+        NoCureError: No finding of the expected rule, or nothing that could be applied.
     """
     cure = CURES[case.cure]
     fit = case.source
     assert isinstance(fit, Fit)
     before = said(fit(_made(folder / "before"), seed))
-    finding, value = advised(cure, before)
-    after = said(fit(_made(folder / "after"), seed, change=lambda setup: cure.apply(setup, value)))
+    finding = advised(cure, before)
+    change, apply = finding.change or Change(), cure.apply or as_advised
+    after = said(fit(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
     return Effect(
         case=case.name,
         rule=finding.rule,
@@ -156,18 +139,17 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     )
 
 
-def advised(cure: Cure, told: Said) -> tuple[Named, re.Match[str]]:
-    """The first finding of the cure's rules that has a gain, and what its advice says to set.
+def advised(cure: Cure, told: Said) -> Named:
+    """The first finding of the cure's rules that has a gain and, where the cure applies it, a change.
 
     Raises:
-        NoCureError: There is none, or its advice has no such value.
+        NoCureError: There is none.
     """
     for finding in told.findings:
         if finding.rule in cure.rules and finding.saved_ms is not None:
-            value = re.search(cure.pattern, finding.advice)
-            if value is None:
+            if cure.apply is None and finding.change is None:
                 raise NoCureError(f"{finding.rule} advises nothing to apply: {finding.advice}")
-            return finding, value
+            return finding
     raise NoCureError(f"none of {', '.join(cure.rules)} is among the findings")
 
 

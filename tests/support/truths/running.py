@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 
@@ -32,6 +33,8 @@ class Named:
     advice: str
     saved_ms: float | None
     """Bound of the gain; None: the finding has none."""
+    change: Change | None = None
+    """The advice as data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +89,7 @@ def said(path: Path) -> Said:
                 severity=f.severity,
                 subject=f.subject,
                 advice=f.advice,
+                change=f.change,
                 saved_ms=None if f.gain is None else f.gain.saved_ms_per_step,
             )
             for f in report.findings
