@@ -119,8 +119,6 @@ class BaseRule:
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
     examples: ClassVar[tuple[Example, ...]] = ()
     """Runs and what the rule makes of them: tests, and the section Example of its page."""
-    example_runs: ClassVar[str] = "build"
-    """The base of ``tests/rules/example_runs.py`` that the examples change."""
 
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None

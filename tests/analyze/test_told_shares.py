@@ -17,10 +17,10 @@ from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.sinks import terminal
 
 _PERCENT = r"(?P<percent>[\d.]+) %"
-_TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
+_TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of |each )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
 TOLD = (
     re.compile(_PERCENT + r"(?: \(at least [\d.]+ %\))? of the step[^.;%]*?" + _TIMES),
-    re.compile(_TIMES + r" \(" + _PERCENT + r"\)"),
+    re.compile(_TIMES + r"(?: \(| step: )" + _PERCENT),
 )
 _UNITS_MS = {"ms": 1.0, "s": 1e3}
 
@@ -89,10 +89,10 @@ def test_the_terminal_shows_one_share_of_the_step_for_the_wait() -> None:
     text = printed(metrics)
     of_step = [
         re.findall(r"([\d.]+) % (?:\(at least [\d.]+ %\) )?of the step", line)
-        + re.findall(r"data_wait share of the step ([\d.]+) %", line)
+        + re.findall(r"(?:step:|waiting for data, share of the step) ([\d.]+) %", line)
         + re.findall(r"^ *data_wait .* ([\d.]+) %$", line)
         for line in text.splitlines()
-        if re.search(r"data_wait|batch", line)
+        if re.search(r"data_wait|waiting for data|next batch", line)
     ]
     shown = [float(value) for values in of_step for value in values]
     assert len(shown) >= 5, text

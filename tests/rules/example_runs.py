@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from feeding_builder import starved
@@ -18,15 +19,16 @@ from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.report import Device
 
-BASES: dict[str, Callable[..., Metrics]] = {"build": build, "starved": starved}
+_STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
 _MAKERS: dict[str, Callable[..., Metrics]] = {"kernels": kernels_run, "step": stepping_run, "allocator": memory_run}
 
 
-def example_run(base: str = "build", /, **changes: Any) -> Metrics:
-    """A run with changes: the keywords of ``base``, and these.
+def example_run(**changes: Any) -> Metrics:
+    """A healthy run with changes: the keywords of ``build``, and these.
 
     - ``kernels``: it was traced on a GPU, with these and other keywords of ``kernels_run``; ``step``: with those of
       ``stepping_run``.
+    - Keywords that only ``starved`` has: steps wait for their batches, which two workers make.
     - ``stalls``: outlying steps, the keywords of ``outliers``.
     - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``cpus_of_others``: what others use.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
@@ -42,7 +44,8 @@ def example_run(base: str = "build", /, **changes: Any) -> Metrics:
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     if "gpu" in parts:
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
-    make = next((_MAKERS[name] for name in _MAKERS if name in changes), BASES[base])
+    healthy = starved if _STARVED & set(changes) else build
+    make = next((_MAKERS[name] for name in _MAKERS if name in changes), healthy)
     metrics = make(**changes)
     for name, part in parts.items():
         metrics = _PARTS[name](metrics, part)

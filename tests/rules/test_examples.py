@@ -20,7 +20,7 @@ RULES = [rule for rule in discover(entry_points=()).rules if cast(BaseRule, rule
 
 
 def judge(rule: Any, example: Example) -> None:
-    metrics = example_run(rule.example_runs, **cast(dict[str, Any], example.changes))
+    metrics = example_run(**cast(dict[str, Any], example.changes))
     if example.outcome == "not evaluated":
         with pytest.raises(MissingSignal) as missing:
             rule.check(metrics)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from example_runs import example_run
 from metrics_builder import build
 from test_bad_numbers import everything_is_wrong_on_a_gpu
 from test_engine import FAULTS
@@ -61,7 +62,7 @@ def check(report: Report) -> FirstScreen:
 
 @pytest.mark.parametrize("changes", EXAMPLES)
 def test_of_the_examples_of_all_rules(changes: Any) -> None:
-    check(report_of(build(**changes)))
+    check(report_of(example_run(**changes)))
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -86,7 +86,7 @@ class LoaderIoBound(StarvingRule):
         quiet("they wait for work", **_HOST, each_worker={"cpu": 0.5, "delay": 0.02}, idle_ratio=0.4),
         quiet("batches are made in time", **_HOST, each_worker=_WAITS, items_ms=12.0),
         looks_alike("they compute", **_HOST, each_worker={"cpu": 0.95}),
-        not_evaluated("they were not sampled", "was not sampled", **_HOST),
+        not_evaluated("they were not sampled", "was not sampled", **_HOST, each_worker=None),
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:

@@ -92,7 +92,6 @@ class Starving:
 class StarvingRule(BaseRule, ABC):
     """A rule that says why batches are made too slowly, where steps wait for them."""
 
-    example_runs = "starved"
     needs_workers: ClassVar[bool] = True
     """It judges what workers do, not the loading on the training thread."""
     least_ratio: float

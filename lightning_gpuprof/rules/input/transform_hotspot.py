@@ -79,7 +79,7 @@ class TransformHotspot(StarvingRule):
         quiet("steps do not wait", **_BLUR, items_ms=12.0),
         quiet("the wait may be what a fetch costs", **_BLUR, items_ms=24.0),
         looks_alike("batches are ready, but come late", **_BLUR, verdict="transfer"),
-        not_evaluated("no part has a name", "lightning_gpuprof.annotate"),
+        not_evaluated("no part has a name", "lightning_gpuprof.annotate", items_ms=39.0),
         not_evaluated("batches were not timed", "not measured from inside", **_BLUR, measured=False),
         not_evaluated("few batches were", "3 batches were measured", **_BLUR, verdict="not-enough-data"),
     )
