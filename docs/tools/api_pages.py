@@ -46,6 +46,21 @@ def _all(module: str, *without: str) -> tuple[Name, ...]:
 
 _HOOKS = frozenset(("setup", "teardown", "on_train_start", "on_train_end", "on_exception", "log", "state_dict"))
 
+_RARE_HELPERS = (
+    "usable",
+    "require_possible",
+    "ordinary_ratio",
+    "run_s",
+    "outside_s",
+    "is_mostly_outside",
+    "run_ms_per_step",
+    "outside_severity",
+    "worthwhile_gain",
+    "is_distributed",
+    "machine_busy_ratio",
+    "worthwhile_evidence",
+)
+
 PAGES: tuple[Page, ...] = (
     Page(
         name="profiler",
@@ -119,9 +134,9 @@ PAGES: tuple[Page, ...] = (
         title="Writing rules",
         intro="What a rule is given and what it may use. How to write one, step by step: the rule `zero-grad-slow` in "
         "`CONTRIBUTING.md`. Another package names its class in the entry-point group `lightning_gpuprof.rules`. "
-        "The parts of `Metrics` are in `lightning_gpuprof/model/metrics.py`.",
+        "More helpers are in `lightning_gpuprof/rules/base.py`, the parts of `Metrics` in `lightning_gpuprof/model/`.",
         names=(
-            *_all("lightning_gpuprof.rules.base"),
+            *_all("lightning_gpuprof.rules.base", *_RARE_HELPERS),
             *_all("lightning_gpuprof.model.missing"),
             *_all("lightning_gpuprof.model.signals"),
             *_all("lightning_gpuprof.rules.examples"),
@@ -173,7 +188,7 @@ def _structs(root: Struct) -> list[str]:
     shown: set[str] = set()
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
-        place = f"{', '.join(f'`{one}`' for one in where[:4])}: " if where else ""
+        place = f"`{where[0]}`: " if where else ""
         parts += [
             f"## {struct.__name__}",
             place + described(doc.text).strip(),

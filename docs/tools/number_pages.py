@@ -28,6 +28,7 @@ NOTE = "Made from the source by `python docs/tools/pages.py`: change it there."
 ANALYSIS_PAGE = "../reference/trace-analysis.md"
 
 _LONG_LIST = re.compile(r"(?:`[^`]+`, ){3,}`[^`]+`")
+_ANCHOR = re.compile(r"#\w+")
 TablesOf = Callable[[Report], "Table | Sequence[Table]"]
 
 
@@ -288,9 +289,12 @@ def fields_list(struct: Struct, on_page: Iterable[Struct], shown: set[str]) -> s
         kind = json_type(hints[one.name], name_of).removesuffix(" or null")
         kind = kind if any(mark in kind for mark in ("`", "[", "object", "list of 2")) else ""
         for words in _LONG_LIST.findall(kind):
-            kind = kind.replace(words, "words as above") if words in shown else kind
+            kind = "" if words in shown else kind
             shown.add(words)
-        if one.text or kind:
+        anchor = _ANCHOR.search(kind)
+        if anchor and not one.text:
+            plain.append(f"[`{one.name}`]({anchor[0]})")
+        elif one.text or kind:
             rows.append((f"`{one.name}`" + (f" ({kind})" if kind else ""), one.text))
         else:
             plain.append(f"`{one.name}`")

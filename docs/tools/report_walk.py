@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import terminal
+from lightning_gpuprof.sinks.terminal_screen import print_screen
 from walked_report import walked_report
 
 _QUOTATION = re.compile(r"<!-- report -->\n.*?<!-- end -->", re.DOTALL)
@@ -25,5 +26,5 @@ def renewed(page: str) -> str:
 def shown(report: Report) -> str:
     """What the terminal shows at the end of a run, without trailing spaces."""
     out = io.StringIO()
-    terminal.print_report(report, out)
+    print_screen(report, Path("runs/digits/version_0/gpuprof"), out)
     return "\n".join(line.rstrip() for line in out.getvalue().strip("\n").splitlines())
