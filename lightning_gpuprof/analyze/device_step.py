@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lightning_gpuprof.analyze.clocks import clock_loss
-from lightning_gpuprof.model.device_step import ClockLoss, DeviceStep, ExplainedStep
+from lightning_gpuprof.model.device_step import HOST_SLICES, ClockLoss, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
@@ -62,13 +64,13 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
     if period_ms is None or not possible(period_ms) or period_ms == 0:
         return Unmeasured(why="the period of the steps was not measured")
     pace, by_utilization = pace_ms(metrics, period_ms), _idle_by_utilization(metrics)
-    usable = [window for window in metrics.windows if _busiest(window) is not None]
-    whole = [window for window in usable if not window.holds_earlier_work]
+    seen = [window for window in metrics.windows if _busiest(window) is not None]
+    whole = [window for window in seen if not window.holds_earlier_work]
     explained = [window for window in whole if not _problem(window)]
     why = "" if explained else _why_unexplained(metrics.windows)
     clocks = clock_loss(metrics.devices)
-    if usable:
-        by_busy = sorted(explained or whole or usable, key=lambda window: _busy_ms(window, pace))
+    if seen:
+        by_busy = sorted(explained or whole or seen, key=lambda window: _busy_ms(window, pace))
         step = _seen(
             by_busy[len(by_busy) // 2],
             period_ms=period_ms,
@@ -77,10 +79,11 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
             clock_loss=clocks,
             why_unexplained=why,
         )
+        step = replace(step, idle_by_phase=_idle_by_phase(metrics, step))
         return _explained(step, metrics, most_busy_ms=_busy_ms(by_busy[-1], pace)) if explained else step
     if by_utilization is None:
         return Unmeasured(why=why)
-    return DeviceStep(
+    step = DeviceStep(
         source="NVML's utilization",
         period_ms=period_ms,
         pace_ms=pace,
@@ -90,6 +93,23 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         clock_loss=clocks,
         why_unexplained=why,
     )
+    return replace(step, idle_by_phase=_idle_by_phase(metrics, step))
+
+
+def _idle_by_phase(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
+    """Of each phase around the model the share of the step in which the device is idle: what it costs.
+
+    A wait while the device works is free. Where the window does not tell, the device is taken to be idle, but never
+    longer in all than it is.
+    """
+    left = step.idle_ratio
+    most: dict[Phase, float] = {}
+    for phase in HOST_SLICES:
+        share = metrics.share(phase)
+        wanted = 0.0 if share is None or not usable(share) else share.median_ratio * step.idle_in_phase.get(phase, 1.0)
+        most[phase] = min(wanted, left)
+        left -= most[phase]
+    return most
 
 
 def pace_ms(metrics: Metrics, period_ms: float) -> float:

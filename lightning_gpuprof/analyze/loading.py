@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from lightning_gpuprof.analyze.worker_time import worker_time
 from lightning_gpuprof.model.input_pipeline import InputLoader
 from lightning_gpuprof.model.loading import (
     EMPTY_QUEUE_RATIO,
@@ -29,6 +30,7 @@ from lightning_gpuprof.model.signals import (
     step_idle_ratio,
     step_share,
 )
+from lightning_gpuprof.model.worker_time import WorkerTime
 
 SPIN_MS = 5.0
 """How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
@@ -114,9 +116,19 @@ def _loading(metrics: Metrics) -> Loading:
         idle_ratio=metrics.fetch.making_idle_ratio,
         is_stream=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
         has_model=metrics.run.get("loader.dataset_has_model") is True,
+        worker_time=_worker_time(metrics, made),
         waited_ratio=metrics.fetch_waited_ratio,
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
     )
+
+
+def _worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime | Unmeasured:
+    if made is None:
+        return Unmeasured(why="the making of batches was not measured from inside")
+    try:
+        return worker_time(metrics, made)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
 
 
 def _slowest_order(metrics: Metrics) -> InputLoader | None:

@@ -12,6 +12,13 @@ from lightning_gpuprof.model.window import WindowFacts
 
 _LATE_LAUNCH: tuple[IdleCause, ...] = ("launch", "launch_latency")
 
+HOST_SLICES: tuple[Phase, ...] = ("data_wait", "sync", "h2d", "callbacks", "logging", "loop")
+"""Phases around the model, in the order in which they claim a device's idle time: the method's precedence."""
+
+STARVED_RATIO = 0.15
+"""Share of the step in which the device has no work because the host is late, from which the host sets the pace and
+not the kernels. The method's decision tree."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClockLoss:
@@ -58,6 +65,9 @@ class DeviceStep:
     """Of ``exposed_copy_ratio``: at most so much from host to device."""
     idle_in_phase: Mapping[Phase, float] = field(default_factory=dict)
     """Share of a phase's time in which the device is idle; phases that the window does not tell of are left out."""
+    idle_by_phase: Mapping[Phase, float] = field(default_factory=dict)
+    """Share of the step in which the device is idle and the host in a phase around the model: what that phase costs.
+    Together at most :attr:`idle_ratio`."""
     causes: Mapping[IdleCause, float] = field(default_factory=dict)
     """What the idle time is due to that is no fetch, callback, checkpoint or validation; sums to 1, or is empty."""
     window: WindowFacts | None = None
@@ -76,6 +86,11 @@ class DeviceStep:
     def idle_ratio(self) -> float:
         """Idle share of the time that the device has for a step."""
         return self.idle_ms / self.pace_ms
+
+    @property
+    def starved_ratio(self) -> float:
+        """Share of the step in which the device is idle although the host is in the model's own phases."""
+        return max(0.0, self.idle_ratio - sum(self.idle_by_phase.values()))
 
     @property
     def computing_ratio(self) -> float:

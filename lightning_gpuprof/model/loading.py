@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.worker_time import WorkerTime
 
 RECEIVE_MS = 0.5
 """What it costs the training thread at least to take a finished batch from a worker process.
@@ -123,6 +124,8 @@ class Loading:
     """An iterable dataset: each worker runs all of it, unless it takes a part for each."""
     has_model: bool = False
     """The dataset uses the model that is trained; workers would have copies that do not learn."""
+    worker_time: WorkerTime | Unmeasured = NOT_COMPUTED
+    """What the workers do while they make batches."""
     waited_ratio: float | None = None
     """Share of steps that found no batch ready; with workers, only an empty queue shows that they are behind."""
     guard_ms: float

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
-from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
@@ -80,9 +80,6 @@ LEAST_NAMED_RATIO = 0.01
 _NOT_LATE: tuple[IdleCause, ...] = ("host_sync", "communication", "queued", "back_to_back", "unexplained")
 """Causes of idle time that are no late launch."""
 
-_HOST_SLICES: tuple[Phase, ...] = ("data_wait", "sync", "h2d", "callbacks", "logging", "loop")
-"""Phases around the model, in the order in which they claim a device's idle time: the method's precedence."""
-
 _OUTSIDE_WORDS: dict[Part, str] = {
     "validation": "validation",
     "checkpoint": "checkpoints",
@@ -134,7 +131,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         yield outliers
         in_steps = max(0.0, in_steps - outliers.ratio)
     if step is None:
-        around = _around_the_model(metrics, period_ms, dict.fromkeys(_HOST_SLICES, 1.0), in_steps=in_steps)
+        around = _around_the_model(metrics, period_ms, dict.fromkeys(HOST_SLICES, 1.0), in_steps=in_steps)
         yield from _without_waits(around) if is_cpu_only(metrics) is False else around
         host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
         yield from host
@@ -151,8 +148,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
             foreign_ratio=0.0 if own else crowded_ratio,
         )
         return
-    most = _idle_shares(metrics, step)
-    starved = max(0.0, step.idle_ratio - sum(most.values()))
+    most, starved = step.idle_by_phase, step.starved_ratio
     yield from _limited_hardware(step, in_steps=in_steps)
     yield from _communication(step, starved, in_steps=in_steps)
     yield from _around_the_model(metrics, period_ms, most, uploads=step.upload_ratio, in_steps=in_steps)
@@ -164,22 +160,6 @@ def _without_waits(causes: Iterable[Cause]) -> Iterable[Cause]:
     """Where no device was seen, time of the host in transfer, rank synchronisation and loop may be that of its work."""
     for cause in causes:
         yield cause if cause.kind == "input-bound" else replace(cause, passes=False)
-
-
-def _idle_shares(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
-    """Of each phase around the model the share of the step in which the device is idle: what it costs.
-
-    A wait while the device works is free. Where the window does not tell, the device is taken to be idle, but never
-    longer in all than it is.
-    """
-    left = step.idle_ratio
-    most: dict[Phase, float] = {}
-    for phase in _HOST_SLICES:
-        share = _share(metrics, phase)
-        wanted = 0.0 if share is None else share.median_ratio * step.idle_in_phase.get(phase, 1.0)
-        most[phase] = min(wanted, left)
-        left -= most[phase]
-    return most
 
 
 def _around_the_model(

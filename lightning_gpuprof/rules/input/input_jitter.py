@@ -11,6 +11,7 @@ from lightning_gpuprof.model.loading import LEAST_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.signals import step_idle_ratio
+from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _DEFAULT_PREFETCH = 2
@@ -112,12 +112,7 @@ class InputJitter(BaseRule):
         excess_ms = excess_ratio * period_ms
         recoverable_ms = excess_ms if idle_ratio is None else min(excess_ms, idle_ratio * period_ms)
         slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
-        if (
-            not slow
-            or state.batch_ms < excess_ms
-            or not worthwhile(recoverable_ms, period_ms)
-            or _queued(metrics, state)
-        ):
+        if not slow or state.batch_ms < excess_ms or not worthwhile(recoverable_ms, period_ms) or _queued(state):
             return None
         crowded = (state.others_cpus or 0.0) >= _CROWDED_RATIO * state.usable_cpus
         if crowded and max_ms < self.least_crowded_ms:
@@ -155,14 +150,9 @@ def _slowest(metrics: Metrics) -> tuple[InputPipeline, InputWorker]:
     return found, max(known, key=lambda w: w.item_max_ms or 0.0)
 
 
-def _queued(metrics: Metrics, state: Loading) -> bool:
+def _queued(state: Loading) -> bool:
     """Whether samples may be slow because the workers had no CPU."""
-    if state.made is None:
-        return False
-    try:
-        return worker_time(metrics, state.made).queued_ratio >= _QUEUED_RATIO
-    except MissingSignal:
-        return False
+    return isinstance(state.worker_time, WorkerTime) and state.worker_time.queued_ratio >= _QUEUED_RATIO
 
 
 def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> str:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _CROWDED_RATIO = 0.25
@@ -88,7 +88,7 @@ class LoaderCpuBound(StarvingRule):
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers."""
-        state, time = found.state, worker_time(metrics, found.made)
+        state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
         saved = found.gain_without(busy_ratio)
         if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.wanted_workers or not saved:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.input.worker_time import WorkerTime, worker_time
 from lightning_gpuprof.rules.wording import counted, percent
 
 _LITTLE_READING_BYTES_PER_S = 100e3
@@ -91,7 +92,7 @@ class LoaderIoBound(StarvingRule):
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers."""
-        time = worker_time(metrics, found.made)
+        time = measured(found.state.worker_time)
         saved = found.gain_without(time.waiting_ratio)
         if time.waiting_ratio < self.least_waiting_ratio or saved is None:
             return None

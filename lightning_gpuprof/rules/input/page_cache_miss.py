@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.input.worker_time import worker_time
 from lightning_gpuprof.rules.wording import percent
 
 _DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.6}}
@@ -102,7 +102,7 @@ class PageCacheMiss(StarvingRule):
             raise MissingSignal(
                 f"{later.seconds:.1f} s after the first epoch were sampled, {self.least_s:.0f} are needed"
             )
-        time = worker_time(metrics, found.made)
+        time = measured(found.state.worker_time)
         if time.disk_ratio is None:
             raise MissingSignal("whether workers wait for disks was not measured")
         miss = min(1.0, later.disk_bytes / max(1.0, later.call_bytes))

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules.base import (
     WARNING_RATIO,
     BaseRule,
@@ -17,7 +18,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.input.loading import cpu_words
-from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OTHERS_RATIO = 0.25
@@ -111,7 +111,7 @@ class TooManyWorkers(BaseRule):
     def _taking_turns(self, metrics: Metrics, state: Loading) -> Finding | None:
         if state.num_workers <= self.most_workers_ratio * state.usable_cpus:
             return None
-        rows = sampled_rows(metrics)
+        rows = sampled_rows(metrics.host.worker_rows)
         delays = [row.use.run_delay_ratio.mean for row in rows if row.use.run_delay_ratio is not None]
         if not delays or not all(possible(delay) for delay in delays):
             raise MissingSignal("how long the DataLoader workers waited for a CPU was not measured")

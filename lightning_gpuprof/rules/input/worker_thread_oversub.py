@@ -9,10 +9,10 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.input.starving import starving
-from lightning_gpuprof.rules.input.worker_time import sampled_rows
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OWN_THREADS = 2
@@ -75,7 +75,7 @@ class WorkerThreadOversub(BaseRule):
         state = measured(metrics.loading)
         if not state.num_workers or not self._matters(metrics):
             return None
-        rows = sampled_rows(metrics)
+        rows = sampled_rows(metrics.host.worker_rows)
         threads = [row.use.threads_count for row in rows if row.use.threads_count is not None]
         spent = [
             (row.use.cpu_cpus.mean, row.use.run_delay_ratio.mean)

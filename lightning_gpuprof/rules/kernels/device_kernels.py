@@ -6,24 +6,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_step import STARVED_RATIO
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     condition,
-    device_idle_ratio,
+    device_step,
     is_cpu_only,
     possible,
     steady_period_ms,
-    usable,
 )
-
-STARVED_RATIO = 0.15
-"""Share of the step in which the device has no work because the host is late, from which the host sets the pace and
-not the kernels. The method's decision tree."""
 
 _KERNEL_NAME_LENGTH = 60
 
@@ -106,11 +101,16 @@ def device_run(metrics: Metrics) -> DeviceRun | None:
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:
         raise MissingSignal("no trace window holds the device work of whole steps")
-    elsewhere = {p: s.median_ratio for p, s in metrics.shares.items() if p not in COMPUTE_PHASES and usable(s)}
-    if metrics.fetch.workers_set_the_pace:
-        elsewhere.pop("data_wait", None)
-    idle = device_idle_ratio(metrics) or 0.0
-    return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=max(0.0, idle - sum(elsewhere.values())))
+    return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=_starved_ratio(metrics))
+
+
+def _starved_ratio(metrics: Metrics) -> float:
+    step = device_step(metrics)
+    if step is None or step.window is None:
+        return 0.0
+    return step.starved_ratio + (
+        step.idle_by_phase.get("data_wait", 0.0) if metrics.fetch.workers_set_the_pace else 0.0
+    )
 
 
 def _device_window(facts: WindowFacts) -> DeviceWindow | None:

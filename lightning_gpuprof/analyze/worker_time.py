@@ -1,36 +1,15 @@
-"""Metrics flow in, what DataLoader workers do while they make batches flows out: compute, want a CPU, or wait."""
+"""From samples of DataLoader workers to what they do while they make batches."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 
-from lightning_gpuprof.model.host import ProcessUse, WorkerUse
+from lightning_gpuprof.model.host import ProcessUse
 from lightning_gpuprof.model.input_pipeline import InputLoader
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal, possible
-
-LEAST_SAMPLES = 5
-"""Samples of a worker, one a second, that a statement about its time needs. Heuristic."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerTime:
-    """Where a typical worker's time goes while it makes batches, without its wait for work. Shares of 0 to 1."""
-
-    cpu_ratio: float
-    """It computes."""
-    queued_ratio: float
-    """It is ready to run, but has no CPU."""
-    waiting_ratio: float
-    """The rest: it waits for a disk, a network, a lock, a clock."""
-    disk_ratio: float | None
-    """Share of the looks that found it waiting for a disk; None: not known."""
-    read_bytes_per_s: float | None
-    """Bytes that it read by system calls, whatever served them; None: not known."""
-    workers: int
-    samples: int
-    """Of the worker with fewest."""
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 
 
 def worker_time(metrics: Metrics, made: InputLoader) -> WorkerTime:
@@ -43,7 +22,7 @@ def worker_time(metrics: Metrics, made: InputLoader) -> WorkerTime:
     Raises:
         MissingSignal: The workers' time was not sampled, not often enough, or not its parts.
     """
-    rows = sampled_rows(metrics)
+    rows = sampled_rows(metrics.host.worker_rows)
     idle = min(0.99, made.idle_ratio or 0.0)
     making = 1.0 - idle
     cpu = median(_cpu(row.use) for row in rows)
@@ -63,22 +42,6 @@ def worker_time(metrics: Metrics, made: InputLoader) -> WorkerTime:
         workers=len(rows),
         samples=min(row.samples for row in rows),
     )
-
-
-def sampled_rows(metrics: Metrics) -> list[WorkerUse]:
-    """Workers that were sampled often enough.
-
-    Raises:
-        MissingSignal: There is none.
-    """
-    rows = metrics.host.worker_rows
-    if not rows:
-        raise MissingSignal("the time of the DataLoader workers was not sampled")
-    often = [row for row in rows if row.samples >= LEAST_SAMPLES]
-    if not often:
-        most = max(row.samples for row in rows)
-        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {LEAST_SAMPLES} are needed")
-    return often
 
 
 def _cpu(use: ProcessUse) -> float:
