@@ -35,7 +35,7 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("numpy", "traces and journals cannot be analysed"),
     ("msgspec", "journals and reports cannot be read"),
     ("rich", "no summary on the terminal"),
-    ("plotly", "report.html has no figure"),
+    ("plotly", "the tab in TensorBoard draws no figures"),
     ("jsonargparse", "no gpuprof command and no LightningCLI"),
     ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
 )

@@ -1,4 +1,4 @@
-"""A Report's steps, phases and callbacks flow in, the numbers of figures flow out; the page's own script draws them."""
+"""A Report's steps and phases flow in, the numbers of figures flow out; the page's own script draws them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import msgspec
 
 from lightning_gpuprof.model.curves import MarkKind
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.report import CallbackRow, Report
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.model.report import Report
 
 MAX_POINTS = 6000
 """Steps that a page's figure holds: with all phases about half a megabyte."""
 LONGEST = 100
 """So many of the longest steps of a run are drawn whatever lies near them."""
-MAX_CALLBACKS = 20
-MAX_HOOKS = 6
-"""Of a callback; the others are drawn as one piece."""
 
 
 class PhaseCurve(msgspec.Struct, kw_only=True, frozen=True):
@@ -130,43 +126,3 @@ def spread_figure(report: Report) -> SpreadFigure | None:
         if row.p05_ms is not None and row.median_ms is not None and row.p95_ms is not None and row.p95_ms > 0
     ]
     return SpreadFigure(rows=rows) if rows else None
-
-
-class Piece(msgspec.Struct, kw_only=True, frozen=True):
-    """One hook of a callback, seconds over the whole run."""
-
-    hook: str
-    total_s: float
-
-
-class Bar(msgspec.Struct, kw_only=True, frozen=True):
-    """One callback, its hooks from the largest on."""
-
-    name: str
-    pieces: list[Piece]
-
-
-class BarFigure(msgspec.Struct, kw_only=True, frozen=True):
-    """Callbacks, the largest first."""
-
-    bars: list[Bar]
-
-
-def callback_figure(report: Report) -> BarFigure | None:
-    """Time of each callback by its hooks; None if none took any."""
-    by_name: dict[str, list[CallbackRow]] = {}
-    for row in report.callbacks:
-        if row.total_s > 0:
-            by_name.setdefault(row.name, []).append(row)
-    largest = sorted(by_name.items(), key=lambda one: -math.fsum(row.total_s for row in one[1]))[:MAX_CALLBACKS]
-    bars = [Bar(name=plain.name(name, 60), pieces=_pieces(rows)) for name, rows in largest]
-    return BarFigure(bars=bars) if bars else None
-
-
-def _pieces(rows: list[CallbackRow]) -> list[Piece]:
-    rows = sorted(rows, key=lambda row: -row.total_s)
-    shown = [Piece(hook=plain.name(row.hook, 60), total_s=row.total_s) for row in rows[:MAX_HOOKS]]
-    rest = rows[MAX_HOOKS:]
-    if rest:
-        shown.append(Piece(hook=f"{len(rest)} other hooks", total_s=math.fsum(row.total_s for row in rest)))
-    return shown

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html_page import pieces
-from lightning_gpuprof.sinks.views.catalogue import VIEWS
-from lightning_gpuprof.sinks.views.overview import header
+from lightning_gpuprof.sinks.views import first, times
+from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS
 
 FILE_NAME = "report.html"
 
@@ -18,31 +20,57 @@ def write(report: Report, target: Path) -> None:
 
     Args:
         report: The report.
-        target: The file.
+        target: The file, in the folder of the run.
 
     Raises:
         ReportError: The file cannot be written.
     """
-    write_whole(target, *_pieces(report))
+    write_whole(target, *_pieces(report, target.parent))
 
 
-def render_html(report: Report) -> str:
-    """The page as text: all views, their figures drawn by Plotly's script from the installed package.
+def render_html(report: Report, folder: Path | None = None) -> str:
+    """The page as text: the first screen, and all views under seven headings.
 
     Args:
         report: The report.
+        folder: Of the run, for the command that proves the fix; None: not known.
     """
-    return b"".join(_pieces(report)).decode()
+    return b"".join(_pieces(report, folder)).decode()
 
 
-def _pieces(report: Report) -> tuple[bytes, ...]:
-    shown = [(view, part) for view in VIEWS if (part := view.render(report))]
-    links = "".join(f'<a href="#{view.anchor}">{view.title}</a>\n' for view, _ in shown)
+def _pieces(report: Report, folder: Path | None) -> tuple[bytes, ...]:
+    screen = first_screen(report, folder)
+    links = "".join(f'<a href="#{_anchor(group)}">{escape(group)}</a>\n' for group in GROUPS)
     body = [
-        header(report),
+        f'<main id="main" tabindex="-1">\n{first.render(screen)}',
         f'<nav aria-label="Sections">\n{links}</nav>\n',
-        '<main id="main" tabindex="-1">\n',
-        *(part for _, part in shown),
+        *(_group(group, report) for group in GROUPS),
         "</main>\n",
     ]
-    return pieces(f"gpuprof: {report.verdict.kind}", body)
+    return pieces(f"gpuprof: {screen.headline}", body)
+
+
+def _group(group: str, report: Report) -> str:
+    """A heading with its views: what answers most is open, what is behind it and all else is closed."""
+    shown = {view.anchor: part for view in VIEWS if view.group == group and (part := view.render(report))}
+    anchor, title = _anchor(group), escape(group)
+    if group == "Time":
+        del shown["steps"]  # it is in the overview
+        lead, more = f"<h2>Where the time goes</h2>\n{times.overview(report)}", "More about time"
+    elif group == "Findings":
+        lead, more = shown.pop("findings"), "How the findings were made"
+    elif group == "Trace" and any(window.analysis is not None for window in report.windows):
+        lead, more = shown.pop("timeline"), "More from the trace"
+    else:
+        lead, more = "", f"<h2>{title}</h2>"
+        if all("<table" not in part for part in shown.values()):
+            more += " <small>nothing was measured</small>"
+    inside = "".join(shown.values())
+    return (
+        f'<section id="{anchor}">\n{lead}<details class="group">\n<summary>{more}</summary>\n{inside}</details>\n'
+        "</section>\n"
+    )
+
+
+def _anchor(group: str) -> str:
+    return f"group-{group.lower().replace(' ', '-')}"

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from importlib.util import find_spec
-from pathlib import Path
 
 import msgspec
 
@@ -20,9 +18,12 @@ _POLICY = (
 )
 """The browser itself refuses every request of the page to any host."""
 
-SHARED_SCRIPTS = ("figures", "tables")
+SHARED_SCRIPTS = ("figures", "tables", "page")
 """Scripts of ``web/`` that every page with figures or large tables has, in this order, before those of its figures."""
 DRAWN_WITHOUT_PLOTLY = frozenset({"timeline"})
+_FIGURE = re.compile(
+    r'(<div class="figure" data-figure="(\w+)"[^>]*>\n)<script type="application/json">[^<]*</script>\n'
+)
 LARGE_FROM = 5
 """Rows that can be sorted; with fewer there is nothing to look for."""
 _LARGE = "<table data-large>"
@@ -36,15 +37,12 @@ def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
 def pieces(title: str, body: Iterable[str], *, with_scripts: bool = True) -> tuple[bytes, ...]:
     """A whole page, in pieces that a file takes one after the other.
 
-    As one text, with letters beyond Latin in it, Plotly's script alone takes 10 MB of memory, and each look at that
-    another 10: after hundreds of fits in one process, memory was full of such holes.
-
     Args:
         title: What the browser shows as its name.
         body: Parts of HTML, with an element ``main`` in them.
         with_scripts: Add the scripts of its figures and large tables.
     """
-    parts = tuple(body)
+    parts = tuple(map(without_plotly, body))
     text = "".join(
         (
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -65,19 +63,25 @@ def own(name: str) -> str:
     return files("lightning_gpuprof.sinks").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def figure(kind: str, data: object, label: str) -> str:
+def figure(kind: str, data: object, label: str, drawn: str = "") -> str:
     """A figure that the page's script draws in the place of its numbers.
 
     Args:
         kind: Name of the drawing function in ``web/``.
         data: What it gets; anything that msgspec encodes.
         label: What the figure shows, for those who cannot see it.
+        drawn: The figure without a script, for where Plotly is not.
     """
+    drawn = drawn or '<p class="hint">The figure needs JavaScript; all its numbers are in the tables.</p>\n'
     return (
         f'<div class="figure" data-figure="{escape(kind)}" role="img" aria-label="{escape(label)}">\n'
-        f'<script type="application/json">{script_json(data)}</script>\n'
-        '<p class="hint">The figure needs JavaScript; all its numbers are in the tables.</p>\n</div>\n'
+        f'<script type="application/json">{script_json(data)}</script>\n{drawn}</div>\n'
     )
+
+
+def without_plotly(html: str) -> str:
+    """Parts of a page whose figures stay as they are drawn already; their numbers for Plotly's are left out."""
+    return _FIGURE.sub(lambda found: found[0] if found[2] in DRAWN_WITHOUT_PLOTLY else found[1], html)
 
 
 def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
@@ -87,14 +91,11 @@ def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
         body: The parts of the page.
     """
     parts = tuple(body)
-    kinds = sorted({kind for part in parts for kind in re.findall(r'<div class="figure" data-figure="(\w+)"', part)})
-    if not kinds and not any(_LARGE in part for part in parts):
+    kinds = sorted({kind for part in parts for _, kind in _FIGURE.findall(part)} & DRAWN_WITHOUT_PLOTLY)
+    if not kinds and not any(_LARGE in part or "data-copy" in part for part in parts):
         return ()
     drawing = "\n".join(own(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds)))
-    # HTML ends a script at the first "</script", wherever it stands.
-    plotly = plotly_script().replace(b"</script", b"<\\/script") if set(kinds) - DRAWN_WITHOUT_PLOTLY else b""
-    before = (b"<script>", plotly, b"</script>\n") if plotly else ()
-    return *before, f"<script>\n{drawing}gpuprof.draw(document);\n</script>\n".encode()
+    return (f"<script>\n{drawing}gpuprof.draw(document);\n</script>\n".encode(),)
 
 
 def script_json(value: object) -> str:
@@ -208,15 +209,3 @@ def _cell(column: tables.Column, cell: tables.Cell) -> str:
         return f'<td class="b"><span class="bar c-{escape(cell.key)}" style="width:{width:.3f}%"></span></td>'
     kind = ' class="n"' if column.numeric else ""
     return f"<td{kind}>{term(cell.text, cell.term)}</td>"
-
-
-def plotly_script() -> bytes:
-    """Plotly's script, 5 MB, read from the package without importing that, which takes most of a second."""
-    spec = find_spec("plotly")
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        script = Path(folder) / "package_data" / "plotly.min.js"
-        if script.is_file():
-            return script.read_bytes()
-    from plotly.offline import get_plotlyjs  # in case that it is kept elsewhere one day
-
-    return str(get_plotlyjs()).encode()

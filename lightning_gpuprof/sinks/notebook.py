@@ -10,12 +10,11 @@ from html import escape
 
 import msgspec
 
-from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import tables, time_tables
 from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.html_page import page, section
-from lightning_gpuprof.sinks.views import findings, overview
+from lightning_gpuprof.sinks.views import findings, first
 
 HEIGHT = "34rem"
 LEDGER_ROWS = 10
@@ -24,18 +23,11 @@ MOST_FINDINGS = 10
 
 
 def render(report: Report) -> str:
-    """What a cell shows: verdict, findings, where the time went, phases; some ten KiB, without scripts and figures."""
+    """What a cell shows: the first screen, findings, where the time went; some ten KiB, without scripts."""
     left = len(report.findings) - MOST_FINDINGS
-    shown = msgspec.structs.replace(
-        report,
-        findings=report.findings[:MOST_FINDINGS],
-        run={name: value for name, value in report.run.items() if name != HASH_NAME},  # a link to what is not here
-    )
+    shown = msgspec.structs.replace(report, findings=report.findings[:MOST_FINDINGS])
     body = (
-        overview.header(shown),
-        '<main id="main" tabindex="-1">\n',
-        overview.verdict(shown),
-        overview.tiles(report),
+        f'<main id="main" tabindex="-1">\n{first.first(shown)}',
         findings.findings(shown),
         f"<p>{left} further findings are on the whole page.</p>\n" if left > 0 else "",
         section("ledger", time_tables.ledger_table(report, LEDGER_ROWS)),
@@ -47,7 +39,7 @@ def render(report: Report) -> str:
 
 @dataclass(frozen=True)
 class WholePage:
-    """The page of a report with its figures; it holds Plotly's script, 4 MB that the notebook then keeps."""
+    """The page of a report with its figures, a few hundred KiB that the notebook then keeps."""
 
     report: Report
 

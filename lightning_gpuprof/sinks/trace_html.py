@@ -16,7 +16,7 @@ from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
 
 _DRAWN: Mapping[str, Callable[[TraceAnalysis], str]] = {
-    "Timeline": timeline_html,
+    "Timeline": lambda analysis: timeline_html(analysis),
     "Idle time": idle_html,
     "Operators": operators_html,
     "Roofline": roofline_html,

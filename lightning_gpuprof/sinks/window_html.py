@@ -12,9 +12,10 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.drawings import roofline_svg
 from lightning_gpuprof.sinks.html_page import bdi, figure, table_html, term
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
-from lightning_gpuprof.sinks.window_figures.timeline import timeline_figure
+from lightning_gpuprof.sinks.window_figures.timeline import Moment, timeline_figure
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
 from lightning_gpuprof.sinks.window_tables.operators import NAME_CELLS, operators_by_shape
 from lightning_gpuprof.sinks.window_tables.timeline import step_name, timeline_table
@@ -196,13 +197,18 @@ def roofline_html(analysis: TraceAnalysis) -> str:
     if drawing is None:
         return ""
     label = "Roofline: achieved rates under the ceilings of the device; all numbers are in the table"
-    return figure("plotly", drawing, label)
+    return figure("plotly", drawing, label, roofline_svg(drawing))
 
 
-def timeline_html(analysis: TraceAnalysis) -> str:
-    """The figure without its table; empty if there is nothing to draw."""
+def timeline_html(analysis: TraceAnalysis, marked: Sequence[Moment] = ()) -> str:
+    """The figure without its table; empty if there is nothing to draw.
+
+    Args:
+        analysis: Of a window or a trace.
+        marked: Findings to draw in it.
+    """
     found = analysis.timeline
-    drawing = None if found is None else timeline_figure(found)
+    drawing = None if found is None else timeline_figure(found, marked)
     if found is None or drawing is None:
         return ""
     title = timeline_table(found).title

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-
-from lightning_gpuprof.sinks.html_page import plotly_script
+from importlib.util import find_spec
+from pathlib import Path
 
 _SCRIPT = "text/javascript; charset=utf-8"
 _STYLE = "text/css; charset=utf-8"
@@ -31,7 +31,19 @@ def _asset(content_type: str, data: bytes) -> Asset:
 @cache
 def plotly() -> Asset:
     """Plotly's script, from the installed package."""
-    return _asset(_SCRIPT, plotly_script())
+    return _asset(_SCRIPT, _plotly_script())
+
+
+def _plotly_script() -> bytes:
+    """Plotly's script, 5 MB, read from the package without importing that, which takes most of a second."""
+    spec = find_spec("plotly")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        script = Path(folder) / "package_data" / "plotly.min.js"
+        if script.is_file():
+            return script.read_bytes()
+    from plotly.offline import get_plotlyjs  # in case that it is kept elsewhere one day
+
+    return str(get_plotlyjs()).encode()
 
 
 @cache

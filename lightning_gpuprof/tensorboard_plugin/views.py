@@ -1,4 +1,4 @@
-"""The views of the tab: those of the page, the first of them with what the page has in its head."""
+"""The views of the tab: those of the page, the first screen first."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from html import escape
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.views.catalogue import VIEWS, View
-from lightning_gpuprof.sinks.views.overview import header
 
-OVERVIEW = View("overview", "Overview", lambda report: VIEWS[0].render(report) + header(report))
+OVERVIEW = View("overview", "Overview", VIEWS[0].render)
 
 
 def _whole(view: View) -> View:
@@ -24,6 +23,6 @@ def _whole(view: View) -> View:
 TAB_VIEWS: dict[str, View] = {
     view.anchor: view for view in (OVERVIEW, *(_whole(view) for view in VIEWS if view.anchor != "verdict"))
 }
-"""By anchor, in order; the overview begins with the verdict."""
+"""By anchor, in order; the overview is the first screen."""
 
 TITLES: list[dict[str, str]] = [{"anchor": view.anchor, "title": view.title} for view in TAB_VIEWS.values()]

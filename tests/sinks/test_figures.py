@@ -8,9 +8,8 @@ import msgspec
 import pytest
 import sample_report
 
-from lightning_gpuprof.model.report import CallbackRow
 from lightning_gpuprof.sinks.curve_figure import curve_figure
-from lightning_gpuprof.sinks.figures import callback_figure, spread_figure, step_figure
+from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.rank_tables import heat_figure
 
 
@@ -60,19 +59,6 @@ def test_the_spread_of_phases_leaves_out_what_took_no_time_or_was_not_measured()
     assert all(row.p05 <= row.median <= row.p95 for row in figure.rows)
     old = tuple(msgspec.structs.replace(row, p05_ms=None) for row in report.phases)
     assert spread_figure(msgspec.structs.replace(report, phases=old)) is None
-
-
-def test_hooks_of_a_callback_are_pieces_of_its_bar_and_sum_to_it() -> None:
-    rows = [CallbackRow(name="A", hook=f"hook{i}", total_s=1.0 + i, share=0.0) for i in range(9)]
-    rows += [
-        CallbackRow(name="B", hook="h", total_s=100.0, share=0.0),
-        CallbackRow(name="C", hook="h", total_s=0.0, share=0.0),
-    ]
-    figure = callback_figure(msgspec.structs.replace(sample_report.full_report(), callbacks=tuple(rows)))
-    assert figure is not None
-    assert [bar.name for bar in figure.bars] == ["B", "A"]
-    assert math.fsum(piece.total_s for piece in figure.bars[1].pieces) == 45.0
-    assert figure.bars[1].pieces[-1].hook == "3 other hooks"
 
 
 def test_curves_are_in_the_unit_of_their_panel_and_side_by_side_where_they_have_one() -> None:

@@ -19,6 +19,7 @@ from lightning_gpuprof.callback import GpuProfiler as Callback
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.notebook import MOST_FINDINGS, WholePage
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -89,10 +90,10 @@ def test_many_findings_are_counted() -> None:
 def test_the_frame_keeps_the_styles_of_both_apart(browser: Any) -> None:
     report = sample_report.full_report()
     page, frame, said = shown(browser, html_of(report))
-    assert frame.locator("#verdict h2").inner_text() == f"Verdict: {report.verdict.kind}"
+    assert frame.locator("#verdict h1").inner_text() == first_screen(report).headline
     assert frame.locator("#phases table").is_visible()
-    assert frame.locator("article.finding").count() == min(len(report.findings), MOST_FINDINGS)
-    size = frame.locator("#verdict h2").evaluate("element => getComputedStyle(element).fontSize")
+    assert frame.locator("details.finding").count() == min(len(report.findings), MOST_FINDINGS)
+    size = frame.locator("#verdict h1").evaluate("element => getComputedStyle(element).fontSize")
     assert float(size.removesuffix("px")) >= 12
     assert page.locator("#cell").evaluate("element => getComputedStyle(element).color") == "rgb(255, 0, 0)"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -102,7 +103,7 @@ def test_the_frame_keeps_the_styles_of_both_apart(browser: Any) -> None:
 
 def test_the_whole_page_has_its_figure(browser: Any) -> None:
     page, frame, said = shown(browser, WholePage(sample_report.full_report())._repr_html_())
-    frame.locator(".figure .main-svg").first.wait_for(state="attached", timeout=60_000)
+    frame.locator(".figure .drawn").first.wait_for(state="attached", timeout=60_000)
     assert [text for text in said if text.startswith("http")] == []
     page.close()
 

@@ -1,15 +1,19 @@
-"""The page in a real browser: what is drawn, one axis for all figures over the run, the keyboard, printing."""
+"""The page in a real browser: the first screen, what is drawn, the keyboard, printing."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import sample_report
+import window_samples
 
-from lightning_gpuprof.model.curves import MARK_TERMS
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html import render_html
 
 pytestmark = pytest.mark.slow
@@ -17,6 +21,7 @@ pytestmark = pytest.mark.slow
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 120_000
+REPORT = sample_report.full_report()
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def browser() -> Iterator[object]:
 def page(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """The full report as drawn; its errors and requests are kept in ``page.noticed``."""
     file: Path = tmp_path_factory.mktemp("page") / "report.html"
-    file.write_text(render_html(sample_report.full_report()))
+    file.write_text(render_html(REPORT))
     opened = browser.new_page(viewport={"width": 1180, "height": 900}, color_scheme="light")
     opened.set_default_timeout(PATIENCE_MS)
     noticed: list[str] = []
@@ -47,50 +52,82 @@ def page(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     opened.close()
 
 
-def ranges(page) -> list[list[float]]:
-    """The x axes of the figures over the run."""
-    return page.evaluate(
-        "['#steps', '#curves'].map((id) => document.querySelector(id + ' .js-plotly-plot'))"
-        ".map((plot) => plot.layout.xaxis.range.map(Number))"
-    )
-
-
-def test_every_figure_is_drawn_without_an_error_or_a_request(page) -> None:
-    drawn = page.evaluate(
-        "[...document.querySelectorAll('[data-figure]')].filter((f) => f.querySelector('.main-svg')).length"
-    )
-    assert drawn == page.locator("[data-figure]").count() == 5
+def test_everything_is_drawn_without_an_error_or_a_request(page) -> None:
+    assert page.locator("svg.drawn").count() >= 3
     assert page.locator("text=The figure needs JavaScript").count() == 0
     assert page.noticed == []
 
 
-def test_what_happened_to_the_steps_is_marked_in_the_figure(page) -> None:
-    traces = page.evaluate(
-        "document.querySelector('#steps .js-plotly-plot').data.map((t) => [t.name, t.x.filter((x) => x !== null)])"
+@pytest.fixture(params=[(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def sized(page, request: pytest.FixtureRequest) -> Iterator[object]:
+    page.set_viewport_size({"width": request.param[0], "height": request.param[1]})
+    page.evaluate("scrollTo(0, 0)")
+    yield page
+    page.set_viewport_size({"width": 1180, "height": 900})
+
+
+def test_the_first_screen_is_one_view(sized) -> None:
+    height = sized.viewport_size["height"]
+    assert sized.locator(".first").bounding_box()["height"] + sized.locator(".first").bounding_box()["y"] <= height
+    screen = first_screen(REPORT)
+    shown = sized.locator(".first").inner_text()
+    for words in (screen.headline, screen.reliability.words, screen.proof, screen.checks.words):
+        assert words in shown
+    assert screen.fix is not None
+    assert sized.locator(".first [data-copy]").count() >= 1
+
+
+def test_the_page_is_short(sized) -> None:
+    assert sized.evaluate("document.documentElement.scrollHeight") <= 5.5 * sized.viewport_size["height"]
+    assert sized.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
+
+
+def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
+    width = sized.viewport_size["width"]
+    assert sized.evaluate("document.documentElement.scrollWidth") <= width
+    wrong = sized.evaluate(
+        """() => {
+          const found = [], walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+          for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+            const place = node.parentElement;
+            if (!place.checkVisibility() || place.closest('script, .scroll, svg, pre, .figure, .hidden')) continue;
+            for (const word of node.data.matchAll(/\\S+/g)) {
+              const range = document.createRange();
+              range.setStart(node, word.index);
+              range.setEnd(node, word.index + word[0].length);
+              const lines = [...range.getClientRects()].filter((one) => one.width > 0);
+              const tops = new Set(lines.map((one) => Math.round(one.top)));
+              if (tops.size > 1 && /^[\\w.,:]+$/.test(word[0])) found.push('broken ' + word[0]);
+              if (lines.some((one) => one.right > innerWidth + 1)) found.push('clipped ' + word[0]);
+            }
+          }
+          return found;
+        }"""
     )
-    shown = {name: x for name, x in traces if name in MARK_TERMS}
-    assert set(shown) == set(MARK_TERMS)
-    for row in sample_report.full_report().marks:
-        edge = 0.5 if row.kind == "window" else 0  # steps are drawn around their numbers
-        assert shown[row.kind][: len(row.marks)] == [mark.from_batch - edge for mark in row.marks]
+    assert wrong == []
 
 
-def test_a_zoom_and_the_unit_of_one_figure_are_those_of_the_other_and_a_redraw_keeps_them(page) -> None:
-    whole = ranges(page)
-    assert whole[0] == [0, 400]
-    page.evaluate("Plotly.relayout(document.querySelector('#curves .js-plotly-plot'), {'xaxis.range': [100, 200]})")
-    assert ranges(page) == [[100, 200], [100, 200]]
-    page.get_by_role("button", name="Show the longest steps in full").click()
-    page.emulate_media(color_scheme="dark")
-    assert ranges(page) == [[100, 200], [100, 200]]
-    page.emulate_media(color_scheme="light")
-    page.get_by_role("button", name="Show over time").first.click()
-    steps, curves = ranges(page)
-    assert steps == pytest.approx(curves, rel=0.2)
-    assert steps[1] < 20  # seconds
-    page.get_by_role("button", name="Show over batches").last.click()
-    page.get_by_role("button", name="Cut the longest steps").click()
-    assert ranges(page) == whole
+def test_bars_are_as_wide_as_what_they_stand_for(sized) -> None:
+    for rows in (".row2 .stack", ".all .saving"):
+        per_ms = sized.evaluate(
+            "(rows) => [...document.querySelectorAll(rows + ' [data-ms]')].filter((one) => one.dataset.ms > 0)"
+            ".map((one) => [one.getBoundingClientRect().width, Number(one.dataset.ms)])",
+            rows,
+        )
+        assert per_ms
+        scale = max(width for width, _ in per_ms) / max(ms for _, ms in per_ms)
+        assert all(abs(width - ms * scale) <= 1.5 for width, ms in per_ms)
+
+
+def test_code_is_copied_where_the_browser_gives_no_clipboard(page) -> None:
+    page.evaluate(
+        "navigator.clipboard.writeText = () => Promise.reject(new Error('no'));"
+        "document.execCommand = (name) => { globalThis.copied = [name, document.activeElement.value]; return true; }"
+    )
+    button = page.locator("[data-copy]").last
+    button.click()
+    page.wait_for_function("globalThis.copied")
+    assert page.evaluate("globalThis.copied") == ["copy", button.get_attribute("data-copy")]
 
 
 def test_the_first_stop_of_the_keyboard_skips_to_the_content_and_tables_can_be_scrolled_by_it(page) -> None:
@@ -105,23 +142,37 @@ def test_the_first_stop_of_the_keyboard_skips_to_the_content_and_tables_can_be_s
     assert page.evaluate(f"{scrolling}.every((area) => area.tabIndex === 0 && area.getAttribute('aria-label'))")
 
 
-def test_nothing_is_wider_than_a_small_screen_but_what_scrolls(page) -> None:
-    page.set_viewport_size({"width": 420, "height": 900})
+def test_a_print_has_few_sheets_with_the_heads_of_the_columns(page) -> None:
+    page.emulate_media(media="print")
     try:
-        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        heads = page.evaluate(
+            "[...document.querySelectorAll('th')]"
+            ".filter((one) => one.checkVisibility() && !one.querySelector('.hidden'))"
+            ".map((one) => one.innerText.trim())"
+        )
+        assert "phase" in heads
+        assert all(heads)
+        assert page.locator("[data-copy]").first.is_hidden()
+        sheets = page.pdf(format="A4")
     finally:
-        page.set_viewport_size({"width": 1180, "height": 900})
+        page.emulate_media(media="screen")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page[^s]", sheets)) <= 8
 
 
-def test_printing_opens_what_is_closed_and_fits_figures_on_the_sheet(page) -> None:
-    page.evaluate(
-        "addEventListener('beforeprint', () => { globalThis.seen = [...document.querySelectorAll('.js-plotly-plot')]"
-        ".map((plot) => plot._fullLayout.width).concat(document.querySelectorAll('details:not([open])').length) })"
-    )
-    sheets = page.pdf(format="A4")
-    assert sheets.startswith(b"%PDF")
-    *widths, closed = page.evaluate("globalThis.seen")
-    assert closed == 0
-    assert widths
-    assert max(widths) <= 690
-    assert page.evaluate("document.querySelector('#steps .js-plotly-plot')._fullLayout.width") > 690
+def test_a_link_from_a_finding_shows_its_moment_in_the_timeline(browser, tmp_path: Path) -> None:
+    found = window_samples.window(window_samples.analysis(on_device=True))
+    wait = Claim(resource="batches", name="data_wait", phase="data_wait")
+    finding = msgspec.structs.replace(REPORT.findings[0], explains=wait)
+    report = msgspec.structs.replace(REPORT, windows=(found,), findings=(finding,))
+    file = tmp_path / "report.html"
+    file.write_text(render_html(report))
+    opened = browser.new_page(viewport={"width": 1280, "height": 720})
+    opened.goto(file.as_uri())
+    opened.wait_for_selector("html[data-drawn]", state="attached")
+    opened.locator(".first .all a").first.click()
+    assert opened.locator("#finding-1 .next").is_visible()
+    opened.locator("[data-moment]").first.click()
+    opened.wait_for_function("document.querySelector('.timeline .said').textContent.startsWith('finding 1: ')")
+    assert opened.locator(".lanes text", has_text="finding 1").count() == 1
+    assert opened.locator("#timeline").bounding_box()["y"] < 720
+    opened.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks.views import about, cards, findings, over_run, overview, signals, times, windows
+from lightning_gpuprof.sinks.views import about, findings, first, over_run, overview, signals, times, windows
 
 
 @dataclass(frozen=True)
@@ -18,38 +18,40 @@ class View:
         title: How links call it.
         render: From a report to HTML, with the numbers of its figures inside; it asks for nothing else. Empty where
             the view does not apply to the run, as that of the ranks where there is one.
+        group: Its heading, one of :data:`GROUPS`; empty for the first screen.
     """
 
     anchor: str
     title: str
     render: Callable[[Report], str]
+    group: str = ""
 
 
-def _first(report: Report) -> str:
-    return overview.verdict(report) + cards.cards(report) + overview.tiles(report)
-
+GROUPS: tuple[str, ...] = ("Time", "Findings", "Input", "GPU and memory", "CPU and host", "Trace", "About this run")
+"""The headings of the page and of the tab."""
 
 VIEWS: tuple[View, ...] = (
-    View("verdict", "Verdict", _first),
-    View("findings", "Findings", findings.findings),
-    View("method", "Method", findings.method),
-    View("wall", "Wall time", times.wall),
-    View("ledger", "Every second", times.ledger),
-    View("steps", "Step time", times.steps),
-    View("curves", "Curves", over_run.curves),
-    View("phases", "Phases", times.phases),
-    View("ranks", "Ranks", over_run.ranks),
-    View("compile", "Compiling", signals.compiling),
-    View("input", "Input", signals.input_pipeline),
-    View("callbacks", "Callbacks", times.callbacks),
-    View("gpus", "GPUs", signals.gpus),
-    View("host", "Host", signals.host),
-    View("memory", "Memory", signals.memory),
-    View("windows", "Windows", windows.windows),
-    View("timeline", "Timeline", windows.timeline),
-    View("operators", "Operators", windows.operators),
-    View("not-evaluated", "Not evaluated", about.not_evaluated),
-    View("overhead", "Cost", about.cost),
-    View("conditions", "Conditions", about.conditions),
-    View("terms", "Terms", about.terms),
+    View("verdict", "Verdict", first.first),
+    View("findings", "Findings", findings.findings, "Findings"),
+    View("method", "Method", findings.method, "Findings"),
+    View("not-evaluated", "Not evaluated", about.not_evaluated, "Findings"),
+    View("wall", "Wall time", times.wall, "Time"),
+    View("ledger", "Every second", times.ledger, "Time"),
+    View("steps", "Step time", times.steps, "Time"),
+    View("phases", "Phases", times.phases, "Time"),
+    View("callbacks", "Callbacks", times.callbacks, "Time"),
+    View("ranks", "Ranks", over_run.ranks, "Time"),
+    View("compile", "Compiling", signals.compiling, "Time"),
+    View("input", "Input", signals.input_pipeline, "Input"),
+    View("gpus", "GPUs", signals.gpus, "GPU and memory"),
+    View("memory", "Memory", signals.memory, "GPU and memory"),
+    View("host", "Host", signals.host, "CPU and host"),
+    View("curves", "Curves", over_run.curves, "CPU and host"),
+    View("timeline", "Timeline", windows.timeline, "Trace"),
+    View("windows", "Windows", windows.windows, "Trace"),
+    View("operators", "Operators", windows.operators, "Trace"),
+    View("summary", "Summary", overview.summary, "About this run"),
+    View("overhead", "Cost", about.cost, "About this run"),
+    View("conditions", "Conditions", about.conditions, "About this run"),
+    View("terms", "Terms", about.terms, "About this run"),
 )

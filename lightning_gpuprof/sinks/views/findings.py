@@ -8,21 +8,26 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import method_tables, plain, wording
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
+from lightning_gpuprof.sinks.first_screen import title_of
 from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolding
+from lightning_gpuprof.sinks.views.first import duration
+from lightning_gpuprof.sinks.window_figures.timeline import moments
 
 
 def findings(report: Report) -> str:
-    """Each finding with its evidence, advice and gain, most valuable first."""
+    """Each finding in a line that unfolds into its evidence, advice and gain, most valuable first."""
     if not report.findings:
         return (
             f'<section id="findings">\n<h2>Findings</h2>\n<p>{escape(wording.nothing_found(report))}</p>\n</section>\n'
         )
-    cards = "".join(_finding(finding) for finding in report.findings)
+    drawn = {moment.number for window in report.windows for moment in moments(report, window)}
+    cards = "".join(_finding(n, finding, drawn=n in drawn) for n, finding in enumerate(report.findings, 1))
     return f'<section id="findings">\n<h2>Findings, most valuable first</h2>\n{cards}</section>\n'
 
 
-def _finding(finding: Finding) -> str:
+def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
     subject = f' <span class="subject">{bdi(plain.name(finding.subject))}</span>' if finding.subject else ""
+    moment = f' · <a href="#timeline" data-moment="{number}">see it in the timeline</a>' if drawn else ""
     gain = ""
     if finding.gain is not None:
         gain_term = term("Gain", "upper bound T / (T - R), from intervals that do not overlap")
@@ -43,14 +48,21 @@ def _finding(finding: Finding) -> str:
             f"<tbody>\n{rows}</tbody>\n</table></div>\n"
         )
     return (
-        f'<article class="finding {finding.severity}">\n'
-        f'<h3><span class="severity">{finding.severity}</span> {bdi(plain.name(finding.rule))}{subject}</h3>\n'
+        f'<details class="finding {finding.severity}" id="finding-{number}">\n'
+        f'<summary>{number} <span class="severity">{finding.severity}</span> <b>{bdi(title_of(finding))}</b>{subject}'
+        f"{_saved(finding)}</summary>\n"
         f"<p>{bdi(plain.sentence(finding.summary))}</p>\n"
         f'<p class="next"><span>Do</span> {bdi(plain.sentence(finding.advice))}</p>\n'
-        f'<p class="gain">{gain}'
-        f"{term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %</p>\n"
-        f"{evidence}</article>\n"
+        f'<p class="gain">{gain}rule <code>{escape(plain.name(finding.rule))}</code> · '
+        f"{term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %"
+        f"{moment}</p>\n{evidence}</details>\n"
     )
+
+
+def _saved(finding: Finding) -> str:
+    if finding.gain is None:
+        return ""
+    return f' <span class="gain">-{duration(finding.gain.saved_ms_per_step)} a step</span>'
 
 
 def _heading(title: str, kind: str = "") -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import rank_tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
+from lightning_gpuprof.sinks.drawings import curves_svg, heat_html
 from lightning_gpuprof.sinks.html_page import figure, section, unfolding
 from lightning_gpuprof.sinks.numbers import count
 
+_LABEL = "Utilization, memory, power, clocks, CPU time and disk traffic over the run"
 _TITLE = "GPUs, host and memory over the steps"
 
 
@@ -21,10 +23,8 @@ def curves(report: Report) -> str:
         )
     return (
         f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
-        "<p>Samples over the batches, or over the time since the start. The button and a zoom change this figure and "
-        "that of the step time. Over batches the samples of a validation stand above each other, as no batch passes "
-        "meanwhile. Of many samples the least and the largest of each stretch are drawn.</p>\n"
-        f"{figure('curves', drawn, 'Utilization, memory, power, clocks, CPU time and disk traffic over the run')}"
+        "<p>Of many samples the least and the largest of each stretch are drawn.</p>\n"
+        f"{figure('curves', drawn, _LABEL, curves_svg(drawn))}"
         f"{unfolding((curve_table(report),))}</section>\n"
     )
 
@@ -34,10 +34,11 @@ def ranks(report: Report) -> str:
     found = report.ranks
     if found is None or len(found.rows) < 2:
         return ""
+    drawn = rank_tables.heat_figure(found)
     several = f"{len(found.rows)} of {found.world_size} ranks" if len(found.rows) < found.world_size else "All ranks"
     lead = (
         f"<p>{several}, over the {count(found.steps)} steps that all of them have steady. The colour is the difference "
         "from the median rank; a rank that is late on its own shows in the others as backward or sync.</p>\n"
-        f"{figure('heat', rank_tables.heat_figure(found), 'Median time of each phase on each rank, in ms')}"
+        f"{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
     )
     return section("ranks", rank_tables.rank_table(found), lead)

@@ -1,4 +1,4 @@
-"""What a reader sees first: the title, the verdict, the tiles."""
+"""A run in short: what was measured, the verdict, the tiles."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from lightning_gpuprof.sinks import numbers, plain, wording
 from lightning_gpuprof.sinks.html_page import bdi, term
 
 
-def header(report: Report) -> str:
-    """What was measured, and whether it can be relied on."""
+def summary(report: Report) -> str:
+    """What was measured, whether it can be relied on, what bounds it, and the numbers that a run is known by."""
     state = "ok" if report.validity.ok else "bad"
-    lines = [
-        f"<header>\n<h1>{wording.title(report).capitalize()}</h1>\n",
-        f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
-        f"<p>{bdi(wording.steadiness(report))}</p>\n",
-        _hash(report),
-        f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
-    ]
-    if report.validity.caveats:
-        items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
-        lines.append(f'<ul class="caveats">\n{items}</ul>\n')
-    return "".join((*lines, "</header>\n"))
+    items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
+    return "".join(
+        (
+            f'<section id="summary">\n<h2>{wording.title(report).capitalize()}</h2>\n',
+            f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
+            f"<p>{bdi(wording.steadiness(report))}</p>\n",
+            _hash(report),
+            f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
+            f'<ul class="caveats">\n{items}</ul>\n' if items else "",
+            _verdict(report),
+            tiles(report),
+            "</section>\n",
+        )
+    )
 
 
 def _hash(report: Report) -> str:
@@ -32,16 +35,14 @@ def _hash(report: Report) -> str:
     return f'<p>{term("conditions", meaning)} <a href="#conditions">{bdi(str(value))}</a></p>\n' if value else ""
 
 
-def verdict(report: Report) -> str:
-    """What bounds the run, and the next step."""
+def _verdict(report: Report) -> str:
+    """What bounds the run."""
     runner_up = ""
     if report.verdict.runner_up:
         runner_up = f"<p>Runner-up: {bdi(plain.sentence(report.verdict.runner_up))}</p>\n"
     return (
-        '<section id="verdict" class="verdict">\n'
-        f"<h2>Verdict: <strong>{escape(report.verdict.kind)}</strong></h2>\n"
-        f'<p class="lead">{bdi(plain.sentence(report.verdict.summary))}</p>\n{runner_up}'
-        f'<p class="next"><span>Next step</span> {bdi(wording.next_step(report))}</p>\n</section>\n'
+        f'<div class="verdict">\n<h3>Verdict: <strong>{escape(report.verdict.kind)}</strong></h3>\n'
+        f'<p class="lead">{bdi(plain.sentence(report.verdict.summary))}</p>\n{runner_up}</div>\n'
     )
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 from lightning_gpuprof.model.curves import MARK_TERMS
 from lightning_gpuprof.model.phases import PARTS
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, tables, time_tables
-from lightning_gpuprof.sinks.figures import callback_figure, spread_figure, step_figure
+from lightning_gpuprof.sinks import numbers, tables, time_tables, wording
+from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
+from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.html_page import figure, section, stack, table_html, term, titled
 
-CALLBACK_ROWS = 50
+CALLBACK_ROWS = 5
 LEDGER_ROWS = 12
+_STEPS_LABEL = "Time of each step, stacked by phase, with what happened to the steps below"
+LEAST_SHOWN_RATIO = 0.005
+"""Parts of the wall time with less have no words beside the bar."""
 SHOWN_MARKS = 12
 """Of each kind as text; the figure has all."""
 
@@ -51,7 +56,7 @@ def steps(report: Report) -> str:
         )
     return (
         f'<section id="steps">\n<h2>Step time over steps, stacked by phase <small>ms</small></h2>\n{thinned}'
-        f"{figure('steps', curves, 'Time of each step, stacked by phase, with what happened to the steps below')}"
+        f"{figure('steps', curves, _STEPS_LABEL, steps_svg(curves))}"
         f"{_marked(report)}</section>\n"
     )
 
@@ -67,7 +72,10 @@ def _marked(report: Report) -> str:
             f"<li>{term(found.kind, MARK_TERMS[found.kind])}: {numbers.count(found.count)}{drawn}; "
             f"batch {escape(where)}{more}</li>\n"
         )
-    return f'<ul class="marks">\n{"".join(items)}</ul>\n' if items else ""
+    if not items:
+        return ""
+    listed = f'<ul class="marks">\n{"".join(items)}</ul>\n'
+    return f"<details>\n<summary>What happened to the steps</summary>\n{listed}</details>\n"
 
 
 def _place(first: int, last: int) -> str:
@@ -82,12 +90,35 @@ def phases(report: Report) -> str:
     drawn = spread_figure(report)
     if drawn is not None:
         label = "Range of each phase over the steady steps: 5 % to 95 %, with the median, in ms"
-        period = f"<h3>How the phases scatter <small>ms</small></h3>\n{figure('spread', drawn, label)}{period}"
+        scatter = figure("spread", drawn, label, spread_svg(drawn))
+        period = f"<h3>How the phases scatter <small>ms</small></h3>\n{scatter}{period}"
     return section("phases", tables.phase_table(report), shares, period)
 
 
 def callbacks(report: Report) -> str:
-    """Time of each hook of each callback."""
-    drawn = callback_figure(report)
-    lead = "" if drawn is None else figure("bars", drawn, "Total time of each callback by its hooks, in s")
-    return section("callbacks", tables.callback_table(report, CALLBACK_ROWS), lead)
+    """Time of each hook of each callback: the costliest, and all on request."""
+    shown, whole = tables.callback_table(report, CALLBACK_ROWS), tables.callback_table(report, len(report.callbacks))
+    more = ""
+    if len(whole.rows) > len(shown.rows):
+        more = f"<details>\n<summary>All {len(whole.rows)} hooks</summary>\n{table_html(whole)}</details>\n"
+    return section("callbacks", shown, "", more)
+
+
+def overview(report: Report) -> str:
+    """The one answer to where the time went: the wall time by part, each step by phase, the phases."""
+    total, parts = report.wall.total_s, report.wall.parts
+    shares = [(part, parts.get(part, 0.0) / total) for part in PARTS] if total > 0 else []
+    items = "".join(
+        f'<li><i class="c-{part}"></i>{part.replace("_", " ")} {numbers.seconds(parts[part])}</li>\n'
+        for part, share in shares
+        if share >= LEAST_SHOWN_RATIO
+    )
+    ran = f"{wording.stage(report).capitalize()} took {numbers.seconds(total)}"
+    phases = tables.phase_table(report)
+    worth = {row.phase for row in report.phases if row.total_s > 0}
+    rows = tuple(row for row in phases.rows if row[0].text in worth)
+    return (
+        f"<h3>{ran}</h3>\n{stack('Wall time by part', shares)}"
+        f'<ul class="colours">\n{items}</ul>\n{steps(report)}'
+        f"<h3>Phases of the median step</h3>\n{table_html(replace(phases, rows=rows))}"
+    )

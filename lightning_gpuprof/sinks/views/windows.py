@@ -10,6 +10,7 @@ from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolding
 from lightning_gpuprof.sinks.trace_summary import of_devices
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+from lightning_gpuprof.sinks.window_figures.timeline import moments
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
 from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
 
@@ -40,7 +41,7 @@ def timeline(report: Report) -> str:
     shown = []
     for window in report.windows:
         found = window.analysis
-        drawn = "" if found is None else timeline_html(found)
+        drawn = "" if found is None else timeline_html(found, moments(report, window))
         if found is not None and found.timeline is not None and drawn:
             table = timeline_table(found.timeline)
             parts = f"<details>\n<summary>All parts of the step as a table</summary>\n{table_html(table)}</details>\n"

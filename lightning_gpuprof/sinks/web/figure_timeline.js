@@ -61,7 +61,7 @@ gpuprof.figures.timeline = (place, data, both) => {
   }
 
   const used = new Map();
-  for (const lane of data.lanes) for (const n of lane.name) {
+  for (const lane of data.lanes) for (const n of lane.kind === "finding" ? [] : lane.name) {
     const own = lane.kind === "phases" || lane.kind === "idle" ? lane.names[n] : lane.keys[n];
     used.set(lane.keys[n], lane.kind === "idle" ? "idle: " + own : WORDS[own] || own);
   }
@@ -158,6 +158,15 @@ gpuprof.figures.timeline = (place, data, both) => {
     if (first !== null && Math.abs(last - first) > 4) look(moment(Math.min(first, last)), moment(Math.max(first, last)));
   });
   picture.addEventListener("pointercancel", () => { begun = null; });
+  // A link from a finding shows the part of the step that it is about, with as much again on both sides.
+  document.addEventListener("click", (event) => {
+    const number = event.target.closest("[data-moment]")?.dataset.moment;
+    const lane = number && data.lanes.find((one) => one.title === `finding ${number}`);
+    if (!lane || !place.isConnected) return;
+    const start = lane.start_us[0], length = lane.length_us[0];
+    look(start - length, start + 2 * length);
+    said.textContent = `${lane.title}: ${lane.names[0]}, ${time(length)} from ${time(start)} on`;
+  });
   picture.addEventListener("dblclick", () => look(0, whole));
   new ResizeObserver(draw).observe(tools);
   return draw;

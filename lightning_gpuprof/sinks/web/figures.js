@@ -95,6 +95,7 @@ globalThis.gpuprof = (() => {
     }
     finishers.forEach((finish) => finish(root));
     if (waiting.length) setTimeout(drawNext);
+    else document.documentElement.dataset.drawn = "all";
   }
   // A drawn figure has no numbers left in the page, and its neighbour asks for them.
   const parsed = new WeakMap();
@@ -139,7 +140,6 @@ globalThis.gpuprof = (() => {
   }, true);
   addEventListener("beforeprint", () => {
     while (waiting.length) drawNext();
-    document.querySelectorAll("details").forEach((d) => { d.open = true; });
     sheet.printing = true;
     redrawAll();
   });

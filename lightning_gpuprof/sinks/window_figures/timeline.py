@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import msgspec
 
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
+from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.first_screen import title_of
 from lightning_gpuprof.sinks.window_tables.timeline import lane_name, part_key, part_name
 
 NAME_CELLS = 80
@@ -32,11 +41,94 @@ class TimelineFigure(msgspec.Struct, kw_only=True, frozen=True):
     lanes: tuple[Lane, ...]
 
 
-def timeline_figure(timeline: Timeline) -> TimelineFigure | None:
-    """The figure of a timeline; None if there is nothing in it."""
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Where a finding shows in a step."""
+
+    number: int
+    """Of the finding, from 1."""
+    title: str
+    start_us: float
+    length_us: float
+
+
+_CAUSES_OF: Mapping[str, tuple[IdleCause, ...]] = {
+    "late launches": ("launch", "launch_latency"),
+    "host at other work": ("host_work", "between_steps"),
+    "waits of the code": ("host_sync",),
+    "waits of the gradient scaler": ("host_sync",),
+    "waits of the progress bar": ("host_sync",),
+    "check of all ranks": ("host_sync",),
+    "waits for tensors of the host": ("host_sync",),
+    "allocator": ("allocator",),
+    "communication": ("communication",),
+}
+"""By the name of what a finding claims, the causes of idle time that are the same."""
+
+
+def moments(report: Report, window: WindowFacts) -> list[Moment]:
+    """Where the findings of a run show in a window's step: the longest part of what each explains.
+
+    Args:
+        report: With the findings.
+        window: One of its windows.
+    """
+    found = None if window.analysis is None else window.analysis.timeline
+    if found is None:
+        return []
+    shown: dict[str, Moment] = {}
+    for number, finding in enumerate(report.findings, 1):
+        claim = finding.explains
+        part = None if claim is None or claim.name in shown else _longest(found, claim)
+        if claim is not None and part is not None:
+            shown[claim.name] = Moment(number=number, title=title_of(finding), start_us=part[0], length_us=part[1])
+    return list(shown.values())
+
+
+def _longest(timeline: Timeline, claim: Claim) -> tuple[float, float] | None:
+    causes = _CAUSES_OF.get(claim.name, ())
+    wanted: set[tuple[str, str]] = {("idle", cause) for cause in causes}
+    if claim.phase is not None:
+        wanted.add(("phase", claim.phase))
+    any_kernel = claim.resource in ("device busy", "clocks")
+    parts = [
+        (lane.start_us[n], lane.length_us[n])
+        for lane in timeline.lanes
+        for n, name in enumerate(lane.name)
+        if (lane.kinds[name], lane.names[name]) in wanted or (any_kernel and lane.kinds[name] == "compute")
+    ]
+    return max(parts, key=lambda part: part[1], default=None)
+
+
+def timeline_figure(timeline: Timeline, marked: Sequence[Moment] = ()) -> TimelineFigure | None:
+    """The figure of a timeline; None if there is nothing in it.
+
+    Args:
+        timeline: Of a step.
+        marked: Findings to draw above it.
+    """
     if not timeline.lanes or timeline.duration_us <= 0:
         return None
-    return TimelineFigure(duration_us=timeline.duration_us, lanes=tuple(map(_lane, timeline.lanes)))
+    lanes = tuple(map(_lane, timeline.lanes))
+    return TimelineFigure(duration_us=timeline.duration_us, lanes=(*_findings(marked), *lanes))
+
+
+def _findings(marked: Sequence[Moment]) -> Sequence[Lane]:
+    """One lane for each finding: their parts may be the same."""
+    return [
+        Lane(
+            title=f"finding {one.number}",
+            kind="finding",
+            names=(plain.name(one.title, NAME_CELLS),),
+            keys=("accent",),
+            start_us=(one.start_us,),
+            length_us=(one.length_us,),
+            time_us=(one.length_us,),
+            name=(0,),
+            count=(1,),
+        )
+        for one in marked
+    ]
 
 
 def _lane(lane: TimelineLane) -> Lane:

@@ -1,0 +1,268 @@
+"""Figures as small SVG that needs no script: what a page from disk, a print and a notebook show.
+
+The tab draws the same numbers with Plotly, where they can be zoomed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from lightning_gpuprof.model.phases import PHASE_TERMS
+from lightning_gpuprof.sinks.curve_figure import CurveFigure, Panel
+from lightning_gpuprof.sinks.figures import SpreadFigure, StepFigure
+from lightning_gpuprof.sinks.html_page import scrolling, term
+from lightning_gpuprof.sinks.numbers import significant
+from lightning_gpuprof.sinks.rank_tables import HeatFigure
+
+WIDTH = 1000
+MOST_COLUMNS = 320
+"""Of more steps the mean of each stretch is drawn, and its longest step as a line above."""
+_LEFT, _RIGHT = 84, 10
+_LEAST_DRAWN_RATIO = 0.004
+"""Phases with less of all steps would be no line thick; the table has them."""
+_PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
+_DASHES = ("", "7 3", "2 3", "7 3 2 3", "12 3", "12 3 2 3")
+_MARKS = {
+    "window": "accent",
+    "validation": "validation",
+    "checkpoint": "checkpoint",
+    "epoch": "faint",
+    "regime": "critical",
+}
+
+
+def steps_svg(figure: StepFigure) -> str:
+    """Step time over batches, stacked by phase; what happened to the steps below it."""
+    known = [
+        (batch, period) for batch, period in zip(figure.batch, figure.period_ms, strict=True) if period is not None
+    ]
+    if not known:
+        return ""
+    columns = _columns(len(figure.batch))
+    times = sorted(period for _, period in known)
+    top = min(times[-1], max(2 * times[len(times) // 2], 1.15 * times[int(0.95 * (len(times) - 1))])) * 1.05 or 1.0
+    height, lanes = 210, [row for row in figure.marks if row.kind in _MARKS]
+    first, last = figure.batch[0], figure.batch[-1] + 1
+    x = _scale(first, max(last, first + 1), _LEFT, WIDTH - _RIGHT)
+    y = _scale(0.0, top, height, 8.0)
+    parts = [_grid(y, _ticks(0.0, top), "ms")]
+    base = [0.0] * len(columns)
+    all_ms = math.fsum(times)
+    phases = [curve for curve in figure.phases if math.fsum(v or 0.0 for v in curve.ms) > _LEAST_DRAWN_RATIO * all_ms]
+    for curve in phases:
+        upper = [low + (_mean(curve.ms[a:b]) or 0.0) for low, (a, b) in zip(base, columns, strict=True)]
+        total = sum(upper) - sum(base)
+        parts.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, total / len(columns)))
+        base = upper
+    longest = [max((p for p in figure.period_ms[a:b] if p is not None), default=0.0) for a, b in columns]
+    line = " ".join(
+        f"{x(figure.batch[a]):.0f},{y(min(p, top)):.0f}" for p, (a, _) in zip(longest, columns, strict=True)
+    )
+    parts.append(f'<polyline points="{line}" fill="none" stroke="var(--faint)" stroke-width=".6"/>')
+    for row in figure.marks:
+        if row.kind == "outlier":
+            parts += (
+                f'<path d="M{x(batch):.0f} {y(min(ms or top, top)) + 3:.0f}l-4 -7h8z" fill="var(--critical)">'
+                f"<title>batch {batch}: {significant(ms)} ms</title></path>"
+                for batch, ms in zip(row.first, row.ms, strict=True)
+            )
+    for number, row in enumerate(lanes):
+        level, colour = height + 16 + 16 * number, _MARKS[row.kind]
+        parts.append(_text(_LEFT - 6, level + 4, row.kind, "end"))
+        parts += (
+            f'<rect x="{x(a):.1f}" y="{level - 5}" width="{max(3.0, x(b + 1) - x(a)):.1f}" height="9" '
+            f'fill="var(--{colour})"><title>{row.kind}, batch {a} to {b}</title></rect>'
+            for a, b in zip(row.first, row.last, strict=True)
+        )
+    bottom = height + 16 * len(lanes) + 8
+    parts.append(_across(x, _ticks(first, last), bottom, "batch"))
+    legend = _legend([(curve.phase, curve.phase) for curve in phases])
+    return _svg(bottom + 26, parts) + legend
+
+
+def _area(
+    batch: Sequence[int],
+    columns: Sequence[tuple[int, int]],
+    low: Sequence[float],
+    high: Sequence[float],
+    x: Callable[[float], float],
+    y: Callable[[float], float],
+    key: str,
+    mean_ms: float,
+) -> str:
+    """A band in steps; clipped by the picture where it is higher."""
+    ends = [(x(batch[a]), x(batch[b - 1] + 1)) for a, b in columns]
+    there = [f"{a:.0f} {max(y(v), 0):.0f}H{b:.0f}" for (a, b), v in zip(ends, high, strict=True)]
+    back = [f"{b:.0f} {max(y(v), 0):.0f}H{a:.0f}" for (a, b), v in zip(ends, low, strict=True)][::-1]
+    path = f"M{'L'.join(there)}L{'L'.join(back)}z"
+    return f'<path d="{path}" fill="var(--{key})"><title>{key}: {significant(mean_ms)} ms on average</title></path>'
+
+
+def curves_svg(figure: CurveFigure) -> str:
+    """Panels of samples over the time since the start."""
+    low, high = figure.limits_s
+    x = _scale(low, high if high > low else low + 1, _LEFT, WIDTH - _RIGHT)
+    parts: list[str] = []
+    top = 0
+    for panel in figure.panels:
+        parts += _panel(panel, x, top)
+        top += 96
+    parts.append(_across(x, _ticks(low, high), top - 6, "s since the start"))
+    return _svg(top + 22, parts)
+
+
+def _panel(panel: Panel, x: Callable[[float], float], top: int) -> Iterable[str]:
+    values = [v for line in panel.lines for v in line.values if v is not None]
+    most = max([*values, 0.0]) * 1.05 or 1.0
+    y = _scale(0.0, most, top + 84.0, top + 22.0)
+    names = " · ".join(line.name for line in panel.lines)
+    yield _text(_LEFT, top + 13, f"{panel.title}, {panel.unit}: {names}", "start")
+    yield _grid(y, _ticks(0.0, most, 2), "")
+    for number, line in enumerate(panel.lines):
+        runs: list[list[str]] = [[]]
+        for moment, value in zip(line.t_s, line.values, strict=True):
+            if value is None:
+                runs.append([])
+            else:
+                runs[-1].append(f"{x(moment):.0f},{y(value):.0f}")
+        dash = f' stroke-dasharray="{_DASHES[number % 6]}"' if number % 6 else ""
+        for run in runs:
+            if run:
+                yield (
+                    f'<polyline points="{" ".join(_thinned(run))}" fill="none" stroke="var(--{_PENS[number % 6]})" '
+                    f'stroke-width="1.4"{dash}><title>{escape(line.name)}</title></polyline>'
+                )
+
+
+def _thinned(points: Sequence[str]) -> list[str]:
+    """Points that are drawn on another one are left out."""
+    return list(dict.fromkeys(points)) if len(points) > 1 else [points[0], points[0]]
+
+
+def spread_svg(figure: SpreadFigure) -> str:
+    """For each phase a bar from p05 to p95 with a line at the median."""
+    most = max(row.p95 for row in figure.rows) * 1.03
+    x = _scale(0.0, most, 110, WIDTH - _RIGHT)
+    parts = []
+    for number, row in enumerate(figure.rows):
+        level = 6 + 24 * number
+        ends = f"p05 {significant(row.p05)} ms, median {significant(row.median)}, p95 {significant(row.p95)}"
+        parts.append(_text(104, level + 13, row.phase, "end"))
+        parts.append(
+            f'<rect x="{x(row.p05):.1f}" y="{level}" width="{max(1.0, x(row.p95) - x(row.p05)):.1f}" height="16" '
+            f'fill="var(--{row.phase})"><title>{row.phase}: {ends}</title></rect>'
+            f'<path d="M{x(row.median):.1f} {level - 2}v20" stroke="var(--ink)" stroke-width="2"/>'
+        )
+    bottom = 6 + 24 * len(figure.rows)
+    return _svg(bottom + 24, [*parts, _across(x, _ticks(0.0, most), bottom, "ms")])
+
+
+def heat_html(figure: HeatFigure) -> str:
+    """Ranks by phases as a table whose cells have the colour of the difference from the median rank."""
+    most = max((abs(v or 0.0) for row in figure.apart_ms for v in row), default=0.0) or 1.0
+    known: Mapping[str, str] = dict(PHASE_TERMS)
+    head = "".join(
+        f'<th scope="col" class="n">{term(phase, known.get(phase, "time of the rank, ms"))}</th>'
+        for phase in figure.phases
+    )
+    rows = []
+    for rank, times, apart in zip(figure.ranks, figure.ms, figure.apart_ms, strict=True):
+        cells = "".join(
+            f'<td class="n" style="background:color-mix(in srgb, var(--{"more" if (d or 0) > 0 else "less"}) '
+            f'{100 * abs(d or 0.0) / most:.0f}%, transparent)">{significant(ms)}</td>'
+            for ms, d in zip(times, apart, strict=True)
+        )
+        rows.append(f'<tr><th scope="row">{escape(rank)}</th>{cells}</tr>\n')
+    top = f'<thead><tr><th scope="col"><span class="hidden">rank</span></th>{head}</tr></thead>'
+    area = scrolling("Ranks by phase, ms")
+    return f'{area}<table class="heat">{top}\n<tbody>{"".join(rows)}</tbody></table></div>\n'
+
+
+def roofline_svg(figure: Any) -> str:
+    """Plotly's data of a roofline, both axes logarithmic."""
+    found = [(trace, list(zip(trace["x"], trace["y"], strict=True))) for trace in figure["data"]]
+    points = [(px, py) for _, pairs in found for px, py in pairs if px and py]
+    if not points:
+        return ""
+    logs = [[math.log10(v) for v in axis] for axis in zip(*points, strict=True)]
+    height = 360.0
+    x = _scale(min(logs[0]) - 0.1, max(logs[0]) + 0.1, _LEFT, WIDTH - _RIGHT)
+    y = _scale(min(logs[1]) - 0.1, max(logs[1]) + 0.2, height, 8.0)
+    parts = []
+    for power in range(math.ceil(min(logs[1])), math.floor(max(logs[1])) + 1):
+        parts.append(f'<path d="M{_LEFT} {y(power):.0f}H{WIDTH - _RIGHT}" stroke="var(--line)"/>')
+        parts.append(_text(_LEFT - 6, y(power) + 4, f"1e{power}", "end"))
+    for power in range(math.ceil(min(logs[0])), math.floor(max(logs[0])) + 1):
+        parts.append(_text(x(power), height + 16, significant(10.0**power), "middle"))
+    for trace, pairs in found:
+        drawn = [(x(math.log10(a)), y(math.log10(b))) for a, b in pairs if a and b]
+        if "lines" in trace["mode"]:
+            path = " ".join(f"{a:.0f},{b:.0f}" for a, b in drawn)
+            parts.append(f'<polyline points="{path}" fill="none" stroke="var(--faint)" stroke-width="1.6"/>')
+            parts.append(_text(drawn[-1][0], drawn[-1][1] - 5, trace["text"][-1], "end"))
+            continue
+        sizes = trace["marker"]["size"]
+        for (a, b), size, said in zip(drawn, sizes, trace["text"], strict=True):
+            title = said.replace("<br>", "\n").replace("<b>", "").replace("</b>", "")
+            parts.append(
+                f'<circle cx="{a:.0f}" cy="{b:.0f}" r="{size / 2:.1f}" fill="{escape(trace["marker"]["color"])}" '
+                f'fill-opacity=".65"><title>{title}</title></circle>'
+            )
+    parts.append(_text(WIDTH / 2, height + 34, "arithmetic intensity, FLOP per byte (up: FLOP/s)", "middle"))
+    kinds = [(trace["name"], trace["marker"]["color"]) for trace, _ in found if "lines" not in trace["mode"]]
+    items = "".join(f'<li><i style="background:{escape(colour)}"></i>{escape(name)}</li>' for name, colour in kinds)
+    return _svg(height + 44, parts) + f'<ul class="colours">{items}</ul>\n'
+
+
+def _columns(count: int) -> list[tuple[int, int]]:
+    stretch = math.ceil(count / MOST_COLUMNS)
+    return [(at, min(at + stretch, count)) for at in range(0, count, stretch)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    factor = (end - start) / (high - low) if high > low else 0.0
+    return lambda value: start + (value - low) * factor
+
+
+def _ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers between two others."""
+    rough = (high - low) / count
+    if rough <= 0:
+        return [low]
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * (1 - 1e-9))
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _grid(y: Callable[[float], float], ticks: Sequence[float], unit: str) -> str:
+    return "".join(
+        f'<path d="M{_LEFT} {y(tick):.0f}H{WIDTH - _RIGHT}" stroke="var(--line)"/>'
+        + _text(_LEFT - 6, y(tick) + 4, f"{significant(tick)} {unit}".rstrip(), "end")
+        for tick in ticks
+    )
+
+
+def _across(x: Callable[[float], float], ticks: Sequence[float], top: float, unit: str) -> str:
+    shown = [_text(x(tick), top + 16, significant(tick), "middle") for tick in ticks[:-1]]
+    return "".join(shown) + _text(WIDTH - _RIGHT, top + 16, f"{significant(ticks[-1])} {unit}", "end")
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _legend(named: Sequence[tuple[str, str]]) -> str:
+    items = "".join(f'<li><i style="background:var(--{key})"></i>{escape(name)}</li>\n' for key, name in named)
+    return f'<ul class="colours">\n{items}</ul>\n'
+
+
+def _svg(height: float, parts: Iterable[str]) -> str:
+    return f'<svg class="drawn" viewBox="0 0 {WIDTH} {height:.0f}" aria-hidden="true">{"".join(parts)}</svg>\n'

@@ -1,0 +1,169 @@
+"""The first screen as HTML: the answer in one view of a laptop and of a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+from lightning_gpuprof.model.finding import NotEvaluated
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Fix, Opportunity, StepBar, faster, first_screen
+from lightning_gpuprof.sinks.html_page import bdi
+
+SHOWN_OPPORTUNITIES = 3
+"""The others unfold: the screen of a telephone has room for no more."""
+_LETTER_RATIO = 0.0085
+"""Part of the bar that a letter in it takes on a screen of 1,280 pixels."""
+_LEAST_DRAWN_RATIO = 1e-4
+
+
+def first(report: Report) -> str:
+    """The first screen of a report."""
+    return render(first_screen(report))
+
+
+def render(screen: FirstScreen) -> str:
+    """The first screen.
+
+    Args:
+        screen: As data.
+    """
+    severity = screen.severity or ("good" if screen.reliability.kind != "too little" else "info")
+    return (
+        f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
+        f"<h1>{bdi(screen.headline)}</h1>\n"
+        + (f'<p class="lead">{bdi(screen.sentence)}</p>\n' if screen.sentence else "")
+        + _bars(screen)
+        + (_fix(screen.fix, screen.proof) if screen.fix is not None else "")
+        + f'<div class="card">\n{_opportunities(screen.opportunities)}{_checks(screen.checks)}</div>\n</section>\n'
+    )
+
+
+def _meta(screen: FirstScreen) -> str:
+    known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
+    words = f'<span class="sure {known.kind.replace(" ", "-")}">{escape(f"{known.mark} {known.words}")}</span>'
+    if not known.details:
+        return f'<div class="meta">{sure} · {words}</div>\n'
+    items = "".join(f"<li>{bdi(one)}</li>\n" for one in known.details)
+    return (
+        f'<details class="meta">\n<summary>{sure} · {words}</summary>\n<ul class="caveats">\n{items}</ul>\n</details>\n'
+    )
+
+
+def _bars(screen: FirstScreen) -> str:
+    if screen.today is None:
+        return ""
+    of = "a step" if screen.scale == "step" else "the run, per step"
+    rows = _row("today", screen.today, screen.today.ms, "")
+    if screen.after is not None and screen.saved_ms is not None:
+        saved = f"-{duration(screen.saved_ms)} a step"
+        if screen.wall_after_s is not None:
+            saved += f" · fit {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
+        rows += _row("after the fix, at best", screen.after, screen.today.ms, saved)
+    items = "".join(
+        f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
+        for segment in screen.today.segments
+    )
+    group = f'<div role="group" aria-label="Time of {of}">\n{rows}</div>\n'
+    return f'{group}<ul class="colours">\n{items}</ul>\n'
+
+
+def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
+    words = ", ".join(f"{segment.label} {duration(segment.ms)}" for segment in bar.segments)
+    pieces = []
+    for segment in bar.segments:
+        share = segment.ms / whole_ms
+        if share < _LEAST_DRAWN_RATIO:
+            continue
+        label = f"{segment.label} {duration(segment.ms)}"
+        shown = label if len(label) * _LETTER_RATIO < share else ""
+        pieces.append(
+            f'<span class="c-{escape(segment.key)}" style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
+            f'title="{escape(label)}">{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
+        )
+    if saved:
+        share = max(0.0, 1 - bar.ms / whole_ms)
+        short = saved.split(" · ")[0]
+        shown = next((text for text in (saved, short) if len(text) * _LETTER_RATIO < share), "")
+        pieces.append(
+            f'<span class="saved" style="width:{share * 100:.3f}%" data-ms="{whole_ms - bar.ms:.6g}" '
+            f'title="{escape(saved)}"><b>{escape(shown)}</b></span>'
+        )
+    return (
+        f'<div class="row2"><span>{name}</span><div class="stack" role="img" '
+        f'aria-label="{escape(f"{name}: {duration(bar.ms)}: {words}")}">{"".join(pieces)}</div>'
+        f"<strong>{duration(bar.ms)}</strong></div>\n"
+    )
+
+
+def duration(ms: float) -> str:
+    """A duration with its unit: ``163 ms``."""
+    return numbers.seconds(ms / 1e3)
+
+
+def _fix(fix: Fix, proof: str) -> str:
+    diff = "".join(f'<span class="minus">- {escape(line)}</span>\n' for line in fix.removed)
+    diff += "".join(f'<span class="plus">+ {escape(line)}</span>\n' for line in fix.added)
+    diff += "".join(f"{escape(line)}\n" for line in fix.code)
+    where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
+    if diff:
+        shown = _code(diff, "\n".join((*fix.added, *fix.code)))
+        shown += f"<details>\n<summary>Why, and what else to know</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
+    else:
+        shown = f"<p>{bdi(fix.advice)}</p>\n"
+    prove = f"<h2>Then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
+    return f'<div class="card">\n<h2>Change this{where}</h2>\n{shown}{prove}</div>\n'
+
+
+def _code(shown: str, copied: str) -> str:
+    """Lines of code, and what a button copies of them."""
+    return (
+        f'<div class="code"><pre>{shown.rstrip()}</pre>'
+        f'<button type="button" data-copy="{escape(copied)}">Copy</button></div>\n'
+    )
+
+
+def _opportunities(found: Sequence[Opportunity]) -> str:
+    if not found:
+        return ""
+    most = max((one.saved_ms or 0.0 for one in found), default=0.0)
+    own = [(number, one) for number, one in enumerate(found, 1) if one.same_as is None]
+    rows = [_opportunity(number, one, most) for number, one in own]
+    left = rows[SHOWN_OPPORTUNITIES:]
+    more = ""
+    if left:
+        more = f'<details>\n<summary>{len(left)} more</summary>\n<ol class="all">\n{"".join(left)}</ol>\n</details>\n'
+    return f'<h2>All opportunities</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
+
+
+def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
+    gain = "gain not known" if one.severity != "info" else "hint"
+    bar = ""
+    if one.saved_ms is not None and most_ms > 0:
+        gain = f"-{duration(one.saved_ms)} a step"
+        gain += f", {faster(one.speedup)}" if one.speedup is not None else ""
+        bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
+    return (
+        f'<li class="{one.severity}"><a href="#finding-{number}">{bdi(one.title)}</a>'
+        f'<span class="saving">{bar}</span><span class="amount">{escape(gain)}</span></li>\n'
+    )
+
+
+def _checks(checks: CheckList) -> str:
+    if not checks.words:
+        return ""
+    lists = [("passed", ", ".join(plain.name(rule) for rule in checks.passed))] if checks.passed else []
+    lists += [(f"could not be made: {why}", rules) for why, rules in _by_reason(checks.not_made)]
+    lists += [(f"do not apply: {why}", rules) for why, rules in _by_reason(checks.not_applicable)]
+    items = "".join(f"<dt>{bdi(word)}</dt><dd>{bdi(rules)}</dd>\n" for word, rules in lists)
+    return f'<details class="checks">\n<summary>✓ {escape(checks.words)}</summary>\n<dl>\n{items}</dl>\n</details>\n'
+
+
+def _by_reason(found: Sequence[NotEvaluated]) -> list[tuple[str, str]]:
+    ordered = sorted(found, key=lambda one: one.why)
+    return [
+        (plain.sentence(why), ", ".join(plain.name(one.rule) for one in group))
+        for why, group in groupby(ordered, key=lambda one: one.why)
+    ]
