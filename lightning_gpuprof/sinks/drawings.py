@@ -6,7 +6,7 @@ The tab draws the same numbers with Plotly, where they can be zoomed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -163,7 +163,7 @@ def spread_svg(figure: SpreadFigure) -> str:
 def heat_html(figure: HeatFigure) -> str:
     """Ranks by phases as a table whose cells have the colour of the difference from the median rank."""
     most = max((abs(v or 0.0) for row in figure.apart_ms for v in row), default=0.0) or 1.0
-    known: Mapping[str, str] = dict(PHASE_TERMS)
+    known: dict[str, str] = {str(phase): said for phase, said in PHASE_TERMS.items()}
     head = "".join(
         f'<th scope="col" class="n">{term(phase, known.get(phase, "time of the rank, ms"))}</th>'
         for phase in figure.phases
