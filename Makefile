@@ -81,6 +81,7 @@ lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spell
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --target=3.10- --violations lightning_gpuprof
 	$(BIN)/codespell $(PROSE)
+	$(BIN)/codespell --dictionary docs/tools/words.txt --skip docs/tools/words.txt,*.json,*.gz lightning_gpuprof docs *.md
 
 pages: $(READY) ## Renew what is generated in docs/
 	$(BIN)/python docs/tools/pages.py

@@ -77,7 +77,7 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     state: FindingState
     summary: str
     speedup_max: float | None = None
-    """Bound that the earlier run predicted for its cure; None for a finding without a gain or one that is new."""
+    """Bound that the earlier run predicted for its fix; None for a finding without a gain or one that is new."""
     saved_ms_per_step: float | None = None
     """The same bound as time: at most so much less per step."""
     achieved_ms_per_step: float | None = None

@@ -1,4 +1,4 @@
-"""What a rule says: a finding with its evidence and the most that its cure can gain."""
+"""What a rule says: a finding with its evidence and the most that its fix can gain."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Evidence(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Gain(msgspec.Struct, kw_only=True, frozen=True):
-    """Upper bound of what the cure can gain (Amdahl): with R of T recoverable the speed-up is at most T/(T-R)."""
+    """Upper bound of what the fix can gain (Amdahl): with R of T recoverable the speed-up is at most T/(T-R)."""
 
     saved_ms_per_step: float
     """Of the period; what is outside the steps is spread over all steps."""
@@ -56,7 +56,7 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
-    """Upper bound of what all cures gain together. Gains of findings are disjoint, so they add up.
+    """Upper bound of what all fixes gain together. Gains of findings are disjoint, so they add up.
 
     Of the ordinary step and of the run: what is saved in the step is saved in the run, too, and what lies beside the
     ordinary steps (validation, checkpoints, gaps between epochs, outlying steps) only there.
@@ -95,7 +95,7 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     evidence: tuple[Evidence, ...]
     """What it was judged by."""
     gain: Gain | None = None
-    """The most that its cure can gain; None: not known, or carried by another finding."""
+    """The most that its fix can gain; None: not known, or carried by another finding."""
     confidence: float = 1.0
     """0 to 1."""
     explains: Claim | None = None
@@ -157,7 +157,7 @@ def speedup(recoverable_ms: float, period_ms: float) -> float:
     """Amdahl's bound ``T / (T - R)``.
 
     Args:
-        recoverable_ms: R, the time per step that the cure can remove at most.
+        recoverable_ms: R, the time per step that the fix can remove at most.
         period_ms: T, the period of a step.
 
     Returns:

@@ -228,7 +228,7 @@ class Loading:
 
     @property
     def helpful_plan(self) -> WorkerPlan | None:
-        """The plan, if more workers are the cure.
+        """The plan, if more workers are the fix.
 
         None if the wait may be the price of any fetch, if workers are not behind or make their batches in time, if no
         more of them than now are possible, if the device has work meanwhile, or if the gain is not worthwhile.

@@ -260,7 +260,7 @@ def outside_severity(metrics: Metrics, ratio: float) -> Severity:
 
 
 def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
-    """Bound of what a cure gains.
+    """Bound of what a fix gains.
 
     Args:
         recoverable_ms: R, recoverable time per step.

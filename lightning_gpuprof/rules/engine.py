@@ -150,7 +150,7 @@ def settle(
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
-    """Amdahl's bound for all cures at once, from gains that :func:`settle` has made disjoint.
+    """Amdahl's bound for all fixes at once, from gains that :func:`settle` has made disjoint.
 
     Returns:
         None if no finding has a gain, if neither the period nor the run's time per step is known, or if the measurement
@@ -321,7 +321,7 @@ def _in_told_order(
 
 
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:
-    """Whether workers are the limit and a finding on the wait for them has a gain: its cure lifts their pace."""
+    """Whether workers are the limit and a finding on the wait for them has a gain: its fix lifts their pace."""
     behind = metrics.input is not None and metrics.input.verdict == "processing"
     return behind and any(f.gain is not None and f.explains in (WAIT_FOR_BATCHES, OUTLIERS) for f in findings)
 

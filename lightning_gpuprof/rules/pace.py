@@ -37,7 +37,7 @@ class Pace:
 def workers_pace(metrics: Metrics) -> Pace | None:
     """The pace that is left if workers make batches all the time.
 
-    It is a lower bound of the period that cures elsewhere leave, so it is without what such cures may end as well: the
+    It is a lower bound of the period that fixes elsewhere leave, so it is without what such fixes may end as well: the
     time in which workers are ready but have no CPU. And without the longest item of each, which may be its first.
 
     Returns:

@@ -141,7 +141,7 @@ def _held(
             f"{millis(available_ms)} ({listed(rules)})."
         )
     else:
-        sure = "also by the lower bounds of the gains" if certain else "if the cures gain what they can at most"
+        sure = "also by the lower bounds of the gains" if certain else "if the fixes gain what they can at most"
         summary = f"The target of {target} is within reach by {listed(rules)}, {sure}: {of}."
     return Outlook(
         target=target,

@@ -20,7 +20,7 @@ _TERMS = (
     ("within noise", "the difference is below the threshold, or the interval of the speed-up holds 1"),
     ("not comparable", "something else than the change under test differs, or one of the runs says too little"),
     ("interval", "95 % of the differences that a block bootstrap over the steady steps of both runs draws"),
-    ("at most", "bound of the speed-up T / (T - R) that the earlier run's finding gave for its cure"),
+    ("at most", "bound of the speed-up T / (T - R) that the earlier run's finding gave for its fix"),
     ("kept", "the finding is there in both runs"),
     ("not judged", "the rule could not judge the other run, so that its silence means nothing"),
 )

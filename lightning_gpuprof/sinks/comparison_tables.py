@@ -146,7 +146,7 @@ def finding_table(comparison: Comparison) -> Table:
             Column(title="", term="not judged: the rule could not judge the other run"),
             Column(title="rule"),
             Column(title="about"),
-            Column(title="at most", term="bound of the speed-up by its cure, and of the time saved per step"),
+            Column(title="at most", term="bound of the speed-up by its fix, and of the time saved per step"),
             Column(title="achieved", term="what the phase or part that it explains lost per step"),
         ),
         rows=tuple(
@@ -248,7 +248,7 @@ def bound(finding: FindingChange) -> str:
 
 
 def achieved(finding: FindingChange) -> str:
-    """What its cure brought, as far as it is known."""
+    """What its fix brought, as far as it is known."""
     if finding.achieved_ms_per_step is None:
         return ""
     text = f"{numbers.significant(finding.achieved_ms_per_step)} ms/step in {plain.name(finding.achieved_in)}"

@@ -130,7 +130,7 @@ def _lowered_advice(device: Device) -> str:
 def _limit_advice(device: Device, tensor: float | None, *, expected: bool) -> str:
     if expected:
         return (
-            "Nothing to repair: the board works at the limit it is built for. Lower precision, fewer bytes moved and "
+            "Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and "
             "less padding need less energy and run faster."
         )
     return (

@@ -56,7 +56,7 @@ class MfuLow(KernelRule):
 
     examples = (
         fires("MFU is 12 %", "info", "busy 96 % of the step and multiplies 70 % of that", **_run(0.12)),
-        fires("MFU is 29.9 %", "info", "matrix products are slow", **_run(0.299)),
+        fires("MFU is 29.9 %", "info", "how fast it multiplies", **_run(0.299)),
         quiet("MFU is 30.1 %", **_run(0.301)),
         looks_alike("most kernels are no products", **_run(0.12, products_ms=20)),
         not_evaluated("half of the FLOPs are known", "FLOPs", **_run(0.12, known=0.5)),
@@ -79,9 +79,9 @@ class MfuLow(KernelRule):
         busy = min(1.0, busy_ms / run.period_ms)
         reaches = min(1.0, mfu / (busy * multiplies))
         parts = {
-            "the GPU idles: see what it waits for": busy,
-            "other kernels take the time: see the kernel classes": multiplies,
-            "matrix products are slow: see their sizes, dtypes and the roofline": reaches,
+            "how long the GPU is busy (see what it waits for)": busy,
+            "how much of that it multiplies (see the kernel classes)": multiplies,
+            "how fast it multiplies (see sizes and dtypes in the roofline)": reaches,
         }
         smallest = min(parts, key=lambda words: parts[words])
         return self.of_kernels(

@@ -112,7 +112,7 @@ class TcUnused(KernelRule):
             change = Change(call="Trainer", arguments={"precision": wanted}, before=before)
             advice = (
                 f'Train in half precision: Trainer(precision="{wanted}"). Tensor cores multiply '
-                f"it up to {found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
+                f"up to {found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
             )
         return self.of_kernels(
             metrics,

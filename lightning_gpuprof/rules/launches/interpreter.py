@@ -117,7 +117,9 @@ def _without_a_window(
     if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
     if (metrics.cpu.run_delay_ratio or 0.0) >= _SHORT_CPUS_RATIO:
-        raise MissingSignal("no trace window of ordinary steps tells, and whoever has the interpreter waits for a CPU")
+        raise MissingSignal(
+            "no trace window holds ordinary steps, and threads that have the interpreter wait for a CPU"
+        )
     if not all(map(possible, (phases_ms, waited_ms, paused_ms))):
         raise MissingSignal("the times of phases are no possible numbers")
     own_ms = max(0.0, phases_ms - waited_ms - paused_ms)

@@ -103,7 +103,7 @@ class SlowLaunchApi(StepRule):
             subject=call.name,
             summary=(
                 f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per step)"
-                f"{', as long as the kernels' if blocking else ''}. The GPU waits {found.words}."
+                f"{', at least as long as a kernel' if blocking else ''}. The GPU waits {found.words}."
             ),
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."

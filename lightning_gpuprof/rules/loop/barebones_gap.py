@@ -94,7 +94,7 @@ class BarebonesGap(BaseRule):
             ),
             evidence=(
                 self.evidence("least_ratio", share.median_ratio, "loop share of the step"),
-                self.evidence("most_period_ms", period_ms, "period", "ms"),
+                self.evidence("most_period_ms", period_ms, "step time", "ms"),
             ),
             gain=gain(recoverable_ms, share.lower_ratio * period_ms * (1 - 1 / _TIMES), period_ms),
             confidence=0.5 if condition(metrics, "device.type") == "cpu" else 0.3,

@@ -47,7 +47,7 @@ class BlockedInStep(BaseRule):
     CPU time, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread
     was ready but had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch
     threads the training thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at
-    most the CPU time of the rest of the process, is taken off before the lower bound is held against the threshold. The
+    most the CPU time of the rest of the process, is taken off before the lower bound is compared with the limit. The
     phase with most of the rest is named, with the line of your code at which the thread was seen most often. The gain
     is the blocked time, or counted under `interpreter-lock` where that is what it waits for.
 

@@ -35,7 +35,7 @@ class GradClipCost(BaseRule):
 
     The phase `clip` as a share of the period of steady steps: the lower bound of its median, with accumulated
     gradients its part of the total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are taken off
-    before the share is held against the threshold. The gain is the whole phase.
+    before the share is compared with the threshold. The gain is the whole phase.
 
     ## When it is wrong
 

@@ -51,7 +51,7 @@ class Recompiles(BaseRule):
 
     ## When it is wrong
 
-    - In a long run the last new shape may come early: then all the cost is behind. It is held against the whole run.
+    - In a long run the last new shape may come early: then all the cost is behind. Its share is that of the whole run.
     - A handful of shapes that each come once (the last batch of an epoch) cost once.
     - Dynamo tells no reason before torch 2.6.
 

@@ -71,12 +71,12 @@ def copies(
         raise MissingSignal("the copies of the trace window could not be analysed")
     if len(streams.devices) != 1:
         raise MissingSignal(
-            f"{len(streams.devices)} devices worked in the trace window: their copies are told together"
+            f"{len(streams.devices)} devices worked in the trace window: and their copies are not separated"
         )
     times = [row for row in tables.cuda_gpu_mem_time_sum if direction in row.name]
     sizes = {row.name: row for row in tables.cuda_gpu_mem_size_sum}
     if pageable is not None and any(not ("Pageable" in row.name or "Pinned" in row.name) for row in times):
-        raise MissingSignal("the trace does not tell pageable from pinned memory")
+        raise MissingSignal("the trace does not distinguish pageable from pinned memory")
     chosen = [
         row
         for row in times

@@ -100,7 +100,7 @@ class H2dPageable(StepRule):
         pins = metrics.loader.pin_memory if metrics.loader is not None else None
         before: dict[str, Value] = {} if pins is None else {"pin_memory": pins}
         change = None if pins else Change(call="DataLoader", arguments={"pin_memory": True}, before=before)
-        idles = f" After them it idles {millis(waited_ms)}, because the host waited." if waited_ms else ""
+        idles = f" After them it idles {millis(waited_ms)}, because the host waited."
         least, moved = self.least_bytes / 1e6, megabytes(found.total_bytes)
         return self.of_step(
             metrics,
@@ -108,7 +108,7 @@ class H2dPageable(StepRule):
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
             summary=(
                 f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies of pageable batches: "
-                f"{found.rate_words}.{idles}"
+                f"{found.rate_words}.{idles if waited_ms >= 0.01 * step.period_ms else ''}"
             ),
             advice=(
                 f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."

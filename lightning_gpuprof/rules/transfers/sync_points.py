@@ -104,7 +104,7 @@ class SyncPoints(WaitRule):
     def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
         """What to write instead at the costliest place."""
         text = remedy(found.worst)
-        return f"{text[0].upper()}{text[1:]}. It waits at {found.worst.where}.{_others(found.waits)}"
+        return f"{text[0].upper()}{text[1:]}. The host waits at {found.worst.where}.{_others(found.waits)}"
 
 
 def remedy(wait: Wait) -> str:

@@ -79,7 +79,7 @@ def tiles(report: Report) -> str:
             "largest gain",
             f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT,
             "",
-            "upper bound of the speed-up that one finding's cure can bring",
+            "upper bound of the speed-up that one finding's fix can bring",
         ),
     ]
     cells = "".join(
