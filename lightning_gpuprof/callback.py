@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -20,7 +22,7 @@ from lightning_gpuprof.capture.output_folder import on_disk
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, switched_on
-from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.errors import ArgumentError, ReportError, UnknownArgumentError
 from lightning_gpuprof.model.config import (
     HostConfig,
     NvmlConfig,
@@ -81,6 +83,20 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
     return harmless
 
 
+def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Name the argument that was meant by one that is not there."""
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        for name in kwargs:
+            if name not in known:
+                raise UnknownArgumentError("GpuProfiler", name, difflib.get_close_matches(name, known, n=2))
+        init(*args, **kwargs)
+
+    return named
+
+
 class GpuProfiler(Callback):
     """Tells where the training time goes, what is wrong and what to change.
 
@@ -122,6 +138,7 @@ class GpuProfiler(Callback):
         GpuProfError: An argument cannot work; the message names it, its value and the way out.
     """
 
+    @_named_arguments
     def __init__(
         self,
         windows: list[int | tuple[int, int]] | tuple[int, int] | int | None = None,

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import sys
+import traceback
+from types import TracebackType
+
 
 class GpuProfError(Exception):
     """Base of all errors raised on purpose by this package."""
@@ -22,6 +28,21 @@ class ArgumentError(GpuProfError, ValueError):
         self.value = value
         text = f"{argument} must {expected}, got {value!r}"
         super().__init__(f"{text}. {hint}" if hint else text)
+        _shorten_for_command_lines(str(self))
+
+
+class UnknownArgumentError(GpuProfError, TypeError):
+    """There is no such argument.
+
+    Args:
+        what: What was called.
+        argument: The name that was given.
+        near: Arguments that may have been meant.
+    """
+
+    def __init__(self, what: str, argument: str, near: list[str]) -> None:
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        super().__init__(f"{what} has no argument {argument!r}.{meant}")
 
 
 class JournalError(GpuProfError):
@@ -34,3 +55,28 @@ class TraceError(GpuProfError):
 
 class ReportError(GpuProfError):
     """A report cannot be read or made."""
+
+
+def _shorten_for_command_lines(words: str) -> None:
+    """Let an error in a configuration file end LightningCLI with our line in place of its 60 lines of stack.
+
+    jsonargparse repeats the error of a value as part of its own, whose last line is not the cause. Nothing changes for
+    a script, nor if the program ends by something else.
+    """
+    if os.environ.get("GPUPROF_DEBUG") == "1" or "jsonargparse" not in sys.modules:
+        return
+    frame = inspect.currentframe()
+    while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("jsonargparse"):
+        frame = frame.f_back
+    if frame is None:
+        return
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        said = "".join(traceback.format_exception_only(kind, error))
+        if words not in said:
+            before(kind, error, trace)
+            return
+        print(f"gpuprof: {words}\n  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where", file=sys.stderr)
+
+    sys.excepthook = hook

@@ -45,6 +45,7 @@ from lightning_gpuprof.analyze.windows_cost import windows_s
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, CallbackRow, LedgerRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
@@ -228,20 +229,20 @@ def _validity(
     unexplained_s = wall.parts["unexplained"]
     against: list[str] = []
     if facts.steady_count < MIN_STEADY_STEPS:
-        few = f"only {facts.steady_count} steady steps"
-        against.append(f"{few}: {MIN_STEADY_STEPS} are wanted before a number is relied on")
+        few = f"{facts.steady_count} of the {MIN_STEADY_STEPS} steady steps that reliable numbers need"
+        against.append(f"{few}: run at least {MIN_STEADY_STEPS + 10} steps")
     if abs(unexplained_s) > MAX_UNEXPLAINED_RATIO * wall.total_s:
-        against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are not accounted for: a part was not recorded")
+        against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are unaccounted for: a part was not recorded")
     against += (f"{notice.part}: {notice.message}" for notice in told if notice.part in VITAL_PARTS)
     caveats = list(against)  # what says why it is not valid comes first
     if journal.footer is None:
-        caveats.append("the run has not ended, or was killed: the numbers hold up to the last flush of the journal")
+        caveats.append("the run still goes on or was killed: numbers up to the last write of its journal")
     elif journal.footer.status != "finished":
         caveats.append(f"the run was {journal.footer.status}")
     caveats += step_caveats(journal, facts, chosen)
     caveats += crowd
     if journal.dropped_lines:
-        caveats.append(f"{journal.dropped_lines} line(s) of the journal could not be read and were left out")
+        caveats.append(f"{counted(journal.dropped_lines, 'line')} of the journal could not be read: left out")
     if journal.lost_slots:
         plural = "s" if journal.lost_slots > 1 else ""
         caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")

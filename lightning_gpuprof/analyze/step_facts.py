@@ -84,7 +84,7 @@ def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
     if not (grew or fell) or max(levels) < DRIFT_RATIO * min(levels):
         return []
     return [
-        f"the period {'grew' if grew else 'fell'} little by little: {_shown(levels[0])} ms in the first fifth of the "
+        f"the step time {'grew' if grew else 'fell'} steadily: {_shown(levels[0])} ms in the first fifth of the "
         f"steady steps, {_shown(levels[-1])} ms in the last"
     ]
 
@@ -98,11 +98,11 @@ def _told(regimes: tuple[Regime, ...]) -> str:
     levels = [r.period_ms.median for r in regimes]
     if len(regimes) > SHOWN_REGIMES:
         return (
-            f"{len(regimes)} regimes of {_shown(min(levels))} to {_shown(max(levels))} ms, the first until batch "
-            f"{regimes[0].to_batch}"
+            f"{len(regimes)} speed levels from {_shown(min(levels))} to {_shown(max(levels))} ms, the first until "
+            f"batch {regimes[0].to_batch}"
         )
     pieces = [f"{_shown(r.period_ms.median)} ms until batch {r.to_batch}" for r in regimes[:-1]]
-    return f"{_WORDS[len(regimes)]} regimes: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
+    return f"{_WORDS[len(regimes)]} speed levels: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
 
 
 def _moved(regimes: tuple[Regime, ...]) -> str:
@@ -114,7 +114,7 @@ def _moved(regimes: tuple[Regime, ...]) -> str:
     names = before.phases_ms.keys() | after.phases_ms.keys()
     change = {name: after.phases_ms.get(name, 0.0) - before.phases_ms.get(name, 0.0) for name in sorted(names)}
     phase = max(change, key=lambda name: sign * change[name])
-    return f"{phase} moved by {change[phase]:+.3g} ms"
+    return f"{phase} changed by {change[phase]:+.3g} ms"
 
 
 def _regimes(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> tuple[Regime, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
@@ -28,6 +30,40 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
         return action.help or "" if action.default in (None, False, "", []) else super()._get_help_string(action)
 
 
+class CommandParser(ArgumentParser):
+    """A parser whose errors are one line of ours and the way to the help, in the words of the help.
+
+    Args:
+        arguments: Those of jsonargparse's parser.
+        options: Likewise.
+    """
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Say what is wrong and end with exit code 2."""
+        parser = getattr(ex, "subcommand_parser", None) or self
+        named = {
+            action.dest: f"{action.metavar} ({action.help})"
+            for own in (parser, *_below(parser))
+            for action in own._actions
+            if action.metavar and not action.option_strings
+        }
+        prog = parser.prog.replace(" [options]", "")
+        _, _, missing = message.partition("required: ")
+        if missing:
+            wanted = [name.strip().rpartition(".") for name in missing.split(",")]
+            message = f"missing: {'; '.join(named.get(name, name) for _, _, name in wanted)}"
+            prog = f"{prog} {wanted[0][0]}".rstrip()
+        sys.stderr.write(f"gpuprof: {message}\n  {prog} --help shows what it takes\n")
+        raise SystemExit(2)
+
+
+def _below(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """The parsers of the commands."""
+    for action in parser._actions:
+        if isinstance(choices := action.choices, dict):
+            yield from (one for one in choices.values() if isinstance(one, ArgumentParser))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """One command; ``run`` gives the exit code."""
@@ -45,7 +81,7 @@ class Command:
     def parser(self) -> ArgumentParser:
         """The command's own parser."""
         examples = "\n".join(f"  {example}" for example in self.examples)
-        parser = ArgumentParser(
+        parser = CommandParser(
             description=self.description, epilog=f"examples:\n{examples}", formatter_class=HelpFormatter
         )
         self.add_arguments(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
 import msgspec
@@ -207,13 +207,44 @@ def _switch(name: str) -> Check:
     return Check(area="environment", name=name, state="ok", value=os.environ[name])
 
 
+def conclusion(checks: Sequence[Check]) -> list[str]:
+    """What can be measured here, what cannot, and what to repair, each in a line.
+
+    Args:
+        checks: All of :func:`examine`.
+    """
+    by_name = {check.name: check for check in checks}
+
+    def there(*names: str) -> bool:
+        return all(by_name[name].state == "ok" for name in names if name in by_name)
+
+    able = [
+        ("step times, phases and callbacks", there("torch") and (there("lightning") or there("pytorch-lightning"))),
+        ("CPUs and memory of the host", there("msgspec")),
+        ("traces of operators", there("torch", "Kineto")),
+        ("traces of GPU kernels", there("torch", "CUDA", "CUPTI")),
+        ("utilization, memory, power and clocks of GPUs", there("nvidia-ml-py", "NVML")),
+        ("the tab in TensorBoard", there("tensorboard")),
+    ]
+    problems = [check for check in checks if check.state == "problem"]
+    lines = [f"Works here: {', '.join(name for name, works in able if works) or 'nothing'}."]
+    if missing := [name for name, works in able if not works]:
+        lines.append(f"Not here: {', '.join(missing)}.")
+    count = len(problems)
+    repair = f"{count} problem{'' if count == 1 else 's'} to repair: " + ", ".join(check.name for check in problems)
+    return [*lines, f"{repair}." if problems else "Nothing to repair."]
+
+
 def _print(checks: list[Check]) -> None:
+    for line in conclusion(checks):
+        print_to(None, Text(plain.sentence(line), style="bold"))
+    print_to(None, Text(""))
     styles: dict[State, str] = {"ok": "green", "absent": "yellow", "problem": "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=36)
     table.add_column(overflow="fold")
-    for check in checks:
+    for check in sorted(checks, key=lambda check: check.state == "ok"):
         text = ": ".join(plain.sentence(part) for part in (check.value, check.meaning) if part)
         table.add_row(Text(check.state, style=styles[check.state]), Text(plain.name(check.name)), Text(text))
     print_to(None, table)

@@ -72,8 +72,10 @@ def list_all(*, as_json: bool = False) -> int:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for rule, finds in rules.items():
-        table.add_row(Text(plain.name(rule)), Text(plain.visible(finds)))
+    for title, family in pages.families().items():
+        table.add_row(Text(f"\n{plain.visible(title)}", style="bold"), Text(""))
+        for rule in family:
+            table.add_row(Text(f"  {plain.name(rule)}"), Text(plain.visible(rules[rule])))
     print_to(None, table)
     return 0
 

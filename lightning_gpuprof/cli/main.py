@@ -10,7 +10,7 @@ from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli import compare, completion, doctor, explain, export, nsys_cmd, report, trace, trigger
-from lightning_gpuprof.cli.command import Command, HelpFormatter
+from lightning_gpuprof.cli.command import Command, CommandParser, HelpFormatter
 from lightning_gpuprof.errors import GpuProfError
 
 COMMANDS: tuple[Command, ...] = (
@@ -60,7 +60,7 @@ environment:
 
 def make_parser() -> ArgumentParser:
     """The parser of all commands."""
-    parser = ArgumentParser(
+    parser = CommandParser(
         prog="gpuprof",
         description="Where the training time of a PyTorch Lightning run goes, what is wrong and what to change.",
         epilog=_EPILOG,

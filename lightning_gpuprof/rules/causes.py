@@ -179,7 +179,7 @@ def _around_the_model(
         "data_wait",
         limit=INPUT_RATIO,
         in_steps=in_steps,
-        words="{share} of the step is spent waiting for the next batch ({time} of {period})"
+        words="each step waits {time} of its {period} for the next batch ({share})"
         + _of_it_idle(metrics, "data_wait", most),
         most=most["data_wait"],
     )
@@ -188,7 +188,7 @@ def _around_the_model(
         "sync",
         limit=SYNC_RATIO,
         in_steps=in_steps,
-        words="{share} of the step is spent synchronising the ranks before the batch ({time} of {period})",
+        words="each step takes {time} of its {period} to synchronise the ranks before the batch ({share})",
         most=most["sync"],
     )
     yield _transfer(metrics, period_ms, most, uploads=uploads, in_steps=in_steps)
@@ -207,7 +207,7 @@ def _transfer(
         "h2d",
         limit=TRANSFER_RATIO - uploads,
         in_steps=in_steps,
-        words="{share} of the step is spent moving the batch to the device ({time} of {period})"
+        words="each step takes {time} of its {period} to move the batch to the device ({share})"
         + _of_it_idle(metrics, "h2d", most),
         most=most["h2d"],
     )
@@ -259,13 +259,13 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
         kind=_KIND_OF_PHASE.get(phase, "host-bound"),
         ratio=ratio * in_steps,
         passes=ratio >= OUTLIERS_RATIO,
-        words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} hold {percent(ratio)} of the steps' time "
+        words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} "
         + (
-            "as a slow part of the run"
+            "are a slow part of the run"
             if in_slow_parts(metrics, outliers)
-            else f"as stalls of up to {millis(outliers.worst_ms)}"
+            else f"stalled, for up to {millis(outliers.worst_ms)}"
         )
-        + f", {percent(part)} of it in {phase}",
+        + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {phase}",
     )
 
 
@@ -392,8 +392,8 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
             kind="host-bound",
             ratio=certain * in_steps,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
-            words=f"in {percent(min(1.0, blocked_ms / period_ms))} of the step ({millis(blocked_ms)} of "
-            f"{millis(period_ms)}) the training thread waits without computing, most in {worst.phase}{site}",
+            words=f"in each {millis(period_ms)} step the training thread waits {millis(blocked_ms)} "
+            f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, most in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
@@ -448,8 +448,8 @@ def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in
         kind="loop-bound",
         ratio=min(1.0, sum(min(max(s.median_ratio, ordinary[p]), most[p]) for p, s in shares.items())) * in_steps,
         passes=sum(min(ordinary[p], most[p]) for p in shares) - LOOP_FIXED_MS / period_ms >= LOOP_RATIO,
-        words=f"{percent(min(1.0, total_ms / period_ms))} of the step ({millis(total_ms)} of {millis(period_ms)}) is "
-        f"spent around the model: {listed(named or ['nothing'])}",
+        words=f"each {millis(period_ms)} step spends {millis(total_ms)} "
+        f"({percent(min(1.0, total_ms / period_ms))}) around the model: {listed(named or ['nothing'])}",
     )
 
 

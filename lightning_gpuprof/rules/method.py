@@ -90,10 +90,11 @@ def _conditions(metrics: Metrics) -> Level:
         lines.append(f"the profiler takes {percent(cost_ratio)} of a step{beyond}")
     valid = metrics.validity.ok
     why = "" if valid else (caveats[0] if caveats else "the measurement is not valid")
-    caveat_words = f" with {counted(len(caveats), 'caveat')}" if caveats else ""
+    worth = "not valid" if not valid else "conditional" if metrics.validity.conditional else "valid"
+    caveat_words = "" if not valid else f" with {counted(len(caveats), 'caveat')}" if caveats else ""
     return Level(
         name="conditions",
-        answer=f"The measurement is valid{caveat_words}." if valid else "The measurement is not valid.",
+        answer=f"The measurement is {worth}{caveat_words}.",
         holds=valid,
         unfolded=True,
         why=why,
@@ -127,8 +128,8 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
     sure = "" if half_ratio is None else f" ± {percent(half_ratio)}"
     speed = f"{amount(steps.samples_per_s)} samples/s, " if steps.samples_per_s is not None else ""
     lines = [
-        f"period: mean {millis(period.mean)}, standard deviation {millis(period.std)}, p95 {millis(period.p95)}, p99 "
-        f"{millis(period.p99)}, from {millis(period.min)} to {millis(period.max)}",
+        f"step time: mean {millis(period.mean)}, standard deviation {millis(period.std)}, p95 {millis(period.p95)}, "
+        f"p99 {millis(period.p99)}, from {millis(period.min)} to {millis(period.max)}",
         f"{counted(steps.steady_count, 'steady step')} of {counted(steps.count, 'step')}",
     ]
     if outlook is not None:
@@ -138,9 +139,9 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
     if half_ratio is None:
         why = "too few steps for an interval"
     elif half_ratio >= MAX_INTERVAL_RATIO:
-        why = f"the median is only known to {percent(half_ratio)}"
+        why = f"the median step is only known to ± {percent(half_ratio)}"
     elif len(steps.regimes) > 1:
-        why = f"the speed changes: {len(steps.regimes)} regimes"
+        why = f"the run has {len(steps.regimes)} speed levels"
     return Level(
         name="baseline",
         answer=f"{speed}{millis(period.median)} a step{sure} (median of steady steps).",
@@ -203,9 +204,9 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
         phase, ratio = slowest(metrics)
     subject = next((finding for finding in diagnosis.findings if finding.subject), None)
     which = " around the model" if diagnosis.verdict.kind == "loop-bound" else ""
-    answer = f"The longest phase{which} is {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
+    answer = f"Most time{which}: {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
     if subject is not None:
-        answer += f"; the most valuable finding is about {subject.subject}"
+        answer += f". Most to gain: {subject.subject}"
     lines = []
     costly = next(iter(metrics.callback_shares), None)
     if costly is not None:
@@ -232,7 +233,7 @@ def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
     if kind in _OF_KERNELS:
         return ""
     own = min(0.99, computing_ratio(metrics))
-    return f"the run is {kind}; all work of the model together gains at most {factor(1 / (1 - own))} of the step"
+    return f"even a model that took no time would make the step only {factor(1 / (1 - own))} as fast; the run is {kind}"
 
 
 def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
@@ -300,8 +301,8 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
     half_ratio = half_width(metrics)
     lines = [f"again after each change: {COMPARE}"]
     if half_ratio is not None:
-        lines.append(f"changes of the median period above about {percent(2 * half_ratio)} are seen")
-    answer = "This run can serve as the baseline." if baseline.holds else "This run is no firm baseline."
+        lines.append(f"a change of the median step above about {percent(2 * half_ratio)} shows")
+    answer = "This run can serve as the baseline." if baseline.holds else "This run is not a firm baseline."
     why = "too few steps to tell a change from noise" if half_ratio is None else "" if compared else baseline.why
     return Level(
         name="verification",

@@ -38,7 +38,7 @@ def _check(group: LevelName, text: str, state: bool | None, evidence: str) -> Ch
 
 def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
     steps, period = metrics.steps, metrics.steps.period_ms
-    speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the period of a step"
+    speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the step time"
     yield _check("baseline", "a metric is defined", period is not None, speed if period else "no steady step")
     spans = any(row.device_ms is not None for row in metrics.phases)
     on_cpu = is_cpu_only(metrics)
@@ -57,7 +57,7 @@ def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
     )
     yield _check(
         "baseline",
-        "mean, standard deviation and percentiles are told",
+        "mean, standard deviation and percentiles are reported",
         period is not None,
         f"over {counted(steps.steady_count, 'steady step')}",
     )
@@ -77,7 +77,7 @@ def _bottleneck_checks(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Check
         "bottleneck",
         "GPU utilization is looked at",
         None if on_cpu else samples >= MIN_SAMPLES,
-        "no GPU" if on_cpu else f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are wanted",
+        "no GPU" if on_cpu else f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are needed",
     )
     wait = metrics.share("data_wait")
     computing = computing_ratio(metrics)
@@ -158,7 +158,7 @@ def _verification_checks(metrics: Metrics) -> Iterable[Check]:
         "verification",
         "a change can be told from noise",
         half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO,
-        f"the median period is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
+        f"the median step is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
     )
     files = [window.file for window in metrics.windows if window.file]
     yield _check(

@@ -52,15 +52,30 @@ def overview() -> dict[str, str]:
     return {rule.id: _sentence(rule) for rule in discover().rules}
 
 
+def families() -> dict[str, list[str]]:
+    """Ids of all rules by family, also of those that other packages have added; the built-in families come first."""
+    found: dict[str, list[str]] = {}
+    added: dict[str, list[str]] = {}
+    for rule in discover().rules:
+        own = type(rule).__module__.startswith(f"{__package__}.")
+        title = _family(rule).partition(": ")[0] if own else "Of other packages"
+        (found if own else added).setdefault(title, []).append(rule.id)
+    return dict(sorted(found.items())) | added
+
+
+def _family(rule: Rule) -> str:
+    """What the family of a built-in rule is about: its package's docstring."""
+    package = importlib.import_module(type(rule).__module__.rpartition(".")[0])
+    return inspect.getdoc(package) or package.__name__
+
+
 def index() -> str:
     """A table of the built-in rules for each family; what the family is about comes from its package's docstring."""
-    families: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for rule in discover(entry_points=()).rules:
-        package = importlib.import_module(type(rule).__module__.rpartition(".")[0])
-        row = f"| [`{rule.id}`]({rule.id}.md) | {_sentence(rule)} |"
-        families.setdefault(inspect.getdoc(package) or package.__name__, []).append(row)
+        found.setdefault(_family(rule), []).append(f"| [`{rule.id}`]({rule.id}.md) | {_sentence(rule)} |")
     parts = []
-    for family, rows in sorted(families.items()):
+    for family, rows in sorted(found.items()):
         title, _, about = family.partition(": ")
         intro = f"### {title}\n\n{about[:1].upper()}{about[1:]}\n"
         parts.append("\n".join([intro, "| rule | what it finds |", "|---|---|", *rows, ""]))

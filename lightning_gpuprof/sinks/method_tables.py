@@ -158,7 +158,7 @@ def _checks(report: Report) -> tuple[Check, ...]:
 
 def _ticked(report: Report) -> str:
     asked = [check for check in _checks(report) if check.state != "not applicable"]
-    return f"{sum(check.state == 'yes' for check in asked)} of {len(asked)} boxes ticked"
+    return f"{sum(check.state == 'yes' for check in asked)} of {len(asked)} checks passed"
 
 
 def _count(report: Report) -> str:

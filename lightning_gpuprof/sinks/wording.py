@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.model.finding import Evidence, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage
-from lightning_gpuprof.model.report import STEP_LABELS, Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report
 from lightning_gpuprof.sinks import numbers, plain
 
 HEADLINE_CONDITIONS: dict[str, str] = {
@@ -35,6 +35,8 @@ _TITLES: dict[Stage, str] = {
 _HIDDEN_IF_MANUAL: dict[Phase, str] = {"zero_grad": "zero_grad", "clip": "clipping"}
 """What the user's own ``training_step`` does in manual optimization, and what people call it."""
 
+MOST_NAMED = 3
+"""Rules that could not judge for one reason; of more, their number."""
 _QUIET_FINDING = "No rule found anything to change."
 
 
@@ -72,7 +74,8 @@ def validity(report: Report) -> str:
         return "Measurement not valid"
     if caveats == 0:
         return "Measurement valid"
-    return f"Measurement valid with {caveats} caveat{'s' if caveats > 1 else ''}"
+    worth = "conditional" if report.validity.conditional else "valid"
+    return f"Measurement {worth} with {caveats} caveat{'s' if caveats > 1 else ''}"
 
 
 def headline(report: Report) -> str:
@@ -105,7 +108,7 @@ def steps(report: Report) -> str:
         interval = numbers.interval(facts.period_median_interval_ms)
         sure = f"95 % interval {interval}, " if interval else ""
         median, tail = numbers.significant(facts.period_ms.median), numbers.significant(facts.period_ms.p95)
-        parts.append(f"median period {median} ms ({sure}p95 {tail} ms)")
+        parts.append(f"median step {median} ms ({sure}p95 {tail} ms)")
     if facts.samples_per_s is not None:
         interval = numbers.interval(facts.samples_per_s_interval)
         parts.append(
@@ -138,8 +141,8 @@ def steadiness(report: Report) -> str:
         if label != "steady" and (number := report.steps.labels.get(label, 0))
     )
     return (
-        f"Steady from batch {numbers.count(report.steps.steady_from)} on; the statistics rest on "
-        f"{numbers.count(report.steps.steady_count)} steps" + (f" (left out: {left_out})." if left_out else ".")
+        f"Based on {numbers.count(report.steps.steady_count)} of {numbers.count(report.steps.count)} steps, from batch "
+        f"{numbers.count(report.steps.steady_from)} on." + (f" Left out: {left_out}." if left_out else "")
     )
 
 
@@ -157,7 +160,9 @@ def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
     total = sum(len(names) for _, names in groups)
     if total == 0:
         return "Every rule could judge."
-    reasons = "; ".join(f"{why} ({', '.join(names)})" for why, names in groups)
+    reasons = "; ".join(
+        f"{why} ({', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} rules'})" for why, names in groups
+    )
     return f"{total} rule{'s' if total > 1 else ''}: {reasons}"
 
 
@@ -175,10 +180,14 @@ def next_step(report: Report) -> str:
     if report.findings:
         return plain.sentence(report.findings[0].advice)
     if not report.validity.ok:
+        steps = report.steps.count
+        few = f"Too short to judge ({numbers.count(steps)} step{'' if steps == 1 else 's'}). "
+        again = f"Run at least {MIN_STEADY_STEPS + 10} and leave `windows` at its default."
         return (
-            f"Measure again: run more steps or trace fewer of them ({report.steps.steady_count} were steady and "
-            "untraced), and see the caveats at the top."
+            few + again
+            if report.steps.steady_count < MIN_STEADY_STEPS
+            else "Measure again: see the caveats at the top."
         )
     if report.verdict.kind == "not-enough-data":
-        return "Run more steps: there are too few to judge."
+        return f"Run at least {MIN_STEADY_STEPS + 10} steps: there are too few to judge."
     return "Nothing to change was found."

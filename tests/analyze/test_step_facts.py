@@ -35,7 +35,7 @@ def test_a_run_of_one_level_is_one_regime_without_a_caveat() -> None:
     (regime,) = m.steps.regimes
     assert (regime.from_batch, regime.to_batch, regime.count) == (m.steps.steady_from, 499, m.steps.steady_count)
     assert regime.period_ms == m.steps.period_ms
-    assert not [c for c in m.validity.caveats if "regime" in c or "little by little" in c]
+    assert not [c for c in m.validity.caveats if "speed level" in c or "steadily" in c]
 
 
 def test_a_run_that_changed_says_when_and_in_which_phase() -> None:
@@ -48,8 +48,8 @@ def test_a_run_that_changed_says_when_and_in_which_phase() -> None:
     assert before.count + after.count == m.steps.steady_count
     assert after.phases_ms["data_wait"] == pytest.approx(23)
     assert before.phases_ms["forward"] == pytest.approx(5, rel=0.02)
-    (caveat,) = [c for c in m.validity.caveats if "regimes" in c]
-    assert caveat == "two regimes: 9.99 ms until batch 799, then 29 ms; data_wait moved by +19 ms"
+    (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
+    assert caveat == "two speed levels: 9.99 ms until batch 799, then 29 ms; data_wait changed by +19 ms"
     assert m.validity.ok
 
 
@@ -58,8 +58,8 @@ def test_a_run_that_came_back_has_three_regimes() -> None:
     forward[400:600] += 10
     m = build(journal(1000, forward_ms=forward))
     assert [r.from_batch for r in m.steps.regimes][1:] == [400, 600]
-    (caveat,) = [c for c in m.validity.caveats if "regimes" in c]
-    assert caveat.startswith("three regimes: 9.9")
+    (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
+    assert caveat.startswith("three speed levels: 9.9")
     assert "forward moved by" in caveat
 
 
@@ -67,16 +67,16 @@ def test_a_run_with_many_levels_gives_their_range() -> None:
     forward = noisy(1200) + 10.0 * (np.arange(1200) // 200)
     m = build(journal(1200, forward_ms=forward))
     assert len(m.steps.regimes) == 6
-    (caveat,) = [c for c in m.validity.caveats if "regimes" in c]
-    assert caveat.startswith("6 regimes of 10 to 60 ms, the first until batch 199")
+    (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
+    assert caveat.startswith("6 speed levels from 10 to 60 ms, the first until batch 199")
 
 
 def test_a_drift_is_told_as_such() -> None:
     grown = build(journal(1000, forward_ms=noisy(1000) * np.linspace(1, 3, 1000)))
     assert len(grown.steps.regimes) == 1
-    assert any("grew little by little: 11 ms" in c for c in grown.validity.caveats)
+    assert any("grew steadily: 11 ms" in c for c in grown.validity.caveats)
     fallen = build(journal(1000, forward_ms=noisy(1000) * np.linspace(3, 1, 1000)))
-    assert any("fell little by little" in c for c in fallen.validity.caveats)
+    assert any("fell steadily" in c for c in fallen.validity.caveats)
 
 
 def test_noise_is_hardly_ever_called_a_drift() -> None:

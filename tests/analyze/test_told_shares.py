@@ -90,6 +90,7 @@ def test_the_terminal_shows_one_share_of_the_step_for_the_wait() -> None:
     of_step = [
         re.findall(r"([\d.]+) % (?:\(at least [\d.]+ %\) )?of the step", line)
         + re.findall(r"(?:step:|waiting for data, share of the step) ([\d.]+) %", line)
+        + re.findall(r"for the next batch \(([\d.]+) %\)", line)
         + re.findall(r"^ *data_wait .* ([\d.]+) %$", line)
         for line in text.splitlines()
         if re.search(r"data_wait|waiting for data|next batch", line)

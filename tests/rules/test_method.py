@@ -71,7 +71,7 @@ def test_operations_are_opened_for_work_of_the_model_only() -> None:
     assert not folded.unfolded
     assert not folded.lines
     assert "input-bound" in folded.why
-    assert "gains at most" in folded.why
+    assert "would make the step only" in folded.why
     launches = of(firm(traced(on_gpu())))
     opened = level(launches, "operation")
     assert opened.unfolded
@@ -104,14 +104,14 @@ def test_a_baseline_must_be_known_to_five_percent(half_ratio: float, holds: bool
 def test_the_component_is_where_the_bound_is_and_not_the_longest_phase() -> None:
     slow = build(times_ms={"callbacks": 9.0, "backward": 10.0}, callbacks_ms={("Slow", "on_train_batch_end"): 8.5})
     assert diagnose(slow).verdict.kind == "loop-bound"
-    assert level(of(firm(slow)), "component").answer.startswith("The longest phase around the model is callbacks, ")
-    assert level(of(firm(build())), "component").answer.startswith("The longest phase is backward")
+    assert level(of(firm(slow)), "component").answer.startswith("Most time around the model: callbacks, ")
+    assert level(of(firm(build())), "component").answer.startswith("Most time: backward")
 
 
 def test_a_bound_without_a_phase_of_its_own_names_the_longest_phase() -> None:
     metrics = firm(build(times_ms={"sync": 0.0}))
     waits = replace(diagnose(metrics), verdict=Verdict(kind="sync-bound", summary="The device waits for its host."))
-    assert level(method(metrics, waits), "component").answer.startswith("The longest phase is backward")
+    assert level(method(metrics, waits), "component").answer.startswith("Most time: backward")
 
 
 @pytest.mark.parametrize("steps", [400, 30])
@@ -122,7 +122,7 @@ def test_a_run_can_serve_as_the_baseline_if_that_level_holds(half_ratio: float |
     baseline, verification = level(found, "baseline"), level(found, "verification")
     assert baseline.holds is (half_ratio == 0.01)
     assert verification.holds is baseline.holds
-    said = "This run can serve as the baseline." if baseline.holds else "This run is no firm baseline."
+    said = "This run can serve as the baseline." if baseline.holds else "This run is not a firm baseline."
     assert verification.answer == said
     assert bool(verification.why) is not baseline.holds
 

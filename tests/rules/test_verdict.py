@@ -163,7 +163,7 @@ def test_mixed_names_both_causes() -> None:
 def test_no_runner_up_is_above_the_verdict() -> None:
     verdict = decide(build(times_ms={"data_wait": 15.0}, validation=(0, 0.0), checkpoint=(0, 0.0)))
     assert verdict.kind == "input-bound"
-    assert "23 % of the step" in verdict.summary
+    assert "(23 %)" in verdict.summary
     assert verdict.runner_up == "loop-bound 4.0 %"
 
 

@@ -60,7 +60,7 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
     assert said["all findings"] == (
         "together the run up to 2x (saves 20 of 40 ms per step); of that in the ordinary step 10 of 30 ms, up to 1.50x"
     )
-    assert said["checklist"] == "1 of 2 boxes ticked; open: table and trace are both there"
+    assert said["checklist"] == "1 of 2 checks passed; open: table and trace are both there"
     assert said["target"] == "It is known."
     assert "price of a million samples 3.5" in said["cost"]
     assert "bottleneck" not in said
@@ -89,10 +89,10 @@ def test_all_sinks_hold_levels_and_checklist() -> None:
     report = with_method(full_report())
     shown = terminal(report)
     assert shown.index("Findings, most valuable first") < shown.index("By the method") < shown.index("Next step")
-    assert "1 of 2 boxes ticked" in shown
+    assert "1 of 2 checks passed" in shown
     page = html.render_html(report)
     assert page.index('id="findings"') < page.index('id="method"') < page.index('id="wall"')
-    for words in ("Checklist: 1 of 2 boxes ticked", "How fast is it?", "and more", "not applicable"):
+    for words in ("Checklist: 1 of 2 checks passed", "How fast is it?", "and more", "not applicable"):
         assert words in page
     text = tensorboard_text.markdown(report)
     assert "By the method" in text
