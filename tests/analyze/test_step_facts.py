@@ -60,7 +60,7 @@ def test_a_run_that_came_back_has_three_regimes() -> None:
     assert [r.from_batch for r in m.steps.regimes][1:] == [400, 600]
     (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
     assert caveat.startswith("three speed levels: 9.9")
-    assert "forward moved by" in caveat
+    assert "forward changed by" in caveat
 
 
 def test_a_run_with_many_levels_gives_their_range() -> None:

@@ -17,10 +17,11 @@ from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.sinks import terminal
 
 _PERCENT = r"(?P<percent>[\d.]+) %"
-_TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of |each )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
+_TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of |its |each )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
 TOLD = (
     re.compile(_PERCENT + r"(?: \(at least [\d.]+ %\))? of the step[^.;%]*?" + _TIMES),
-    re.compile(_TIMES + r"(?: \(| step: )" + _PERCENT),
+    re.compile(_TIMES + r"[^.;%(]* \(" + _PERCENT + r"\)"),
+    re.compile(_TIMES + r" step: " + _PERCENT),
 )
 _UNITS_MS = {"ms": 1.0, "s": 1e3}
 

@@ -1,0 +1,77 @@
+"""Errors of commands and configurations: our line first, never more than ten lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.cli.doctor import conclusion, examine
+from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.errors import GpuProfError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compare", "A"], "missing: B (the later run"),
+        (["compare"], "missing: A (the earlier run"),
+        (["report"], "missing: DIR (folder of a run"),
+        (["compare", "A", "B", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_is_missing_is_named_in_words(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    first, way_out = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"gpuprof: {words}")
+    assert way_out == f"  gpuprof {arguments[0]} --help shows what it takes"
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("window", "windows"), ("report", "reports"), ("verbos", "verbose")])
+def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"GpuProfiler has no argument '{wrong}'. Did you mean {meant}") as found:
+        GpuProfiler(**{wrong: 5})  # type: ignore[arg-type]
+    assert isinstance(found.value, GpuProfError)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}", "trace.active must be"),
+        ("log_every_n_steps: 0", "log_every_n_steps must be at least 1"),
+    ],
+)
+def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(tmp_path: Path, value: str, words: str) -> None:
+    config = tmp_path / "wrong.yaml"
+    config.write_text(
+        "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
+        f"      init_args:\n        {value}\n"
+    )
+    program = "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
+    program += f"LightningCLI(BoringModel, args=['fit', '--config', {str(config)!r}])\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    lines = done.stderr.splitlines()
+    ours = next(n for n, line in enumerate(lines) if line.startswith(f"gpuprof: {words}"))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert len(lines) - ours <= 10
+
+
+def test_doctor_begins_with_its_conclusion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    first = " ".join(capsys.readouterr().out.split())
+    assert first.startswith("Works here: step times, phases and callbacks")
+
+
+def test_the_conclusion_names_what_is_to_be_repaired() -> None:
+    checks = examine()
+    broken = [*checks[:-1], type(checks[-1])(area="environment", name="CUDA_LAUNCH_BLOCKING", state="problem")]
+    assert conclusion(broken)[-1].endswith("CUDA_LAUNCH_BLOCKING.")
+    assert "problem" in conclusion(broken)[-1]
