@@ -5,6 +5,7 @@ Tried with the bars of Lightning 2.6 on tqdm 4 and rich 13 to 14: both let other
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +36,7 @@ def above_bar(trainer: Any) -> Callable[[str], None] | None:
 
 def _above_tqdm(text: str) -> None:
     tqdm: Any = sys.modules["tqdm"]  # Lightning's bar has imported it
-    tqdm.tqdm.write(text, file=sys.stderr)
+    tqdm.tqdm.write(text[: shutil.get_terminal_size().columns - 1], file=sys.stderr)
 
 
 def _above_rich(bar: Any, text: str) -> None:
