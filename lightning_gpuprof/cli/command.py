@@ -39,7 +39,12 @@ class CommandParser(ArgumentParser):
     """
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Say what is wrong and end with exit code 2."""
+        """Say what is wrong and end with exit code 2.
+
+        Args:
+            message: In the words of jsonargparse.
+            ex: What it came from.
+        """
         parser = getattr(ex, "subcommand_parser", None) or self
         named = {
             action.dest: f"{action.metavar} ({action.help})"

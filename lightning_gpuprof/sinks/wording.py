@@ -112,7 +112,7 @@ def steps(report: Report) -> str:
     if facts.samples_per_s is not None:
         interval = numbers.interval(facts.samples_per_s_interval)
         parts.append(
-            f"{numbers.significant(facts.samples_per_s)} samples/s"
+            f"{numbers.significant(facts.samples_per_s)} samples/s on average"
             + (f" (95 % interval {interval})" if interval else "")
         )
     return " · ".join(parts)
