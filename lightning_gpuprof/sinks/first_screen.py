@@ -213,8 +213,7 @@ def reliability(report: Report) -> Reliability:
     """Whether the numbers of a report can be relied on, in a few words."""
     steps, caveats = report.steps, tuple(plain.sentence(caveat) for caveat in report.validity.caveats)
     if steps.steady_count < MIN_STEADY_STEPS:
-        warming = "still warming up" if report.run.get("status") in (None, "running") else "too short to judge"
-        words = f"{warming} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
+        words = f"{_too_little(report)} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
         return Reliability(kind="too little", words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} steady steps"
     ends, period = steps.period_median_interval_ms, steps.period_ms
@@ -225,6 +224,10 @@ def reliability(report: Report) -> Reliability:
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
+
+
+def _too_little(report: Report) -> str:
+    return "still warming up" if report.run.get("status") == "unfinished" else "too short to judge"
 
 
 def title_of(finding: Finding) -> str:

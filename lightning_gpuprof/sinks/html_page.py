@@ -113,7 +113,7 @@ def bdi(data: str) -> str:
 
 def term(text: str, term: str) -> str:
     """A word that is explained on hover; all of them are also in the list of terms, which needs no pointer."""
-    shown = bdi(text)
+    shown = escape(text) if text.isascii() else bdi(text)  # ASCII turns no direction
     return f'<abbr title="{escape(term)}">{shown}</abbr>' if term else shown
 
 

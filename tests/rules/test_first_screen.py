@@ -141,6 +141,9 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     few = first_screen(report_of(build(steady=4)))
     assert few.reliability.kind == "too little"
     assert f"4 of {MIN_STEADY_STEPS}" in few.reliability.words
+    assert "too short to judge" in few.reliability.words
+    live = first_screen(report_of(build(steady=4, run={"status": "unfinished"})))
+    assert "still warming up" in live.reliability.words
     report = report_of(build())
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
     assert first_screen(crowded).reliability.kind == "conditional"

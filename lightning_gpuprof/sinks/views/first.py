@@ -14,8 +14,8 @@ from lightning_gpuprof.sinks.html_page import bdi
 
 SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
-_LETTER_RATIO = 0.0085
-"""Part of the bar that a letter in it takes on a screen of 1,280 pixels."""
+_LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
+"""Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
 _LEAST_DRAWN_RATIO = 1e-4
 
 
@@ -78,7 +78,7 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
         if share < _LEAST_DRAWN_RATIO:
             continue
         label = f"{segment.label} {duration(segment.ms)}"
-        shown = label if len(label) * _LETTER_RATIO < share else ""
+        shown = label if _fits(label, share) else ""
         pieces.append(
             f'<span class="c-{escape(segment.key)}" style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
             f'title="{escape(label)}">{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
@@ -86,7 +86,7 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
     if saved:
         share = max(0.0, 1 - bar.ms / whole_ms)
         short = saved.split(" · ")[0]
-        shown = next((text for text in (saved, short) if len(text) * _LETTER_RATIO < share), "")
+        shown = next((text for text in (saved, short) if _fits(text, share)), "")
         pieces.append(
             f'<span class="saved" style="width:{share * 100:.3f}%" data-ms="{whole_ms - bar.ms:.6g}" '
             f'title="{escape(saved)}"><b>{escape(shown)}</b></span>'
@@ -96,6 +96,10 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
         f'aria-label="{escape(f"{name}: {duration(bar.ms)}: {words}")}">{"".join(pieces)}</div>'
         f"<strong>{duration(bar.ms)}</strong></div>\n"
     )
+
+
+def _fits(label: str, share: float) -> bool:
+    return len(label) * _LETTER_RATIO + _EDGE_RATIO < share
 
 
 def duration(ms: float) -> str:
