@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.loading import fetch, loading
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
@@ -15,4 +16,4 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
-    return replace(metrics, loading=loading(metrics))
+    return replace(metrics, loading=loading(metrics), device_run=device_run(metrics))

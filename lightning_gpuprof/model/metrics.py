@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks
+from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse
@@ -201,6 +202,8 @@ class Metrics:
     """What the training thread waits for in the phases in which it works."""
     interpreter_wait: InterpreterWait | Unmeasured = NOT_COMPUTED
     """How it waits for another thread that holds the interpreter."""
+    device_run: DeviceRun | Unmeasured | None = NOT_COMPUTED
+    """The windows that rules on kernels can look at; None: the model runs on the CPU."""
     fetch: Fetch = field(default_factory=Fetch)
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED

@@ -103,3 +103,18 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
 def step_idle_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device has no work, 1 on a CPU; None if no trace window tells."""
     return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics)
+
+
+def capability(metrics: Metrics) -> float | None:
+    """Compute capability of the NVIDIA device, ``8.6``; None if it is not known."""
+    value = condition(metrics, "device.capability")
+    try:
+        return float(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def mixed_precision(metrics: Metrics) -> bool | None:
+    """Whether the trainer computes in half precision; None if its precision is not known."""
+    precision = condition(metrics, "trainer.precision")
+    return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)

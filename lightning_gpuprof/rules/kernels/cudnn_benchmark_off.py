@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, class_us
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
 
 _BENCHMARK, _FIXED = "flags.cudnn_benchmark", ("flags.cudnn_deterministic", "flags.deterministic_algorithms")

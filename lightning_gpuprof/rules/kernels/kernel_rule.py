@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.device_kernels import DeviceRun, Measured
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.rules.base import BaseRule, gain, severity
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, Measured, device_run
 from lightning_gpuprof.rules.wording import millis, percent
 
 
@@ -23,7 +24,7 @@ class KernelRule(BaseRule, ABC):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the kernels of all windows."""
-        run = device_run(metrics)
+        run = measured(metrics.device_run)
         if run is None:
             return None
         self.require(metrics, run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
 from lightning_gpuprof.model.trace.kernels import KernelRow, SavingRow
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
 
 LEAST_RATIO = 0.05
 """Share of the step in fp32 products off tensor cores from which rules speak. Heuristic."""

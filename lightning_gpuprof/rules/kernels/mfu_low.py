@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule
 from lightning_gpuprof.rules.wording import percent
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_kernels import Measured, ordinary
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, is_cpu_only, is_distributed, steady_period_ms
-from lightning_gpuprof.rules.kernels.device_kernels import Measured, ordinary
 
 MIB = 2**20
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_kernels import Measured
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.kernels.device_kernels import Measured
 from lightning_gpuprof.rules.ranks.collective_times import (
     MIB,
     CollectiveRun,

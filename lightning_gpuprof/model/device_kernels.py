@@ -1,4 +1,4 @@
-"""Trace windows of a run on a device flow in, device time per untraced step flows out: what rules on kernels share."""
+"""Trace windows with kernels, and device time per untraced step: what rules on kernels share."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_step import STARVED_RATIO
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import (
-    MissingSignal,
-    condition,
-    device_step,
-    is_cpu_only,
-    possible,
-    steady_period_ms,
-)
 
 _KERNEL_NAME_LENGTH = 60
 
@@ -86,42 +79,6 @@ class Measured:
         return Measured(ms=ordered[(len(ordered) - 1) // 2], lower_ms=ordered[0])
 
 
-def device_run(metrics: Metrics) -> DeviceRun | None:
-    """The windows of a run that rules on kernels can look at.
-
-    Returns:
-        None if the model is known to run on the CPU: then there are no kernels that could be at fault.
-
-    Raises:
-        MissingSignal: Too few steady steps, or no window with the device work of whole steps.
-    """
-    period_ms = steady_period_ms(metrics)
-    if is_cpu_only(metrics):
-        return None
-    windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
-    if not windows:
-        raise MissingSignal("no trace window holds the device work of whole steps")
-    return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=_starved_ratio(metrics))
-
-
-def _starved_ratio(metrics: Metrics) -> float:
-    step = device_step(metrics)
-    if step is None or step.window is None:
-        return 0.0
-    return step.starved_ratio + (
-        step.idle_by_phase.get("data_wait", 0.0) if metrics.fetch.workers_set_the_pace else 0.0
-    )
-
-
-def _device_window(facts: WindowFacts) -> DeviceWindow | None:
-    analysis = facts.analysis
-    if analysis is None or analysis.kernels is None or not analysis.kernels.count:
-        return None
-    if not facts.devices or not facts.steps_us or not ordinary(facts):
-        return None
-    return DeviceWindow(facts=facts, analysis=analysis, kernels=analysis.kernels, steps=len(facts.steps_us))
-
-
 def ordinary(facts: WindowFacts) -> bool:
     """Whether a window shows ordinary steps, with hardly any work that was launched before it."""
     return bool(facts.device_work) and not facts.holds_earlier_work and not facts.is_on_slow_step
@@ -143,21 +100,6 @@ def short_name(name: str) -> str:
     wrapped = re.match(r"[\w:]*\bKernel\d?<(\w+)", bare)  # CUTLASS: the template argument is the name
     bare = wrapped[1] if wrapped else re.split(r"[<(]", bare, maxsplit=1)[0]
     return bare if len(bare) <= _KERNEL_NAME_LENGTH else f"{bare[:_KERNEL_NAME_LENGTH]}…"
-
-
-def capability(metrics: Metrics) -> float | None:
-    """Compute capability of the NVIDIA device, ``8.6``; None if it is not known."""
-    value = condition(metrics, "device.capability")
-    try:
-        return float(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-
-
-def mixed_precision(metrics: Metrics) -> bool | None:
-    """Whether the trainer computes in half precision; None if its precision is not known."""
-    precision = condition(metrics, "trainer.precision")
-    return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)
 
 
 def sizes(shape: str) -> tuple[int, ...]:
