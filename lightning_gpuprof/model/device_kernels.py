@@ -90,7 +90,12 @@ def class_us(window: DeviceWindow, *classes: str) -> float:
 
 
 def kernel_rows_us(window: DeviceWindow, wanted: Callable[[KernelRow], bool]) -> float:
-    """Time of wanted kernels among the longest that a report keeps: a lower bound, in microseconds of the window."""
+    """Time of wanted kernels among the longest that a report keeps: a lower bound, in microseconds of the window.
+
+    Args:
+        window: Of steps.
+        wanted: Whether a kernel counts.
+    """
     return sum(row.total_us for row in window.kernels.kernels if wanted(row))
 
 
