@@ -118,7 +118,7 @@ def _without_a_window(
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
     if (metrics.cpu.run_delay_ratio or 0.0) >= _SHORT_CPUS_RATIO:
         raise MissingSignal(
-            "no trace window holds ordinary steps, and threads that have the interpreter wait for a CPU"
+            "no trace window of ordinary steps was recorded, and threads with the interpreter wait for a CPU"
         )
     if not all(map(possible, (phases_ms, waited_ms, paused_ms))):
         raise MissingSignal("the times of phases are no possible numbers")
