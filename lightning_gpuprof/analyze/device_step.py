@@ -62,7 +62,7 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         return Unmeasured(why="the model runs on the CPU")
     period_ms = metrics.period_ms
     if period_ms is None or not possible(period_ms) or period_ms == 0:
-        return Unmeasured(why="the period of the steps was not measured")
+        return Unmeasured(why="the step time was not measured")
     pace, by_utilization = pace_ms(metrics, period_ms), _idle_by_utilization(metrics)
     seen = [window for window in metrics.windows if _busiest(window) is not None]
     whole = [window for window in seen if not window.holds_earlier_work]

@@ -30,7 +30,7 @@ Better = Literal["lower", "higher"]
 
 Source = Literal["journal", "interval", "spread"]
 """Where the uncertainty of a run's step times is from: a block bootstrap over the steady steps of its journal; the 95 %
-intervals in its report, which such a bootstrap made; or, in reports without those, the spread of the period alone."""
+intervals in its report, which such a bootstrap made; or, in reports without those, only the step time's spread."""
 
 
 class Change(msgspec.Struct, kw_only=True, frozen=True):
@@ -147,7 +147,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     wall: Judgement
     """The whole ``fit``, with what happens outside the steps."""
     changes: tuple[Change, ...]
-    """Period, samples/s and wall time."""
+    """Step time, samples/s and wall time."""
     phases: tuple[Change, ...]
     """Median time per step of each phase, ms."""
     parts: tuple[Change, ...]
@@ -166,7 +166,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     sources: tuple[Source, Source] | None = None
     """Where the uncertainty of each run's step times is from; None if they cannot be held against each other."""
     mean_phases: tuple[Change, ...] = ()
-    """Mean time per steady step of each phase, ms, largest change first: the changes sum to that of the mean period.
+    """Mean time per steady step of each phase, ms, largest change first: the changes sum to that of the mean step time.
     Empty unless both journals are there."""
     memory: tuple[Change, ...] = ()
     """Peaks, bytes."""

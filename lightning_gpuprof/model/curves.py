@@ -20,7 +20,7 @@ MARK_TERMS: dict[MarkKind, str] = {
     "validation": "validation ran in this step or right after it",
     "checkpoint": "a checkpoint was written in this step or right after it",
     "epoch": "the first step of an epoch",
-    "regime": "from here on the period keeps another level, by more than a fifth",
+    "regime": "from here on the step time keeps another level, by more than a fifth",
 }
 """One sentence per mark, as reports explain it."""
 
@@ -48,7 +48,7 @@ class Mark(msgspec.Struct, kw_only=True, frozen=True):
     """``total_batch_idx``."""
     to_batch: int
     ms: float | None = None
-    """Outlier: its period; validation, checkpoint: how long; regime: its median period. None: has no duration."""
+    """Outlier: its step time; validation, checkpoint: how long; regime: its median step time. None: has no duration."""
 
 
 class Marks(msgspec.Struct, kw_only=True, frozen=True):

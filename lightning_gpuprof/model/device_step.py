@@ -49,7 +49,7 @@ class DeviceStep:
     period_ms: float
     """Median of steady untraced steps."""
     pace_ms: float
-    """Time in which the device gets the work of one step: the period, or the mean step if that is shorter."""
+    """Time in which the device gets the work of one step: the step time, or the mean step if that is shorter."""
     busy_ms: float
     """Work of a step; more than ``pace_ms`` where the window's steps have more of it."""
     idle_ms: float
@@ -114,7 +114,7 @@ class ExplainedStep(DeviceStep):
     analysis: TraceAnalysis
     device: DeviceIdle
     idle_lower_ms: float
-    """By the lower bound of the period and the longest busy time of all windows."""
+    """By the lower bound of the step time and the longest busy time of all windows."""
     traced_ms: Mapping[IdleCause, float]
     """Idle time per traced step by cause."""
     traced_idle_ms: float

@@ -23,7 +23,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     cpu_ms: dict[Phase, float] = {}
     """Median CPU time of the training thread by phase; empty if fewer than ten steps were sampled."""
     run_delay_ratio: float | None = None
-    """Median share of the period in which the training thread had no CPU although it was ready."""
+    """Median share of the step time in which the training thread had no CPU although it was ready."""
     taken_cpus: float | None = None
     """CPUs of this run that others used: other processes, and other virtual machines (steal)."""
     cpu_busy_ratio: float | None = None
@@ -35,7 +35,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Drift(msgspec.Struct, kw_only=True, frozen=True):
-    """The period over the whole run, in fifths of the steady steps."""
+    """The step time over the whole run, in fifths of the steady steps."""
 
     fifths: tuple[Stretch, ...]
     slope_ms_per_step: float

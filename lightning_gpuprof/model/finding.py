@@ -63,13 +63,13 @@ class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     period_ms: float
-    """Median period of a steady step."""
+    """Median time of a steady step."""
     saved_ms_per_step: float
-    """Of the period."""
+    """Of the step time."""
     step_speedup_max: float
     """Of the ordinary step: T / (T - R)."""
     run_ms_per_step: float
-    """Wall time without set-up and tear-down over all steps; at least the period."""
+    """Wall time without set-up and tear-down over all steps; at least the step time."""
     saved_run_ms_per_step: float
     """Of that; at least ``saved_ms_per_step``."""
     run_speedup_max: float
@@ -140,7 +140,7 @@ MIN_COST_MS = 0.2
 """Recoverable time per step below which no rule speaks. Heuristic."""
 
 MIN_GAIN_RATIO = 0.03
-"""Recoverable share of the period below which no rule speaks: the method calls 3 % the least worthwhile gain."""
+"""Recoverable share of the step time below which no rule speaks: the method calls 3 % the least worthwhile gain."""
 
 
 def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
@@ -158,7 +158,7 @@ def speedup(recoverable_ms: float, period_ms: float) -> float:
 
     Args:
         recoverable_ms: R, the time per step that the fix can remove at most.
-        period_ms: T, the period of a step.
+        period_ms: T, the step time.
 
     Returns:
         At least 1.0. R is held below 99 % of T, so that the bound stays finite.

@@ -73,7 +73,7 @@ class Slot(msgspec.Struct, tag="slot", tag_field="k", kw_only=True, omit_default
 class StepBlock(msgspec.Struct, tag="steps", tag_field="k", kw_only=True):
     """Consecutive training steps of one epoch without anything between them, as packed columns.
 
-    A step begins where the one before ends, and its period is the sum of its slots: neither needs a column.
+    A step begins where the one before ends, and its step time is the sum of its slots: neither needs a column.
     """
 
     first_batch: int

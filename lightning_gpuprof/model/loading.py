@@ -83,7 +83,7 @@ class WorkerPlan:
 
     num_workers: int
     period_ms: float
-    """T', the period that is left at best."""
+    """T', the step time that is left at best."""
     recoverable_ms: float
     """R = min(W, max(0, T - T'), idle time of the device)."""
     lower_ms: float
@@ -197,7 +197,7 @@ class Loading:
         """The number of workers with which the step no longer waits, as far as CPUs allow, and what it brings.
 
         ``ceil(P / T_compute) + 1`` workers, not more than usable CPUs where making a batch is CPU work (or where that
-        is not known), at least one. Afterwards the period is at least the step without its wait plus the receipt of a
+        is not known), at least one. Afterwards the step takes at least the step without its wait plus the receipt of a
         batch, at least ``P / workers``, and at least the CPU time of one step over the usable CPUs. No more is gained
         than the device idles.
         """

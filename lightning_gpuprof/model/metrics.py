@@ -51,7 +51,7 @@ class CpuFacts:
     worker_cpus: float | None
     """Sum over DataLoader workers."""
     run_delay_ratio: float | None = None
-    """Median share of the period in which the training thread was ready to run but had no CPU."""
+    """Median share of the step time in which the training thread was ready to run but had no CPU."""
     run_delay: Share | None = None
     """The same with its lower bound."""
     run_delay_samples: int = 0
@@ -99,7 +99,7 @@ class HookShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Outliers:
-    """Steps far above the band of ordinary steps: period > median + max(5 * 1.4826 * MAD, 0.5 * median).
+    """Steps far above the band of ordinary steps: step time > median + max(5 * 1.4826 * MAD, 0.5 * median).
 
     Counted over unprofiled steps after warm-up that are not first or last of an epoch and hold no validation or
     checkpoint.
@@ -110,7 +110,7 @@ class Outliers:
     limit_ms: float
     """The lower one, where steps with and without an optimizer step have one each."""
     excess_ms: float
-    """Sum over outliers of period minus median of their kind: those with an optimizer step, and those without."""
+    """Sum over outliers of step time minus median of their kind: those with an optimizer step, and those without."""
     total_ms: float
     """Time of all checked steps."""
     worst_ms: float
@@ -139,7 +139,7 @@ class RankShare:
     rank: int
     host: str
     excess: Share
-    """Its own time minus that of the others, as a share of the period; below 0 for quick ranks."""
+    """Its own time minus that of the others, as a share of the step time; below 0 for quick ranks."""
     excess_by_phase_ms: Mapping[Phase, float]
     """Median of the phase minus the median of the others."""
     slowest_ratio: float
@@ -160,7 +160,7 @@ class RankTimes:
     phases: tuple[Phase, ...]
     """What counts as a rank's own time."""
     imbalance: Share
-    """Of each step the longest time of a rank on its own minus the mean of all, as a share of the period."""
+    """Of each step the longest time of a rank on its own minus the mean of all, as a share of the step time."""
     ranks: tuple[RankShare, ...]
 
 
@@ -183,7 +183,7 @@ class Metrics:
     loader: LoaderFacts | None
     cpu: CpuFacts
     fetch_waited_ratio: float | None
-    """Share of steady steps whose fetch took longer than 0.2 ms and 2 % of the period: the queue was empty."""
+    """Share of steady steps whose fetch took longer than 0.2 ms and 2 % of the step time: the queue was empty."""
     epoch_starts: tuple[EpochStart, ...]
     validation: Recurring
     checkpoint: Recurring
@@ -228,7 +228,7 @@ class Metrics:
 
     @property
     def period_ms(self) -> float | None:
-        """Median period of steady unprofiled steps in ms; None if there are none."""
+        """Median step time of steady unprofiled steps in ms; None if there are none."""
         return self.steps.period_ms.median if self.steps.period_ms else None
 
     @property

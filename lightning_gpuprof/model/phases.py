@@ -19,7 +19,7 @@ Phase = Literal[
     "sync",
     "loop",
 ]
-"""A disjoint slice of host time in a step. The phases of a step sum to its period."""
+"""A disjoint slice of host time in a step. The phases of a step sum to its step time."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 

@@ -56,7 +56,7 @@ OVERHEAD_TERMS: dict[str, str] = {
     "edges_per_step": "how often that happens in a step, at least",
     "timing_us_per_step": "the product of the two",
     "boundary_us_per_step": "what happens between two steps: they are handed over, windows and scalars are due",
-    "share_of_step_ratio": "timing and boundary, of the median period",
+    "share_of_step_ratio": "timing and boundary, of the median step time",
     "background_cpu_ratio": "CPU time of the threads that sample and write the journal, of the wall time",
     "windows_s": "what trace windows added: their beginning and end, and steps that were slower in and beside them",
     "hooks_s": "the profiler's own work outside of the steps: at the start, between epochs and at the end",
@@ -113,7 +113,7 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Regime(msgspec.Struct, kw_only=True, frozen=True):
-    """A stretch of the run in which the period keeps one level; neighbours differ by more than a fifth."""
+    """A stretch of the run in which the step time keeps one level; neighbours differ by more than a fifth."""
 
     from_batch: int
     """``total_batch_idx`` of its first step."""
@@ -127,7 +127,7 @@ class Regime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Steps(msgspec.Struct, kw_only=True, frozen=True):
-    """Steps of the stage: how many, from which batch on they are steady, and the period of steady unprofiled ones."""
+    """Steps of the stage: how many, from which batch on they are steady, and the step time of steady untraced ones."""
 
     count: int
     """All steps of the stage."""
@@ -146,7 +146,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     period_mean_interval_ms: tuple[float, float] | None = None
     """The same of the mean."""
     samples_per_s_interval: tuple[float, float] | None = None
-    """95 % interval, from that of the mean period."""
+    """95 % interval, from that of the mean step time."""
     labels: dict[StepLabel, int] = {}
     """How many steps count as what; sums to ``count``."""
     regimes: tuple[Regime, ...] = ()

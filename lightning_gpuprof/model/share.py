@@ -11,15 +11,15 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """Share of the period of steady unprofiled steps that something takes, with its uncertainty."""
+    """Share of the step time of steady unprofiled steps that something takes, with its uncertainty."""
 
     median_ratio: float
-    """``median_ms`` over the median period: the two that are printed beside it."""
+    """``median_ms`` over the median step time: the two that are printed beside it."""
     lower_ratio: float
     """5 % lower bound by a block bootstrap (Kuensch 1989), not above that; rules hold this against thresholds."""
     median_ms: float
     total_ratio: float
-    """Share of the summed period: what rare long steps do to the run, which a median does not see."""
+    """Share of the summed step time: what rare long steps do to the run, which a median does not see."""
     total_lower_ratio: float | None = None
     """5 % lower bound of the same by the same bootstrap; None: not computed."""
 

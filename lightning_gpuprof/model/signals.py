@@ -27,17 +27,17 @@ def require_possible(what: str, *values: float) -> None:
 
 
 def steady_period_ms(metrics: Metrics) -> float:
-    """Median period of the steady unprofiled steps in ms.
+    """Median step time of the steady unprofiled steps in ms.
 
     Raises:
-        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their period is no positive number.
+        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their step time is no positive number.
     """
     steady = metrics.steps.steady_count
     if steady < MIN_STEPS:
         raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
     period_ms = metrics.period_ms
     if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
-        raise MissingSignal("the period of the steps was not measured")
+        raise MissingSignal("the step time was not measured")
     return period_ms
 
 

@@ -36,7 +36,7 @@ class Blocked:
     wall_ms: float
     """Median exclusive wall time of the phase in the sampled steps."""
     blocked: Share
-    """Wall time minus main-thread CPU time, as a share of the period; time spent waiting for a CPU is taken off where
+    """Wall time minus main-thread CPU time, as a share of the step; time spent waiting for a CPU is taken off where
     it is known (:attr:`CpuFacts.run_delay_ratio`)."""
     samples: int
     sites: tuple[tuple[str, int], ...] = ()
@@ -53,13 +53,13 @@ class Waiting:
     threads: int | None
     """Threads on which torch computes; None: not known."""
     process_companions_ratio: float | None
-    """CPU time per step of the process's threads but the training thread, as a share of the period; None: not
+    """CPU time per step of the process's threads but the training thread, as a share of the step time; None: not
     measured."""
     crowded: bool
     """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
 
     def companions_ratio(self, phase: Blocked) -> float:
-        """Share of the period that the thread can at most have waited for companion threads in this phase.
+        """Share of the step time that the thread can at most have waited for companion threads in this phase.
 
         Of N threads each does an equal part of an operation, so the others used at most N - 1 times what the training
         thread did; and not more than what the process used beside it. The smaller of what is known, or all.

@@ -46,7 +46,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     reason: str = ""
     """Why the window was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""
     inflation_ratio: float | None = None
-    """Median period of the window's steps over that of steady untraced ones beside it: how much times are inflated."""
+    """Median time of the window's steps over that of steady untraced ones beside it: how much times are inflated."""
     events: int = 0
     """Entries of the trace."""
     bytes_json: int = 0

@@ -88,7 +88,7 @@ def _of_run(target: str, factor: float, metrics: Metrics, diagnosis: Diagnosis) 
 def _of_steps(target: str, factor: float, now: float, metrics: Metrics, diagnosis: Diagnosis) -> Outlook:
     period = metrics.steps.period_ms
     if period is None or not possible(period.mean) or period.mean == 0:
-        return _not_held(target, "the period of the steps was not measured")
+        return _not_held(target, "the step time was not measured")
     if factor <= 1:
         return Outlook(
             target=target,

@@ -50,7 +50,7 @@ class OperatorChange(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeviceTimes(msgspec.Struct, kw_only=True, frozen=True):
-    """A device inside the steps, or the window, microseconds per unit. ``busy_us + idle_us`` is the period."""
+    """A device inside the steps, or the window, microseconds per unit. ``busy_us + idle_us`` is the step time."""
 
     busy_us: float
     """Union of kernels and copies."""
@@ -84,7 +84,7 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
     devices: tuple[DeviceChange, ...]
     phases: tuple[Change, ...]
     """Host time of the training's thread; the backward of autograd's threads counts while that tells no phase. With
-    ``none``, what no range tells, the phases sum to the period."""
+    ``none``, what no range tells, the phases sum to the step time."""
     kernel_classes: tuple[Change, ...]
     """Durations of kernels and copies by class: names differ where an autotuner chose another kernel, classes do
     not."""

@@ -60,7 +60,7 @@ class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Timeline(msgspec.Struct, kw_only=True, frozen=True):
-    """One step: the one with the median period, of two in the middle the shorter one; microseconds."""
+    """One step: the one with the median step time, of two in the middle the shorter one; microseconds."""
 
     step: str
     """``ProfilerStep#7``; the whole window if that has no steps."""
