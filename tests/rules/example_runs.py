@@ -11,6 +11,7 @@ from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
+from ranks_builder import with_ranks
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
@@ -36,6 +37,7 @@ def example_run(**changes: Any) -> Metrics:
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
+    - ``ranks``: it has several, with these keywords of ``with_ranks``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -86,6 +88,7 @@ def _hooked(metrics: Metrics, hooks: Mapping[tuple[str, str], float]) -> Metrics
 
 
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
+    "ranks": lambda metrics, part: with_ranks(metrics, **part),
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,
     "regimes": _of_regimes,

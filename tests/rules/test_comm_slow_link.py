@@ -28,14 +28,14 @@ def test_it_tells_the_bandwidth_and_that_of_nvlink() -> None:
     finding = RULE.check(at(11.2))
     assert finding is not None
     assert finding.severity == "warning"
-    assert "reaches 11.2 GB/s of bus bandwidth; NVLink of this device carries 300" in finding.summary
+    assert "reaches 11.2 GB/s; NVLink carries 300" in finding.summary
     assert "nvidia-smi nvlink" in finding.advice
 
 
 def test_the_variable_that_switches_peers_off_is_named() -> None:
     finding = RULE.check(at(11.2, **{"env.NCCL_P2P_DISABLE": "1"}))
     assert finding is not None
-    assert finding.advice.startswith("NCCL_P2P_DISABLE is 1: unset it")
+    assert finding.advice.startswith("Unset NCCL_P2P_DISABLE")
 
 
 def test_nvlink_at_work_is_quiet() -> None:

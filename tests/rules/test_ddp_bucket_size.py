@@ -28,8 +28,8 @@ def one_bucket(mb: float = 390.0, *, cap_mb: int = 1000) -> Metrics:
 def test_many_small_buckets_are_told_with_their_number() -> None:
     finding = RULE.check(small_buckets())
     assert finding is not None
-    assert finding.summary.startswith("bucket_cap_mb is 1: 100 all-reduces in a step for 100 MiB of parameters")
-    assert "bucket_cap_mb=25)), which makes about 5" in finding.advice
+    assert finding.summary.startswith("With gradient buckets of 1 MB, each step makes 100 all-reduces for 100 MiB")
+    assert "bucket_cap_mb=25). That makes about 5" in finding.advice
     assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == 0
 
@@ -37,7 +37,7 @@ def test_many_small_buckets_are_told_with_their_number() -> None:
 def test_one_bucket_for_all_comes_after_the_backward() -> None:
     finding = RULE.check(one_bucket())
     assert finding is not None
-    assert "one all-reduce holds 390 MiB of 400 MiB" in finding.summary
+    assert "one all-reduce holds 390 of 400 MiB" in finding.summary
 
 
 def test_it_is_quiet_with_the_default_size() -> None:

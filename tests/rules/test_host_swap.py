@@ -33,7 +33,7 @@ def test_pages_of_this_run_that_come_back_from_swap() -> None:
     finding = RULE.check(planted())
     assert finding is not None
     assert finding.severity == "warning"
-    assert "Pages came back from swap in 24 of 60 samples (4 MB/s on average)" in finding.summary
+    assert "Memory came back from swap in 24 of 60 samples, 4 MB/s on average" in finding.summary
     assert "num_workers is 2 and prefetch_factor 2, 4 batches: DataLoader(..., num_workers=1, prefetch_factor=1)" in (
         finding.advice
     )

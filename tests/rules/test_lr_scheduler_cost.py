@@ -26,7 +26,7 @@ def test_a_slow_scheduler_is_found() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.subject == "lr_scheduler_step"
-    assert "20 % of the step: 10.0 ms of 50.0 ms" in finding.summary
+    assert "10.0 ms of each 50.0 ms step: 20 %" in finding.summary
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(10)
 

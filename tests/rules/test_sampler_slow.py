@@ -40,8 +40,8 @@ def test_the_sampler_is_named_with_its_part_of_the_wait() -> None:
     finding = RULE.check(ordered(9.0))
     assert finding is not None
     assert (finding.severity, finding.subject) == ("critical", NAME)
-    assert f"{NAME} takes 9.00 ms to choose the samples of a batch: 90 % of the 10.0 ms" in finding.summary
-    assert "More workers do not help" in finding.advice
+    assert f"{NAME} takes 9.00 ms of each 20.0 ms step to choose the samples of a batch: 90 %" in finding.summary
+    assert "More workers would not help" in finding.advice
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(9.0)
 

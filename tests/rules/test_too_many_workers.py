@@ -27,8 +27,8 @@ def test_it_proposes_the_usable_cpus_and_says_who_waits() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert "16 workers take turns on 2 CPUs" in finding.summary
-    assert "the training thread in 30 % of the step" in finding.summary
-    assert "num_workers is 16: set num_workers=2 (2 CPUs are usable, 0.0 free)" in finding.advice
+    assert "the training thread 30 % of the step" in finding.summary
+    assert "Use as many workers as CPUs: DataLoader(..., num_workers=2)" in finding.advice
     assert "frees 700 MB" in finding.advice
     assert finding.gain is None
 
@@ -78,7 +78,7 @@ def test_workers_that_wait_and_hold_memory_are_told_with_the_number_to_set() -> 
     finding = RULE.check(waiting())
     assert finding is not None
     assert finding.summary == "16 workers are idle 96 % of the time and hold 7.0 GB; 2 are enough."
-    assert finding.advice.startswith("Set num_workers=2:")
+    assert finding.advice.startswith("Use fewer workers: DataLoader(..., num_workers=2")
     assert finding.advice.endswith("frees 6.2 GB.")
     assert finding.gain is None
 

@@ -22,7 +22,7 @@ def test_it_counts_the_threads_of_all_workers() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert "2 workers compute on 4 threads each, 8 for 2 CPUs" in finding.summary
-    assert "OMP_NUM_THREADS is 4" in finding.advice
+    assert "OMP_NUM_THREADS=1" in finding.advice
     assert finding.gain is None
 
 

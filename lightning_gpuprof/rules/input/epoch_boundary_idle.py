@@ -66,6 +66,7 @@ class EpochBoundaryIdle(BaseRule):
     """
 
     id = "epoch-boundary-idle"
+    title = "Time passes between epochs without a step"
 
     least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
     least_boundaries: int = threshold(2, source="catalogue: one can be an accident")
@@ -138,21 +139,20 @@ def _name(row: LedgerRow) -> str:
 
 def _advice(named: list[tuple[LedgerRow, float]], *, module: str, iterable: bool, each_s: float, epoch_s: float) -> str:
     longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
-    also = f"an epoch's steps take {seconds(epoch_s)}: fewer and longer epochs have fewer ends ({longer})"
+    also = f"use fewer, longer epochs ({longer}): now one takes {seconds(epoch_s)}"
     if not named:
-        return f"Look at what happens at the end of an epoch ({seconds(each_s)} each time); {also}."
+        return f"Look at what happens at the end of an epoch ({seconds(each_s)} each time), or {also}."
     row = named[0][0]
     if row.hook:
         # A hook of a callback is handed the trainer; a module has it.
         epoch = "self.current_epoch" if row.name == module else "trainer.current_epoch"
         return (
-            f"Make {_name(row)} cheaper, hand its work to a thread, or do it every n-th epoch only: "
-            f"begin it with `if {epoch} % n: return`. It takes {seconds(row.total_s / max(1, row.count or 1))} each "
-            f"time; {also}."
+            f"Run {_name(row)} every n-th epoch: begin it with `if {epoch} % n: return`. Or make it cheaper, or hand "
+            f"its work to a thread: it takes {seconds(row.total_s / max(1, row.count or 1))} each time. Or {also}."
         )
     if row.name == _FIRST_FETCH and iterable:
         return (
-            f"The dataset takes {seconds(each_s)} to give the first batch of an epoch: have it do less before it, or "
-            f"give samples as soon as they are there; {also}."
+            f"Let the dataset give its first batch sooner: it takes {seconds(each_s)} at the start of each epoch. "
+            f"Or {also}."
         )
-    return f"Look at {row.name} between the epochs ({seconds(each_s)} each time); {also}."
+    return f"Look at {row.name} between the epochs ({seconds(each_s)} each time), or {also}."

@@ -58,6 +58,7 @@ class HostCpuQuota(BaseRule):
     """
 
     id = "host-cpu-quota"
+    title = "The container uses up its CPU quota"
 
     least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the periods")
     least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")
@@ -88,7 +89,7 @@ class HostCpuQuota(BaseRule):
             subject="control group",
             summary=(
                 f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of {group.periods_count:,.0f} "
-                f"periods; the group was held back for {group.throttled_cpus:.2g} CPU seconds a second."
+                f"periods, which held this run back by {cpus(group.throttled_cpus)}."
             ),
             advice=_advice(metrics, quota_cpus=group.quota_cpus, held_cpus=group.throttled_cpus),
             evidence=(

@@ -51,6 +51,7 @@ class HostSwap(BaseRule):
     """
 
     id = "host-swap"
+    title = "The host runs out of memory"
 
     least_samples: int = threshold(3, source="catalogue: three samples")
     least_samples_ratio: float = threshold(0.10, source="heuristic: now and then is no matter")
@@ -99,9 +100,9 @@ class HostSwap(BaseRule):
             severity="warning",
             subject="swap",
             summary=(
-                f"Pages came back from swap in {swapping} of {samples} samples ({read / 1e6:.3g} MB/s on average), and "
-                f"this run's processes had {faults:,.0f} major faults a second"
-                + (f"; all tasks stood still for memory in {percent(full)} of the time." if full is not None else ".")
+                f"Memory came back from swap in {swapping} of {samples} samples, {read / 1e6:.3g} MB/s on average. "
+                f"This run had {faults:,.0f} major faults per second"
+                + (f" and stood still for memory {percent(full)} of the time." if full is not None else ".")
             ),
             advice=f"{_less_memory(metrics)} Free memory was {_free_words(metrics)}.",
             evidence=tuple(evidence),
@@ -115,7 +116,7 @@ class HostSwap(BaseRule):
         return self.finding(
             severity="warning",
             subject="/dev/shm",
-            summary=f"/dev/shm{size} was filled to {percent(used_ratio)}: {counted(workers, 'worker')} use it.",
+            summary=f"/dev/shm{size} was {percent(used_ratio)} full: {counted(workers, 'worker')} use it.",
             advice=(
                 f"Make it larger (docker run --shm-size; Kubernetes: an emptyDir of medium Memory), or call "
                 f'torch.multiprocessing.set_sharing_strategy("file_system") before the loaders are made. '
@@ -144,7 +145,7 @@ def _full_ratio(pressure: tuple[PressureUse, ...]) -> float | None:
 def _less_memory(metrics: Metrics) -> str:
     loader = metrics.loader
     if loader is None or not loader.num_workers:
-        return "Let the run hold less: smaller batches, a dataset that is mapped into memory or read in pieces."
+        return "Hold less in memory: smaller batches, or a dataset that is memory-mapped or read in pieces."
     prefetch = loader.prefetch_factor or 2
     fewer = max(1, loader.num_workers // 2)
     workers = metrics.host.workers

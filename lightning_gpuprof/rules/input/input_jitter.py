@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import LEAST_IDLE_RATIO, Loading
@@ -79,6 +80,7 @@ class InputJitter(BaseRule):
     """
 
     id = "input-jitter"
+    title = "Single slow samples hold up steps"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
@@ -117,16 +119,17 @@ class InputJitter(BaseRule):
         crowded = (state.others_cpus or 0.0) >= _CROWDED_RATIO * state.usable_cpus
         if crowded and max_ms < self.least_crowded_ms:
             return None
+        advice, change = _advice(metrics, state, slowest_ms=max_ms + state.batch_ms)
         return self.finding(
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
-                f"One sample took {millis(max_ms)} where the mean is {millis(mean_ms)}; waiting for such samples is "
-                f"{percent(excess_ratio)} (at least {percent(lower_ratio)}) of the time, {millis(excess_ms)} a step on "
-                f"average, although {counted(state.num_workers, 'worker')} would be fast enough: a batch every "
-                f"{millis(state.batch_ms / state.num_workers)} for steps of {millis(state.compute_ms)}."
+                f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples takes "
+                f"{millis(excess_ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
+                f"{counted(state.num_workers, 'worker')} would be fast enough on average."
             ),
-            advice=_advice(metrics, state, slowest_ms=max_ms + state.batch_ms),
+            advice=advice,
+            change=change,
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
                 self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
@@ -155,20 +158,23 @@ def _queued(state: Loading) -> bool:
     return isinstance(state.worker_time, WorkerTime) and state.worker_time.queued_ratio >= _QUEUED_RATIO
 
 
-def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> str:
+def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> tuple[str, Change | None]:
     now = metrics.loader.prefetch_factor if metrics.loader is not None else None
     now = now if now is not None else _DEFAULT_PREFETCH
     wanted = min(_MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
-    alike = "make the slow samples alike (large files, long sequences)"
+    alike = "make slow samples like the others (large files, long sequences)"
     order = (
-        "; if the order of batches does not matter: DataLoader(..., in_order=False)"
+        " If the order of batches does not matter: DataLoader(..., in_order=False)."
         if condition(metrics, "loader.in_order") is True
         else ""
     )
     if wanted <= now:
-        return f"prefetch_factor is {now}, which should hide a batch of {millis(slowest_ms)}: {alike}{order}."
+        text = (
+            f"{alike[0].upper()}{alike[1:]}: prefetch_factor={now} should hide a batch of {millis(slowest_ms)}.{order}"
+        )
+        return text, None
+    change = Change(call="DataLoader", arguments={"prefetch_factor": wanted}, before={"prefetch_factor": now})
     return (
-        f"prefetch_factor is {now}: set prefetch_factor={wanted}, so that {wanted * state.num_workers} batches hide "
-        f"one of {millis(slowest_ms)}: DataLoader(..., num_workers={state.num_workers}, prefetch_factor={wanted})"
-        f"{order}; or {alike}."
-    )
+        f"Queue more batches: {change.added[0]}. Why {wanted}: {wanted * state.num_workers} batches hide one of "
+        f"{millis(slowest_ms)}. Or {alike}.{order}"
+    ), change

@@ -56,6 +56,7 @@ class SamplerSlow(BaseRule):
     """
 
     id = "sampler-slow"
+    title = "The sampler takes long to choose the samples"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
@@ -83,18 +84,18 @@ class SamplerSlow(BaseRule):
             severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
             subject=slowest.order_of or "sampler",
             summary=(
-                f"{name} takes {millis(slowest.order_ms)} to choose the samples of a batch: {percent(part)} of the "
-                f"{millis(wait.median_ms)} that each step of {millis(period_ms)} waits for data."
+                f"{name} takes {millis(slowest.order_ms)} of each {millis(period_ms)} step to choose the samples of a "
+                f"batch: {percent(part)} of the wait for data."
             ),
             advice=(
-                f"Compute the order once per epoch and only walk through it in {name}: vectorised, as torch.randperm "
-                "or torch.argsort do it, or with shuffle=True instead. More workers do not help: the sampler runs in "
+                f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
+                "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
                 "the training process."
             ),
             evidence=(
-                self.evidence("least_ratio", order_ms / period_ms, "sampler share of the step"),
+                self.evidence("least_ratio", order_ms / period_ms, "sampler, share of the step"),
                 Evidence(name="sampler per batch, median", value=slowest.order_ms, unit="ms"),
-                Evidence(name="data_wait", value=wait.median_ms, unit="ms"),
+                Evidence(name="waiting for data", value=wait.median_ms, unit="ms"),
                 Evidence(name="num_workers", value=slowest.workers),
             ),
             gain=gain(recoverable_ms, lower_ms, period_ms),

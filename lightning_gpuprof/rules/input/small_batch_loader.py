@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import Metrics
@@ -19,7 +20,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import counted, millis, percent
+from lightning_gpuprof.rules.wording import millis
 
 _PROPOSED = 8
 """Batch size that leaves an eighth of what each fetch costs. Heuristic."""
@@ -63,6 +64,7 @@ class SmallBatchLoader(BaseRule):
     """
 
     id = "small-batch-loader"
+    title = "Each sample is fetched on its own"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
@@ -85,19 +87,20 @@ class SmallBatchLoader(BaseRule):
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
         level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
         capped: Severity = "warning" if level == "critical" else level
+        advice, change = _advice(metrics, price_ms=price_ms)
         return self.finding(
             severity=capped,
             subject=state.dataset or "DataLoader",
             summary=(
-                f"Each sample is fetched on its own (batch_size is 1): {at_least(state.wait)} of the step, "
-                f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}, of which the fetch itself is "
-                f"{millis(price_ms)}."
+                f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
+                f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings."
             ),
-            advice=_advice(metrics, state, price_ms=price_ms),
+            advice=advice,
+            change=change,
             evidence=(
                 Evidence(name="batch_size", value=1),
-                self.evidence("least_ratio", state.wait.median_ratio, "data_wait share of the step"),
-                Evidence(name="price of the fetch, share of the step", value=ratio, unit="ratio"),
+                self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
+                Evidence(name="cost of the fetch, share of the step", value=ratio, unit="ratio"),
                 Evidence(name="num_workers", value=state.num_workers),
             ),
             gain=gain(
@@ -121,17 +124,17 @@ def _price_ms(metrics: Metrics, state: Loading, *, most_bytes: float) -> float:
     return max(0.0, state.wait.median_ms - (state.made.items_ms or 0.0))
 
 
-def _advice(metrics: Metrics, state: Loading, *, price_ms: float) -> str:
+def _advice(metrics: Metrics, *, price_ms: float) -> tuple[str, Change]:
     accumulated = condition(metrics, "trainer.accumulate_grad_batches")
-    size = accumulated if isinstance(accumulated, int) and accumulated > 1 else _PROPOSED
+    moves = isinstance(accumulated, int) and accumulated > 1
+    size = accumulated if isinstance(accumulated, int) and moves else _PROPOSED
+    change = Change(call="DataLoader", arguments={"batch_size": size}, before={"batch_size": 1})
     rest = (
-        f" and accumulate_grad_batches=1 instead of {accumulated}: the optimizer sees the same"
-        if size == accumulated
-        else " and fit the learning rate to it"
+        f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same."
+        if moves
+        else "Adapt the learning rate to it."
     )
-    who = f"from {counted(state.num_workers, 'worker')}" if state.num_workers else "on the training thread"
     return (
-        f"batch_size is 1: set batch_size={size}{rest}. A fetch {who} costs {millis(price_ms)} "
-        f"({percent(price_ms / state.period_ms)} of the step) whatever it brings; {size} samples share it at "
-        f"{millis(price_ms / size)} each."
-    )
+        f"Fetch several samples at a time: {change.added[0]}. {size} samples then share the cost, "
+        f"{millis(price_ms / size)} each. {rest}"
+    ), change

@@ -17,7 +17,7 @@ from lightning_gpuprof.rules.base import (
     possible,
     threshold,
 )
-from lightning_gpuprof.rules.input.loading import cpu_words
+from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OTHERS_RATIO = 0.25
@@ -63,6 +63,7 @@ class TooManyWorkers(BaseRule):
     """
 
     id = "too-many-workers"
+    title = "There are more DataLoader workers than of use"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")
@@ -88,6 +89,7 @@ class TooManyWorkers(BaseRule):
         machine = metrics.host.machine
         total = machine.memory_total_bytes if machine is not None else None
         scarce = total is not None and freed_gb * 1e9 >= self.scarce_ratio * total
+        change = loader_change(metrics, wanted)
         return self.finding(
             severity="warning" if scarce else "info",
             subject=state.dataset or "DataLoader",
@@ -95,10 +97,8 @@ class TooManyWorkers(BaseRule):
                 f"{state.num_workers} workers are idle {percent(idle)} of the time and hold "
                 f"{held * state.num_workers / 1e9:.1f} GB; {wanted} are enough."
             ),
-            advice=(
-                f"Set num_workers={wanted}: DataLoader(..., num_workers={wanted}, persistent_workers=True). That frees "
-                f"{freed_gb:.1f} GB."
-            ),
+            advice=f"Use fewer workers: {change.added[0]}. That frees {freed_gb:.1f} GB.",
+            change=change,
             evidence=(
                 self.evidence("least_idle_ratio", idle, "workers without work"),
                 self.evidence("least_freed_gb", freed_gb, "memory of workers that are not needed", "GB"),
@@ -130,19 +130,20 @@ class TooManyWorkers(BaseRule):
         delay = metrics.cpu.run_delay_ratio
         held_up = delay is not None and delay >= WARNING_RATIO
         level: Severity = "warning" if held_up else "info"
-        training = "" if delay is None else f", the training thread in {percent(delay)} of the step"
+        training = "" if delay is None else f", the training thread {percent(delay)} of the step"
+        change = loader_change(metrics, wanted)
         return self.finding(
             severity=level,
             subject=state.dataset or "DataLoader",
             summary=(
-                f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: a worker is ready "
-                f"without a CPU in {percent(median(delays))} of the time{training}."
+                f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for a CPU "
+                f"{percent(median(delays))} of the time{training}."
             ),
             advice=(
-                f"num_workers is {state.num_workers}: set num_workers={wanted} ({cpu_words(state)}): "
-                f"DataLoader(..., num_workers={wanted}, persistent_workers=True).{_memory_words(metrics, wanted)} "
-                "Compare the runs: what it gains has no bound beforehand."
+                f"Use as many workers as CPUs: {change.added[0]}.{_memory_words(metrics, wanted)} What it gains has no "
+                "bound beforehand: compare two runs."
             ),
+            change=change,
             evidence=(
                 self.evidence(
                     "most_workers_ratio",
@@ -169,7 +170,7 @@ def _memory_words(metrics: Metrics, wanted: int) -> str:
     many = metrics.loader.num_workers if metrics.loader is not None else None
     if held is None or many is None:
         return ""
-    return f" That frees {held * (many - wanted) / 1e6:,.0f} MB that these workers hold for themselves."
+    return f" That frees {held * (many - wanted) / 1e6:,.0f} MB."
 
 
 def _held_bytes(metrics: Metrics) -> float | None:

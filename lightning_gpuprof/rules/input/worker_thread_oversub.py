@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.worker_time import sampled_rows
@@ -18,6 +18,9 @@ from lightning_gpuprof.rules.wording import counted, cpus, percent
 _OWN_THREADS = 2
 """Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Heuristic: workers that
 only index tensors have three with their main thread."""
+
+
+_ONE_THREAD = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,7 @@ class WorkerThreadOversub(BaseRule):
     """
 
     id = "worker-thread-oversub"
+    title = "DataLoader workers compute on too many threads"
     specialises = (
         "input-bound",
         "loader-cpu-bound",
@@ -94,10 +98,11 @@ class WorkerThreadOversub(BaseRule):
             subject=state.dataset or "DataLoader",
             summary=(
                 f"{counted(state.num_workers, 'worker')} compute on {each:.0f} threads each, "
-                f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}; a worker's main thread is without a "
-                f"CPU in {percent(queued)} of the time."
+                f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}. A worker's main thread waits for a CPU "
+                f"{percent(queued)} of the time."
             ),
-            advice=_advice(metrics, state, each=each),
+            advice=_advice(metrics, each=each),
+            change=_ONE_THREAD,
             evidence=(
                 self.evidence("most_threads_ratio", ratio, "threads of all workers over usable CPUs", ""),
                 self.evidence(
@@ -121,13 +126,11 @@ class WorkerThreadOversub(BaseRule):
         return starving(metrics) is not None
 
 
-def _advice(metrics: Metrics, state: Loading, *, each: float) -> str:
+def _advice(metrics: Metrics, *, each: float) -> str:
     given = condition(metrics, "host.omp_num_threads")
-    now = f"OMP_NUM_THREADS is {given}" if isinstance(given, int) else "OMP_NUM_THREADS is not set"
+    libraries = "" if given == 1 else " Set OMP_NUM_THREADS=1 for OpenMP libraries."
     return (
-        f"Let each worker compute on one thread instead of {each:.0f}: DataLoader(..., "
-        f"num_workers={state.num_workers}, worker_init_fn=lambda _: torch.set_num_threads(1)), and take "
-        f"torch.set_num_threads out of the dataset; for OpenCV cv2.setNumThreads(0) in the same place; for OpenMP "
-        f"libraries OMP_NUM_THREADS=1 in the environment ({now}). Compare the runs: what it gains has no bound "
-        "beforehand."
+        f"Let each worker compute on one thread instead of {each:.0f}: {_ONE_THREAD.added[0]}. Take "
+        f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} What it gains "
+        "has no bound beforehand: compare two runs."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -52,6 +53,7 @@ class BarebonesGap(BaseRule):
     """
 
     id = "barebones-gap"
+    title = "Lightning's loop is a large part of such short steps"
 
     least_ratio: float = threshold(0.10, source="catalogue")
     most_period_ms: float = threshold(20.0, source="catalogue: longer steps hide it")
@@ -78,22 +80,26 @@ class BarebonesGap(BaseRule):
         if not worthwhile(recoverable_ms, period_ms):
             return None
         batch = metrics.loader.batch_size if metrics.loader is not None else None
-        now = f" (batch_size is {batch})" if batch else ""
         larger = f"Set batch_size={batch * _TIMES}" if batch else f"Use batches {_TIMES} times as large"
+        change = (
+            Change(call="DataLoader", arguments={"batch_size": batch * _TIMES}, before={"batch_size": batch})
+            if batch
+            else None
+        )
         return self.finding(
             severity="info",
             subject="Lightning's loop",
             summary=(
-                f"Lightning's own loop takes {millis(share.median_ms)} of a step of {millis(period_ms)} "
-                f"({percent(share.median_ratio)}), whatever the size of the batch{now}."
+                f"Lightning's own loop takes {millis(share.median_ms)} of each {millis(period_ms)} step: "
+                f"{percent(share.median_ratio)}, whatever the batch size."
             ),
             advice=(
-                f"{larger} if the training allows it: the loop's time is then spread over {_TIMES} times as many "
-                "samples. "
+                f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
                 "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar."
             ),
+            change=change,
             evidence=(
-                self.evidence("least_ratio", share.median_ratio, "loop share of the step"),
+                self.evidence("least_ratio", share.median_ratio, "loop, share of the step"),
                 self.evidence("most_period_ms", period_ms, "step time", "ms"),
             ),
             gain=gain(recoverable_ms, share.lower_ratio * period_ms * (1 - 1 / _TIMES), period_ms),

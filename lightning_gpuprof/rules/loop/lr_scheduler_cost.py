@@ -53,6 +53,7 @@ class LrSchedulerCost(BaseRule):
     """
 
     id = "lr-scheduler-cost"
+    title = "The learning rate scheduler slows down the steps"
 
     least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
 
@@ -76,12 +77,12 @@ class LrSchedulerCost(BaseRule):
             severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
             summary=(
-                f"Stepping the learning rate scheduler takes {percent(ratio)} of the step: "
-                f"{millis(time.recoverable_ms)} of {millis(period_ms)}."
+                f"Stepping the learning rate scheduler takes {millis(time.recoverable_ms)} of each {millis(period_ms)} "
+                f"step: {percent(ratio)}."
             ),
             advice=_advice(metrics),
             evidence=(
-                self.evidence("least_ratio", ratio, "scheduler share of the step"),
+                self.evidence("least_ratio", ratio, "scheduler, share of the step"),
                 Evidence(name="scheduler per step", value=time.recoverable_ms, unit="ms"),
             ),
             gain=time.gain,
@@ -94,7 +95,7 @@ def _advice(metrics: Metrics) -> str:
     groups = condition(metrics, "model.optimizer_param_groups")
     many = ""
     if isinstance(groups, int) and groups > 1:
-        many = f" {groups:,} parameter groups have a rate each: merge those with the same settings."
+        many = f" Merge those of the {groups:,} parameter groups that have the same settings."
     return (
         'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": N), and '
         f"keep other work out of lr_scheduler_step.{many}"

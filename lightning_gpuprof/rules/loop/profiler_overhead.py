@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, run_s, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import listed, percent, seconds
 
 
@@ -36,17 +37,34 @@ class ProfilerOverhead(BaseRule):
 
     Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
 
-    ## Example
-
-    "Record fewer windows: they took 14 s of 160 s."
     """
 
     id = "profiler-overhead"
+    title = "The profiler itself costs a noticeable part of the run"
 
     least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
     least_background_ratio: float = threshold(0.02, source="heuristic: of one CPU")
     least_window_ratio: float = threshold(0.05, source="heuristic: of the run")
     least_run_s: float = threshold(20.0, source="heuristic: dense sampling and one window are much of a short run")
+
+    examples = (
+        fires(
+            "windows take 4 s of 21 s",
+            "info",
+            "trace windows took 4.00 s of 21.2 s ... Record fewer or shorter windows",
+            metrics={"overhead": {"share_of_step_ratio": 0.001, "windows_s": 4.0}},
+        ),
+        fires(
+            "timing and sampling cost 3 % and 5 %",
+            "info",
+            "timing takes 3.0 % of the step and sampling takes 5.0 % of a CPU",
+            metrics={"overhead": {"share_of_step_ratio": 0.03, "background_cpu_ratio": 0.05}},
+        ),
+        fires("timing takes 1 % of the step", "info", "1.0 %", metrics={"overhead": {"share_of_step_ratio": 0.0101}}),
+        quiet("it takes less", metrics={"overhead": {"share_of_step_ratio": 0.0099}}),
+        looks_alike("a run of 5 s begins", steps=100, metrics={"overhead": {"share_of_step_ratio": 0.2}}),
+        not_evaluated("its cost is not known", "own cost", metrics={"overhead": {}}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the profiler's own cost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -47,6 +48,7 @@ class SanityCheckCost(BaseRule):
     """
 
     id = "sanity-check-cost"
+    title = "The sanity check before training takes long"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")
@@ -67,14 +69,19 @@ class SanityCheckCost(BaseRule):
         batches = batches if isinstance(batches, int) else None
         some = f"{batches:,} validation batches" if batches is not None and batches > 0 else "Validation batches"
         cost_ms, period_ms = sanity_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
+        change = Change(
+            call="Trainer",
+            arguments={"num_sanity_val_steps": 0},
+            before={} if batches is None else {"num_sanity_val_steps": batches},
+        )
         return self.finding(
             severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
             summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
-            advice="Set Trainer(num_sanity_val_steps=0) once the validation is known to work"
-            + (f"; num_sanity_val_steps is {batches}." if batches is not None else "."),
+            advice=f"Once validation is known to work, skip the check: {change.added[0]}.",
+            change=change,
             evidence=(
-                self.evidence("least_ratio", ratio, "sanity check of the run"),
+                self.evidence("least_ratio", ratio, "sanity check, share of the run"),
                 Evidence(name="sanity check", value=sanity_s, unit="s", limit=self.least_s),
             ),
             gain=worthwhile_gain(cost_ms, cost_ms, period_ms),

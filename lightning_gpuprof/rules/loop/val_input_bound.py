@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -60,6 +62,7 @@ class ValInputBound(BaseRule):
     """
 
     id = "val-input-bound"
+    title = "Validation waits for its batches"
     specialises = ("validation-stall",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %, here of the run")
@@ -87,20 +90,22 @@ class ValInputBound(BaseRule):
             return None
         if workers == 0 and usable < 2:
             return None
+        advice, change = _advice(metrics, workers=workers)
         return self.finding(
             severity=wait_severity(
                 1.0 if is_cpu_only(metrics) else None, certain_s / total_s, metrics.steps.steady_count
             ),
             subject=str(condition(metrics, "val_loader.dataset") or "validation loader"),
             summary=(
-                f"Validation waits for its batches: {seconds(wait_s)} of the {seconds(validation_s)} that it takes, "
-                f"{percent(wait_s / total_s)} of the run; {millis(wait_s * 1e3 / (runs * batches))} a batch."
+                f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
+                f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch."
             ),
-            advice=_advice(metrics, workers=workers, wait_ms=wait_s * 1e3 / (runs * batches)),
+            advice=advice,
+            change=change,
             evidence=(
                 self.evidence("least_ratio", wait_s / total_s, "fetches of validation, share of the run"),
                 self.evidence(
-                    "least_part_ratio", min(1.0, wait_s / validation_s), "fetches of validation, share of it"
+                    "least_part_ratio", min(1.0, wait_s / validation_s), "fetches of validation, share of validation"
                 ),
                 Evidence(name="validation runs", value=runs),
                 Evidence(name="batches of a run, at most", value=batches),
@@ -127,23 +132,23 @@ def _loader(metrics: Metrics) -> tuple[int, int]:
     return workers, max(1, math.ceil(length / size))
 
 
-def _advice(metrics: Metrics, *, workers: int, wait_ms: float) -> str:
+def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
     usable = metrics.cpu.usable_cpus
     trained = metrics.loader.num_workers if metrics.loader is not None else None
+    before: dict[str, Value] = {"num_workers": workers}
     if workers == 0:
         wanted = max(1, min(trained or 2, int(usable)))
-        like = f", as the training loader has num_workers={trained}" if trained else ""
-        return (
-            f"num_workers of the validation loader is 0: set num_workers={wanted} ({cpus(usable)} usable{like}): "
-            f"DataLoader(val_dataset, num_workers={wanted}, persistent_workers=True)."
-        )
+        arguments: dict[str, Value] = {"num_workers": wanted, "persistent_workers": True}
+        change = Change(call="DataLoader", arguments=arguments, before=before)
+        like = ", as the training loader has" if trained == wanted else ""
+        return f"Load validation batches in workers: {change.added[0]}. Why {wanted}: {cpus(usable)}{like}.", change
     if condition(metrics, "val_loader.persistent_workers") is False:
+        change = Change(call="DataLoader", arguments={**before, "persistent_workers": True}, before=before)
         return (
-            f"Keep the {workers} workers of validation alive between its runs: DataLoader(val_dataset, "
-            f"num_workers={workers}, persistent_workers=True); now each run starts them anew. If it still waits, make "
-            "its batches cheaper."
-        )
+            f"Keep the {workers} validation workers alive between runs: {change.added[0]}. If it still waits, make its "
+            "batches cheaper."
+        ), change
     return (
-        f"A batch of validation is waited for {millis(wait_ms)} with num_workers={workers}: make it cheaper (decode "
-        "and resize once before training, keep samples in memory), or use more workers while none of training works."
-    )
+        "Make a validation batch cheaper (decode and resize once before training, keep samples in memory), or use more "
+        f"than {workers} workers: those of training rest meanwhile."
+    ), None

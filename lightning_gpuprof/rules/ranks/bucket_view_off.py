@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import (
@@ -57,6 +58,7 @@ class BucketViewOff(BaseRule):
     """
 
     id = "bucket-view-off"
+    title = "DDP keeps each gradient twice"
 
     least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
 
@@ -90,6 +92,7 @@ class BucketViewOff(BaseRule):
         ratio = gradients / memory
         if ratio < self.least_ratio:
             return None
+        change = _views()
         return self.finding(
             severity="info",
             subject="DDPStrategy",
@@ -97,10 +100,8 @@ class BucketViewOff(BaseRule):
                 f"DDP holds {gradients / _MIB:,.0f} MiB of gradients twice, {percent(ratio)} of the device's memory, "
                 "and copies them in every step."
             ),
-            advice=(
-                "gradient_as_bucket_view is False: set Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True)); it "
-                f"frees {gradients / _MIB:,.0f} MiB."
-            ),
+            advice=f"Let gradients be views of the buckets: {change.added[0]}. It frees {gradients / _MIB:,.0f} MiB.",
+            change=change,
             evidence=(
                 self.evidence("least_ratio", ratio, "gradients, share of the device's memory"),
                 Evidence(name="gradients", value=gradients / _MIB, unit="MiB"),
@@ -108,6 +109,13 @@ class BucketViewOff(BaseRule):
             ),
             confidence=0.8,
         )
+
+
+def _views() -> Change:
+    return Change(
+        remove=('Trainer(..., strategy="ddp")',),
+        add=("Trainer(..., strategy=DDPStrategy(gradient_as_bucket_view=True))",),
+    )
 
 
 def _gradient_bytes(metrics: Metrics) -> float | None:

@@ -72,6 +72,7 @@ class CommSlowLink(BaseRule):
     """
 
     id = "comm-slow-link"
+    title = "Collectives do not use NVLink"
     specialises = ("exposed-comm",)
 
     least_mib: float = threshold(16.0, source="heuristic: NVLink is above 100 GB/s from there on")
@@ -109,23 +110,22 @@ class CommSlowLink(BaseRule):
             severity=severity(exposed.lower_ms * ratio / run.period_ms, metrics.steps.steady_count),
             subject=fastest.kind,
             summary=(
-                f"The fastest {fastest.kind} of {size:.3g} MiB among {run.ranks} ranks reaches {best:.3g} GB/s of bus "
-                f"bandwidth; NVLink of this device carries {nvlink:g} in one direction. Large collectives leave "
-                f"{millis(exposed.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(min(1.0, exposed.ms / run.period_ms))}) uncovered."
+                f"The fastest {fastest.kind} of {size:.3g} MiB reaches {best:.3g} GB/s; NVLink carries {nvlink:g}. "
+                f"Large collectives that nothing covers take {millis(exposed.ms)} of each {millis(run.period_ms)} "
+                f"step: {percent(min(1.0, exposed.ms / run.period_ms))}."
             ),
             advice=(
-                "NCCL_P2P_DISABLE is 1: unset it, NCCL cannot use NVLink with it."
+                "Unset NCCL_P2P_DISABLE: with it, NCCL cannot use NVLink."
                 if disabled
-                else "Check the links with `nvidia-smi topo -m` and `nvidia-smi nvlink --status`, and what NCCL uses "
-                "with NCCL_DEBUG=INFO in one run: `via SHM` instead of `via P2P` means that peers cannot reach each "
-                "other (container, virtual machine, IOMMU)."
+                else "Check the links with `nvidia-smi topo -m` and `nvidia-smi nvlink --status`, and run once with "
+                "NCCL_DEBUG=INFO: `via SHM` instead of `via P2P` means that GPUs cannot reach each other (container, "
+                "virtual machine, IOMMU)."
             ),
             evidence=(
                 self.evidence("least_gb_per_s", best, "bus bandwidth of the fastest large collective", "GB/s"),
                 Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),
                 Evidence(name="exposed large collectives", value=exposed.ms, unit="ms"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                Evidence(name="step time", value=run.period_ms, unit="ms"),
             ),
             gain=gain(exposed.ms * ratio, exposed.lower_ms * ratio, run.period_ms),
             confidence=0.6,

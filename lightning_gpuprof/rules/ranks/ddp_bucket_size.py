@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -56,6 +57,7 @@ class DdpBucketSize(BaseRule):
     """
 
     id = "ddp-bucket-size"
+    title = "DDP's gradient buckets have the wrong size"
     specialises = ("exposed-comm",)
 
     least_ratio: float = threshold(0.05, source="heuristic")
@@ -89,29 +91,31 @@ class DdpBucketSize(BaseRule):
         if not many and not late:
             return None
         why = (
-            f"{counted(round(buckets), 'all-reduce')} in a step for {model_bytes / MIB:.3g} MiB of parameters"
+            f"each step makes {counted(round(buckets), 'all-reduce')} for {model_bytes / MIB:.3g} MiB of parameters"
             if many
-            else f"one all-reduce holds {largest_bytes / MIB:.3g} MiB of {model_bytes / MIB:.3g} MiB of parameters and "
-            "starts only when the backward is over"
+            else f"one all-reduce holds {largest_bytes / MIB:.3g} of {model_bytes / MIB:.3g} MiB and starts only after "
+            "the backward"
         )
         shown_ratio = min(1.0, exposed.ms / run.period_ms)
+        change = Change(call="DDPStrategy", arguments={"bucket_cap_mb": _DEFAULT_MB}, before={"bucket_cap_mb": cap_mb})
         return self.finding(
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject="DDPStrategy",
             summary=(
-                f"bucket_cap_mb is {cap_mb:g}: {why}; {millis(exposed.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(shown_ratio)}) is communication that nothing covers."
+                f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that nothing covers takes "
+                f"{millis(exposed.ms)} of each {millis(run.period_ms)} step: {percent(shown_ratio)}."
             ),
             advice=(
-                f"bucket_cap_mb is {cap_mb:g}: set Trainer(strategy=DDPStrategy(bucket_cap_mb={_DEFAULT_MB})), which "
-                f"makes about {wanted} reductions in a step, most of them during the backward."
+                f"Use the default bucket size: {change.added[0]}. That makes about {wanted} reductions per step, most "
+                "of them during the backward."
             ),
+            change=change,
             evidence=(
                 self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
                 Evidence(name="all-reduces in a step", value=buckets, limit=self.most_times * wanted if many else None),
                 Evidence(name="bucket_cap_mb", value=cap_mb, unit="MB"),
                 Evidence(name="largest all-reduce", value=largest_bytes / MIB, unit="MiB"),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                Evidence(name="step time", value=run.period_ms, unit="ms"),
             ),
             gain=gain(exposed.ms, 0.0, run.period_ms),
             confidence=0.6,

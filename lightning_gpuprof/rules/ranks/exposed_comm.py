@@ -67,6 +67,7 @@ class ExposedComm(BaseRule):
     """
 
     id = "exposed-comm"
+    title = "Communication between ranks is not hidden"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 
@@ -90,9 +91,8 @@ class ExposedComm(BaseRule):
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject=sized(largest) if largest is not None else "collectives",
             summary=(
-                f"Communication takes {millis(exposed.ms)} of a step of {millis(run.period_ms)} "
-                f"({percent(shown_ratio)}) while nothing is computed; computation covers {percent(covered_ratio)} of "
-                f"all communication. {_split(window.transfer_ratio)}{_most(sizes)}"
+                f"Communication that nothing covers takes {millis(exposed.ms)} of each {millis(run.period_ms)} step: "
+                f"{percent(shown_ratio)}. {_split(window.transfer_ratio)}{_most(sizes)}"
             ),
             advice=_transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else _waiting_advice(run),
             evidence=(
@@ -100,7 +100,7 @@ class ExposedComm(BaseRule):
                 Evidence(name="covered by computation", value=covered_ratio, unit="ratio"),
                 Evidence(name="at most transfer, the rest is waiting", value=window.transfer_ratio, unit="ratio"),
                 Evidence(name="ranks", value=run.ranks),
-                Evidence(name="period", value=run.period_ms, unit="ms"),
+                Evidence(name="step time", value=run.period_ms, unit="ms"),
             ),
             gain=gain(exposed.ms, transfer_ms, run.period_ms),
             confidence=0.7 if mostly_transfer else 0.6,
@@ -111,13 +111,13 @@ class ExposedComm(BaseRule):
 def _most(sizes: tuple[CollectiveTimes, ...]) -> str:
     longest = sorted(sizes, key=lambda one: -one.exposed_us)[:3]
     named = [f"{sized(one)} ({counted(one.count, 'time')}, {millis(one.exposed_us / 1e3)})" for one in longest]
-    return f" Longest in the window: {listed(named)}." if named else ""
+    return f" Longest: {listed(named)}." if named else ""
 
 
 def _split(transfer_ratio: float) -> str:
     if transfer_ratio >= 1.0:
-        return "How much of it is waiting for other ranks cannot be told from this rank alone."
-    return f"At most {percent(transfer_ratio)} of it is transfer; the rest is waiting for other ranks."
+        return "One rank alone does not show how much of it is waiting for others."
+    return f"At most {percent(transfer_ratio)} is transfer, the rest waiting for other ranks."
 
 
 def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None) -> str:
@@ -127,30 +127,29 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     ways = []
     if largest is not None and largest.kind == "all_reduce" and window.per_step(largest) > _MANY_IN_A_STEP:
         ways.append(
-            f"{window.per_step(largest):.0f} all-reduces of {millis(largest.mean_us / 1e3)} each are in a step: join "
-            "them, as the buckets of DDP do"
+            f"join the {window.per_step(largest):.0f} all-reduces of a step ({millis(largest.mean_us / 1e3)} each), as "
+            "DDP's buckets do"
         )
     wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
     if strategy == "DDPStrategy" and wide and condition(metrics, "trainer.comm_hook") in (None, "none", ""):
         ways.append(
-            "gradients are reduced in fp32: pass DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook) for half "
-            "of the bytes"
+            "send bf16 instead of fp32 gradients, half of the bytes: "
+            "DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)"
         )
     if accumulate == 1:
-        ways.append("accumulate_grad_batches is 1: with 4, DDP reduces in one of four steps")
+        ways.append("reduce in one of four steps: Trainer(..., accumulate_grad_batches=4)")
     if isinstance(batch, int):
-        ways.append(f"batch_size is {batch} per rank: a larger one gives more computation for the same bytes")
+        ways.append(f"raise batch_size above {batch} per rank: more computation for the same bytes")
     if not ways:
         ways.append("send fewer bytes, or compute more between two reductions: a larger batch per rank does")
     return (
-        f"Shorten the transfer: {'; '.join(ways)}. `gpuprof trace` with the windows of all ranks "
-        f"(TraceConfig(ranks=list(range({ranks})))) tells transfer from waiting."
+        f"Shorten the transfer: {'; '.join(ways)}. To tell transfer from waiting, give `gpuprof trace` the windows of "
+        f"all ranks: TraceConfig(ranks=list(range({ranks})))."
     )
 
 
 def _waiting_advice(run: CollectiveRun) -> str:
     return (
-        f"Find the rank that comes late: record all ranks, TraceConfig(ranks=list(range({run.ranks}))), and give "
-        "`gpuprof trace` their windows: it names the rank and what it does longer than the others. Faster links or "
-        "smaller gradients would not help while this rank waits."
+        f"Find the late rank: record all ranks with TraceConfig(ranks=list(range({run.ranks}))) and give `gpuprof "
+        "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
@@ -47,11 +48,12 @@ class FindUnusedParams(BaseRule):
     """
 
     id = "find-unused-params"
+    title = "DDP searches for unused parameters in every step"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 
     examples = (
-        fires("DDP looks for them", "info", "Net has 12 parameter tensors; set Trainer(", run=_LOOKS),
+        fires("DDP looks for them", "info", "if all 12 parameter tensors are used", run=_LOOKS),
         quiet("it does not", run={**_LOOKS, "trainer.find_unused_parameters": False}),
         quiet("there is one rank", run={**_LOOKS, "trainer.world_size": 1}),
         quiet(
@@ -73,23 +75,24 @@ class FindUnusedParams(BaseRule):
         if searching is not True or condition(metrics, "trainer.static_graph") is True:
             return None
         times_ms = _search_ms(metrics)
-        seen = (
-            f" In the trace windows the search takes {millis(max(times_ms))} of host time a step." if times_ms else ""
-        )
-        model = condition(metrics, "model.class") or "The model"
+        seen = f" The search takes {millis(max(times_ms))} of each traced step on the host." if times_ms else ""
         tensors = condition(metrics, "model.parameter_tensors")
-        of_model = f"{model} has {tensors:,} parameter tensors; " if isinstance(tensors, int) else ""
+        of_model = f"{tensors:,} parameter tensors" if isinstance(tensors, int) else "parameters"
+        change = Change(
+            remove=('Trainer(..., strategy="ddp_find_unused_parameters_true")',), add=('Trainer(..., strategy="ddp")',)
+        )
         return self.finding(
             severity="info",
             subject=str(condition(metrics, "trainer.strategy")),
             summary=(
-                "find_unused_parameters is True: DDP walks the autograd graph after each forward, and the ranks "
-                f"exchange which parameters they used.{seen}"
+                "DDP walks the autograd graph after each forward to find unused parameters, because "
+                f"find_unused_parameters is True.{seen}"
             ),
             advice=(
-                f'find_unused_parameters is True: {of_model}set Trainer(strategy="ddp"). If some of them take no part '
-                "in the loss, DDP reports it with an error in the second step; then keep the setting."
+                f"Turn the search off if all {of_model} are used: {change.added[0]}. If some are not, DDP raises an "
+                "error in the second step: then keep the setting."
             ),
+            change=change,
             evidence=(
                 Evidence(name="find_unused_parameters", value="True"),
                 *(Evidence(name="search on the host, per step", value=ms, unit="ms") for ms in times_ms[:1]),

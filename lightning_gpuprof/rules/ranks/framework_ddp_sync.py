@@ -65,6 +65,7 @@ class FrameworkDdpSync(BaseRule):
     """
 
     id = "framework-ddp-sync"
+    title = "Lightning's check of all ranks empties the GPU's queue"
 
     least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
     least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")
@@ -85,8 +86,8 @@ class FrameworkDdpSync(BaseRule):
             severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=SUBJECT,
             summary=(
-                f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether one was told to "
-                f"stop, and reads the answer on the host: {found.idle_words}.{remark(step)}"
+                f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether to stop, and "
+                f"reads the answer on the host: {found.idle_words}.{remark(step)}"
             ),
             advice=_advice(metrics),
             evidence=(
@@ -111,14 +112,14 @@ class FrameworkDdpSync(BaseRule):
             severity="info",
             subject=SUBJECT,
             summary=(
-                f"{_lightning(metrics)} asks all ranks before each batch whether one was told to stop: that takes "
-                f"{millis(check.median_ms)} of {millis(period_ms)} ({percent(check.median_ratio)}), the wait for ranks "
-                "that come later included."
+                f"{_lightning(metrics)} asks all ranks before each batch whether to stop, which takes "
+                f"{millis(check.median_ms)} of each {millis(period_ms)} step: {percent(check.median_ratio)}, with the "
+                "wait for late ranks."
             ),
             advice=_advice(metrics),
             evidence=(
                 self.evidence("least_ratio", check.median_ratio, "check of all ranks, share of the step"),
-                Evidence(name="period", value=period_ms, unit="ms"),
+                Evidence(name="step time", value=period_ms, unit="ms"),
             ),
             confidence=0.5,
             explains=claims.RANK_SYNC,
@@ -135,7 +136,4 @@ def _advice(metrics: Metrics) -> str:
     larger = f"batch_size={2 * size} instead of {size}" if size else "a larger batch_size"
     batches = condition(metrics, "trainer.accumulate_grad_batches")
     instead = f" in place of accumulate_grad_batches={batches}" if isinstance(batches, int) and batches > 1 else ""
-    return (
-        f"Give a step more work: {larger}{instead} needs the check half as often. No setting of the Trainer "
-        "leaves it out."
-    )
+    return f"Give each step more work: {larger}{instead} halves the number of checks. No Trainer setting turns it off."

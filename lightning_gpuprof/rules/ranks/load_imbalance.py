@@ -15,6 +15,7 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
@@ -45,15 +46,28 @@ class LoadImbalance(BaseRule):
     Give all ranks batches of about the same work in a step: a distributed sampler that sorts samples into buckets by
     length, or batches by tokens rather than by samples.
 
-    ## Example
-
-    "The slowest rank takes 10.2 ms longer than the mean in each step, rank 0 in 51 % and rank 1 in 49 % of the steps".
     """
 
     id = "load-imbalance"
+    title = "Ranks have unequal work in each step"
 
     least_ratio: float = threshold(0.10, source="the method: a tenth of the step")
     most_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
+
+    examples = (
+        fires(
+            "the slowest of four takes 12 ms longer than the mean",
+            "critical",
+            "12.0 ms longer than the mean in each 50.0 ms step ... rank 1 in 28 %",
+            saves_ms=12.0,
+            ranks={"excess_ms": 0.0, "slowest": 0.28, "imbalance_ms": 12.0},
+        ),
+        quiet("the ranks are equal", ranks={"excess_ms": 0.0, "slowest": 0.25, "imbalance_ms": 0.5}),
+        quiet("there is one rank"),
+        looks_alike("one rank is always late", ranks={"excess_ms": 16.0, "imbalance_ms": 12.0}),
+        not_evaluated("a journal is missing", "journals of all ranks", run={"trainer.world_size": 2}),
+        not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 0.0, "imbalance_ms": 12.0, "steps": 9}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the differences between ranks."""
@@ -67,18 +81,17 @@ class LoadImbalance(BaseRule):
             return None
         turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in late[:4]])
         sampler, batch = condition(metrics, "loader.sampler"), condition(metrics, "loader.batch_size")
-        now = f"The sampler is {sampler}, {batch} samples a batch: use" if sampler and batch else "Use"
+        now = f" The sampler is {sampler}, with {batch} samples per batch." if sampler and batch else ""
         return self.finding(
             severity=severity(lost.lower_ratio, times.steps),
             subject="batches of the ranks",
             summary=(
-                f"The slowest rank of a step takes {millis(times.imbalance.median_ms)} longer than the mean of all "
-                f"ranks in a step of {millis(period_ms)}, and it is another one each time: {turns} of "
-                f"{counted(times.steps, 'step')}."
+                f"The slowest rank takes {millis(times.imbalance.median_ms)} longer than the mean in each "
+                f"{millis(period_ms)} step. It is another one each time: {turns} of {counted(times.steps, 'step')}."
             ),
             advice=(
-                f"{now} a distributed sampler that gives all ranks batches of about the same work in a step: buckets "
-                "by length, or a limit on tokens rather than on samples."
+                "Use a distributed sampler that gives all ranks the same amount of work in a step: bucket samples by "
+                f"length, or limit tokens rather than samples.{now}"
             ),
             evidence=(
                 self.evidence(
@@ -87,7 +100,7 @@ class LoadImbalance(BaseRule):
                 self.evidence(
                     "most_slowest_ratio", late[0].slowest_ratio, f"steps in which rank {late[0].rank} is the slowest"
                 ),
-                Evidence(name="period", value=period_ms, unit="ms"),
+                Evidence(name="step time", value=period_ms, unit="ms"),
                 *lost.evidence,
             ),
             gain=lost.gain,

@@ -15,6 +15,7 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 from lightning_gpuprof.rules.wording import counted, millis, percent
 
@@ -60,15 +61,29 @@ class StragglerRank(BaseRule):
 
     Look at what the named phase does on the named rank and host.
 
-    ## Example
-
-    "Rank 1 takes 20.1 ms longer than the others in each step of 31 ms, in forward" for a sleep on rank 1.
     """
 
     id = "straggler-rank"
+    title = "One rank is slower than the others"
 
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
+
+    examples = (
+        fires(
+            "rank 3 takes 12 ms longer in its forward",
+            "critical",
+            "Rank 3 on node1 takes 12.0 ms longer than the others in each 50.0 ms step, most of it in forward",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "late": 3},
+        ),
+        fires("15 steps are steady on all ranks", "warning", "15 steps", ranks={"excess_ms": 12.0, "steps": 15}),
+        quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
+        quiet("there is one rank"),
+        looks_alike("ranks are late in turn", ranks={"excess_ms": 12.0, "slowest": 0.3}),
+        not_evaluated("a journal is missing", "journals of all ranks", run={"trainer.world_size": 2}),
+        not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 12.0, "steps": 9}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the rank that takes most time on its own."""
@@ -86,18 +101,18 @@ class StragglerRank(BaseRule):
             severity=severity(lost.lower_ratio, times.steps),
             subject=f"rank {late.rank}",
             summary=(
-                f"Rank {late.rank} on {late.host} takes {millis(late.excess.median_ms)} longer than the others in a "
-                f"step of {millis(period_ms)}, {millis(late.excess_by_phase_ms[phase])} of it in {phase}; it is the "
-                f"slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
-                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
+                f"Rank {late.rank} on {late.host} takes {millis(late.excess.median_ms)} longer than the others in each "
+                f"{millis(period_ms)} step, most of it in {phase}. It is the slowest in {percent(late.slowest_ratio)} "
+                f"of {counted(times.steps, 'step')}, and {counted(waiting, 'rank')} "
+                f"{'waits' if waiting == 1 else 'wait'} for it."
             ),
             advice=_advice(late, phase),
             evidence=(
                 self.evidence(
-                    "least_ratio", late.excess.median_ratio, f"what rank {late.rank} takes longer, share of the step"
+                    "least_ratio", late.excess.median_ratio, f"extra time of rank {late.rank}, share of the step"
                 ),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, "steps in which it is the slowest"),
-                Evidence(name="period", value=period_ms, unit="ms"),
+                Evidence(name="step time", value=period_ms, unit="ms"),
                 *lost.evidence,
             ),
             gain=lost.gain,

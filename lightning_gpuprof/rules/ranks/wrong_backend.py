@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
@@ -45,6 +46,7 @@ class WrongBackend(BaseRule):
     """
 
     id = "wrong-backend"
+    title = "GPU ranks communicate through host memory"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 
@@ -71,17 +73,16 @@ class WrongBackend(BaseRule):
         if str(condition(metrics, "machine.system") or "").startswith("Windows"):
             return None
         strategy = condition(metrics, "trainer.strategy") or "DDPStrategy"
+        change = Change(
+            remove=(f'Trainer(..., strategy={strategy}(process_group_backend="{backend}"))',),
+            add=(f'Trainer(..., strategy={strategy}(process_group_backend="nccl"))',),
+        )
         return self.finding(
             severity="info",
             subject=str(strategy),
-            summary=(
-                f"{ranks} ranks on CUDA devices communicate through {backend}: gradients go through host memory in "
-                "every step."
-            ),
-            advice=(
-                f"The process group's backend is {backend}: set "
-                f'Trainer(strategy={strategy}(process_group_backend="nccl")), or leave the argument out.'
-            ),
+            summary=f"{ranks} GPU ranks communicate through {backend}: gradients take the way through host memory.",
+            advice=f"Use NCCL, the default on GPUs: {change.added[0]}.",
+            change=change,
             evidence=(
                 Evidence(name="backend", value=str(backend)),
                 Evidence(name="device", value=str(device)),

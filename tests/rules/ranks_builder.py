@@ -1,0 +1,49 @@
+"""How late one rank is flows in, a run whose ranks wait for it flows out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metrics_builder import build, replace, share
+
+from lightning_gpuprof.model.metrics import Metrics, RankShare, RankTimes
+
+
+def job(excess_ms: float, *, ranks: int = 4, **late: Any) -> Metrics:
+    """A healthy run of several ranks; the arguments are those of :func:`with_ranks`."""
+    return with_ranks(build(), excess_ms=excess_ms, ranks=ranks, **late)
+
+
+def with_ranks(
+    metrics: Metrics,
+    *,
+    excess_ms: float,
+    slowest: float = 0.95,
+    steps: int = 100,
+    late: int = 1,
+    ranks: int = 4,
+    lower: float = 0.98,
+    imbalance_ms: float = 0.0,
+) -> Metrics:
+    """Steps of 50 ms in which one rank takes so much longer in its forward than the median of the others."""
+    told = tuple(
+        RankShare(
+            rank=rank,
+            host=f"node{rank // 2}",
+            excess=share(excess_ms if rank == late else 0.0, 50.0, lower=lower),
+            excess_by_phase_ms={"data_wait": 0.1, "forward": excess_ms if rank == late else 0.0},
+            slowest_ratio=slowest if rank == late else (1 - slowest) / (ranks - 1),
+        )
+        for rank in range(ranks)
+    )
+    return replace(
+        metrics,
+        run={**metrics.run, "trainer.world_size": ranks},
+        ranks=RankTimes(
+            world_size=ranks,
+            steps=steps,
+            phases=("data_wait", "forward"),
+            imbalance=share(imbalance_ms, 50.0, lower=lower),
+            ranks=told,
+        ),
+    )
