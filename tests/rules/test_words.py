@@ -43,7 +43,7 @@ def said_by(rule: BaseRule) -> list[str]:
     """Titles, summaries, advice, names of evidence and reasons of all of a rule's examples."""
     said = [rule.title]
     for one in rule.examples:
-        metrics = example_run(rule.example_runs, **one.changes)
+        metrics = example_run(**one.changes)
         try:
             found = rule.check(metrics)  # type: ignore[attr-defined]
         except MissingSignal as missing:

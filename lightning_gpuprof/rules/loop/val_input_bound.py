@@ -150,5 +150,5 @@ def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
         ), change
     return (
         "Make a validation batch cheaper (decode and resize once before training, keep samples in memory), or use more "
-        f"than {workers} workers: those of training rest meanwhile."
+        f"than {workers} workers: those of training are idle then."
     ), None
