@@ -17,7 +17,7 @@ def _whole(view: View) -> View:
         absent = '<p class="absent">This view does not apply to this run.</p>'
         return view.render(report) or f"<section>\n<h2>{escape(view.title)}</h2>\n{absent}\n</section>\n"
 
-    return View(view.anchor, view.title, render)
+    return View(view.anchor, view.title, render, view.group)
 
 
 TAB_VIEWS: dict[str, View] = {
@@ -25,4 +25,6 @@ TAB_VIEWS: dict[str, View] = {
 }
 """By anchor, in order; the overview is the first screen."""
 
-TITLES: list[dict[str, str]] = [{"anchor": view.anchor, "title": view.title} for view in TAB_VIEWS.values()]
+TITLES: list[dict[str, str]] = [
+    {"anchor": view.anchor, "title": view.title, "group": view.group} for view in TAB_VIEWS.values()
+]

@@ -101,10 +101,13 @@ function fill(select, entries, chosen) {
 function drawViews() {
   const current = state.view || "overview";
   parts.views.hidden = !state.run;
-  if (parts.views.children.length !== listed.views.length) {
-    parts.views.replaceChildren(...listed.views.map((view) => make("a", { href: `#${view.anchor}` }, view.title)));
+  if (parts.views.querySelectorAll("a").length !== listed.views.length) {
+    parts.views.replaceChildren(...listed.views.flatMap((view, i) => [
+      ...(view.group && view.group !== listed.views[i - 1]?.group ? [make("b", {}, view.group)] : []),
+      make("a", { href: `#${view.anchor}` }, view.title),
+    ]));
   }
-  for (const link of parts.views.children) {
+  for (const link of parts.views.querySelectorAll("a")) {
     const here = link.getAttribute("href") === `#${current}`;
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
