@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+from compile_builder import compiled, graph_break, recompile
 from feeding_builder import starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
@@ -15,6 +16,7 @@ from ranks_builder import with_ranks
 from traced_examples import kernels_run, stepping_run
 from uneven_builder import of_fifths, stretch
 
+from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import HookShare, Metrics
@@ -38,6 +40,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``ranks``: it has several, with these keywords of ``with_ranks``.
+    - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -87,6 +90,13 @@ def _hooked(metrics: Metrics, hooks: Mapping[tuple[str, str], float]) -> Metrics
     return replace(metrics, transfer_hooks=tuple(found))
 
 
+def _compiled(
+    recompiles: Sequence[Mapping[str, Any]] = (), breaks: Sequence[Mapping[str, Any]] = (), **facts: Any
+) -> CompileFacts | None:
+    made = compiled([recompile(**one) for one in recompiles], [graph_break(**one) for one in breaks], **facts)
+    return made.compile
+
+
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "ranks": lambda metrics, part: with_ranks(metrics, **part),
     "run_delay_ms": _delayed,
@@ -96,5 +106,6 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),
     "hooks": _hooked,
+    "compiled": lambda metrics, part: replace(metrics, compile=_compiled(**part)),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

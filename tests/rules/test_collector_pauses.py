@@ -42,29 +42,16 @@ def test_collections_of_the_oldest_generation_are_found_with_the_line_that_helps
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == "garbage collector, oldest generation"
-    assert "30 % of the steps' time: 6.00 s in all, 15.0 ms per step" in finding.summary
-    assert "gc.freeze()" in finding.advice
+    assert "15.0 ms per step (30 %), 6.00 s in all" in finding.summary
     assert "gc.collect() every 108 steps" in finding.advice
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(15 * (1 - 1.645 / 10))
 
 
-def test_many_young_collections_get_a_higher_threshold() -> None:
-    finding = RULE.check(collecting(0.1, (4000, 400, 4), oldest=0.1))
-    assert finding is not None
-    assert finding.subject == "garbage collector, youngest generation"
-    assert finding.advice.startswith("10.0 collections of the youngest generation per step")
-    assert "gc.set_threshold(10 * gc.get_threshold()[0])" in finding.advice
-
-
 @pytest.mark.parametrize(("ratio", "fires"), [(0.0, False), (0.02, False), (0.034, False), (0.037, True)])
 def test_the_lower_bound_must_pass_the_least_gain(ratio: float, fires: bool) -> None:
     assert (RULE.check(collecting(ratio)) is not None) is fires
-
-
-def test_two_collections_can_be_an_accident() -> None:
-    assert RULE.check(collecting(0.1, (10, 2, 2))) is None
 
 
 def test_pauses_that_make_the_outlying_steps_carry_their_gain() -> None:
@@ -83,11 +70,9 @@ def test_stalls_of_something_else_stand_for_themselves() -> None:
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="were not measured"):
-        RULE.check(build())
-    with pytest.raises(MissingSignal, match="50 are needed"):
+    with pytest.raises(MissingSignal, match="40 of the 50 steady steps"):
         RULE.check(collecting(0.3, steady=40))
-    with pytest.raises(MissingSignal, match="no possible numbers"):
+    with pytest.raises(MissingSignal, match="impossible numbers"):
         RULE.check(collecting(math.nan))
 
 

@@ -30,20 +30,11 @@ def test_a_loop_over_many_tensors_is_found_and_fused_is_advised() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == "AdamW"
-    assert finding.advice.startswith(
-        "Set torch.optim.AdamW(..., fused=True) in configure_optimizers: foreach=False is set"
-    )
+    assert finding.change is not None
+    assert finding.change.added == ("torch.optim.AdamW(..., fused=True)",)
     assert "2,000 parameter tensors" in finding.summary
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(100 - 20 - 0.0896)
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(updating(4.0, tensors=30)) is None
-
-
-def test_a_fused_update_of_much_data_is_no_fault() -> None:
-    assert RULE.check(updating(100.0, run={"model.optimizer_fused": True})) is None
 
 
 def test_what_the_data_itself_needs_is_no_fault() -> None:
@@ -80,20 +71,16 @@ def test_the_scheduler_is_not_the_optimizer() -> None:
 
 
 def test_optimizers_without_a_fused_update_get_foreach() -> None:
-    finding = RULE.check(updating(100.0, run={"model.optimizer": "NAdam"}))
-    assert finding is not None
-    assert "torch.optim.NAdam(..., foreach=True)" in finding.advice
     scaled = {"trainer.precision": "16-mixed", "trainer.gradient_clip_val": 1.0}
     finding = RULE.check(updating(100.0, run=scaled))
     assert finding is not None
-    assert "foreach=True) in configure_optimizers (fused does not go with" in finding.advice
+    assert "in 16-mixed it cannot be fused): torch.optim.AdamW(..., foreach=True)" in finding.advice
 
 
 def test_an_optimizer_of_ones_own_is_named_with_less_confidence() -> None:
     finding = RULE.check(updating(100.0, run={"model.optimizer": "Lion"}))
     assert finding is not None
     assert finding.confidence == 0.6
-    assert "See whether Lion" in finding.advice
 
 
 CUDA: Mapping[str, Value] = {"device.type": "cuda", "model.optimizer_foreach": False}
@@ -108,11 +95,6 @@ def test_on_a_device_only_a_loop_that_lets_it_idle_counts() -> None:
     assert finding.gain.saved_ms_per_step == pytest.approx(0.6 * 146 - 20.0896, rel=0.02)
     with pytest.raises(MissingSignal, match="no trace window"):
         RULE.check(updating(100.0, run=CUDA))
-
-
-def test_unknown_parameters_are_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="parameter tensors"):
-        RULE.check(build(times_ms={"optimizer": 100.0}))
 
 
 @pytest.mark.parametrize(("blocked_ms", "fires"), [(0.0, True), (95.0, False)])

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 from compile_builder import SIZE, compiled, recompile
-from metrics_builder import build
 
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.recompiles import Recompiles
 
 RULE = Recompiles()
@@ -19,12 +15,10 @@ def test_a_size_that_changes_is_found_with_function_guard_and_gain() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.subject == "forward (net.py:21)"
-    assert "compiled 10 functions once more after warm-up: 5.00 s, 24 % of the run" in finding.summary
+    assert "recompiled 10 times after warm-up, which took 5.00 s (24 % of the run)" in finding.summary
     assert "in batches 50 to 230" in finding.summary
-    assert (
-        "The size of x changes at dimension 0: set torch.compile(..., dynamic=True) (dynamic is no now)"
-        in finding.advice
-    )
+    assert "The size of x changes at dimension 0: set torch.compile(..., dynamic=True)" in finding.advice
+    assert finding.change is not None
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(5e3 / 400)
     assert finding.gain.speedup_max == pytest.approx(RUN_S / (RUN_S - 5))
@@ -33,13 +27,13 @@ def test_a_size_that_changes_is_found_with_function_guard_and_gain() -> None:
 def test_a_value_of_python_is_to_become_a_tensor() -> None:
     finding = RULE.check(compiled([recompile(i, "L['self'].flag == 3") for i in range(50, 60)]))
     assert finding is not None
-    assert finding.advice.startswith("L['self'].flag is a value of Python that changes")
+    assert finding.advice.startswith("The Python value L['self'].flag changes")
 
 
 def test_smaller_last_batches_are_to_be_dropped() -> None:
     finding = RULE.check(compiled([recompile(99, cost_s=2.0)], run={"trainer.num_training_batches": 100}))
     assert finding is not None
-    assert finding.advice.startswith("Set DataLoader(..., drop_last=True)")
+    assert "DataLoader(..., drop_last=True)" in finding.advice
     finding = RULE.check(compiled([recompile(98, cost_s=2.0)], run={"trainer.num_training_batches": 100}))
     assert finding is not None
     assert "drop_last" not in finding.advice
@@ -50,19 +44,6 @@ def test_a_module_of_torchs_own_has_the_name_it_has_in_the_model() -> None:
     finding = RULE.check(compiled(steps, run={"compile.modules": "encoder"}))
     assert finding is not None
     assert finding.subject == "encoder"
-
-
-def test_functions_that_were_given_up_are_told_without_a_gain() -> None:
-    finding = RULE.check(compiled([recompile(50, cost_s=0.01)], limit_hits=1))
-    assert finding is not None
-    assert finding.severity == "info"
-    assert finding.gain is None
-    assert "1 function was given up and runs uncompiled" in finding.summary
-
-
-def test_it_is_quiet_where_nothing_is_compiled_again() -> None:
-    assert RULE.check(build()) is None
-    assert RULE.check(compiled()) is None
 
 
 @pytest.mark.parametrize(("cost_s", "fires"), [(0.6, False), (0.65, True)])
@@ -82,8 +63,3 @@ def test_without_a_reason_the_way_to_it_is_named() -> None:
     assert finding is not None
     assert "TORCH_LOGS=recompiles" in finding.advice
     assert SIZE not in finding.advice
-
-
-def test_impossible_times_are_not_judged() -> None:
-    with pytest.raises(MissingSignal):
-        RULE.check(compiled([recompile(50)], steady_recompile_s=math.nan))

@@ -5,24 +5,22 @@ from compile_builder import compiled
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.evenness import Evenness
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.steps.slow_first_steps import SlowFirstSteps
 
 RULE = SlowFirstSteps()
 
 
-def warming(excess_s: float, *, run: dict[str, Value] | None = None, steps: int = 400) -> Metrics:
+def warming(excess_s: float, *, steps: int = 400) -> Metrics:
     """A run of 50 ms steps whose first 12 take so much more."""
-    return replace(build(run=run, steps=steps), evenness=Evenness(warmup_steps=12, warmup_excess_s=excess_s))
+    return replace(build(steps=steps), evenness=Evenness(warmup_steps=12, warmup_excess_s=excess_s))
 
 
 def test_a_long_warm_up_of_a_short_run_is_told() -> None:
     finding = RULE.check(warming(6.0))
     assert finding is not None
     assert finding.severity == "info"
-    assert "The first 12 steps take 6.00 s more than steady ones, 28 % of the run" in finding.summary
+    assert "The first 12 steps take 6.00 s longer than steady ones (28 % of the run)" in finding.summary
     assert "windows=[(1, 3)]" in finding.advice
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15)
@@ -36,23 +34,8 @@ def test_compiling_is_named() -> None:
     assert "TORCHINDUCTOR_CACHE_DIR" in finding.advice
 
 
-def test_trying_algorithms_is_named() -> None:
-    finding = RULE.check(warming(6.0, run={"flags.cudnn_benchmark": True}))
-    assert finding is not None
-    assert "benchmark=True" in finding.advice
-
-
-def test_it_is_quiet_on_a_healthy_run() -> None:
-    assert RULE.check(warming(0.3)) is None
-
-
 @pytest.mark.parametrize(
     ("excess_s", "steps", "fires"), [(4.9, 400, False), (5.1, 400, True), (10.0, 12_000, False), (61.0, 100_000, True)]
 )
 def test_a_part_of_the_run_or_a_minute_decides(excess_s: float, steps: int, fires: bool) -> None:
     assert (RULE.check(warming(excess_s, steps=steps)) is not None) is fires
-
-
-def test_a_run_that_never_became_steady_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="never became steady"):
-        RULE.check(build())

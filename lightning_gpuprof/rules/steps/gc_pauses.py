@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.host import GcUse, GenerationPauses
+from lightning_gpuprof.model.host import GcUse, GenerationPauses, HostUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -20,11 +21,22 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
 from lightning_gpuprof.rules.wording import counted, millis, percent, seconds
 
 _NORMAL_QUANTILE = 1.645
 _MOST_TIMES = 100
+
+
+def _collecting(ratio: float, counts: tuple[int, ...] = (400, 40, 100), oldest: float = 0.9) -> HostUse:
+    """An example: 20 s of steps of which so much is collecting, ``oldest`` of it in the oldest generation."""
+    parts = (0.7 * (1 - oldest), 0.3 * (1 - oldest), oldest)
+    generations = tuple(
+        GenerationPauses(generation=i, count=n, total_s=part * ratio * 20, longest_s=0.2)
+        for i, (n, part) in enumerate(zip(counts, parts, strict=True))
+    )
+    return HostUse(gc=GcUse(pause_ratio=ratio, pause_ms_per_step=ratio * 50, longest_s=0.2, generations=generations))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,43 +45,49 @@ class GcPauses(BaseRule):
 
     ## What it means
 
-    Objects that refer to each other in circles are freed by a collector, which runs after so many new objects, on
-    whichever thread made them, while no other Python code runs. A collection of the oldest generation looks at all
-    objects that there are: with millions of small ones (a dataset of lists and dicts, histories) each takes a good part
-    of a second. A program that makes many new objects per step collects often.
+    Objects that refer to each other in circles are freed by a collector. It runs after so many new objects, on
+    whichever thread made them, while no other Python code runs. A collection of the oldest generation visits every
+    object: with millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A
+    program that makes many new objects per step collects often.
 
     ## How it is measured
 
-    Two callbacks in `gc.callbacks` take the time of each collection (see the host's page). The share is that of the
-    time during the steps; its lower bound takes off 1.645 / sqrt(n) of it, with n the collections of the generation
-    that costs most, as if they came by chance. The gain is the whole time.
+    Two callbacks in `gc.callbacks` time each collection. The share is of the time during the steps; its lower bound is
+    less by 1.645 / sqrt(n), with n the collections of the most costly generation, as if they came by chance. The gain
+    is the whole time.
 
     ## When it is wrong
 
-    - The pauses are wall time: on a crowded machine they hold waiting for a CPU, as the steps do.
-    - Objects that are freed by the collector must be freed: with a rarer collection memory grows in between, and the
-      time moves to where `gc.collect()` is called. It is less, because each collection finds more.
-    - On a GPU, a host that is ahead can stop for a while and cost nothing: only as much as the device is idle, by trace
-      windows or NVML, counts. If that is below the threshold or not known, it is information only.
-    - In runs with fewer than 50 steady steps it is not evaluated.
+    - Pauses are wall time: on a crowded machine they include waiting for a CPU.
+    - Objects in circles must be freed at some time: with rarer collections memory grows in between, and the time moves
+      to `gc.collect()`, although each collection then finds more.
+    - On a GPU, if the device is not known to be idle for that long (trace windows or NVML): information only, as a host
+      that is ahead may pause for free.
 
     ## What to do
 
-    If the oldest generation costs most: take the objects that were made before the training out of it
-    (`gc.freeze()`), hold them in arrays instead of lists, or collect between epochs only. If the youngest does: let it
-    collect less often (`gc.set_threshold`), or make fewer objects that refer to each other in each step.
-
-    ## Example
-
-    "gc.freeze() in on_train_start: 12 collections of the oldest generation took 3.1 s of 22 s."
+    For the oldest generation: exclude the objects made before training (`gc.freeze()`), hold them in arrays instead of
+    lists, or collect between epochs only. For the youngest: collect less often (`gc.set_threshold`), or make fewer
+    objects per step that refer to each other.
     """
 
     id = "gc-pauses"
+    title = "Python's garbage collector stops the training"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain (catalogue: 2 %)")
     least_steps: int = threshold(50, source="catalogue")
     wanted_ratio: float = threshold(0.01, source="heuristic: what collecting may cost")
+
+    examples = (
+        fires("100 old collections take 30 %", "critical", "gc.freeze()", host=_collecting(0.3)),
+        fires(
+            "10 young ones a step take 10 %", "info", "10 times less often", host=_collecting(0.1, (4000, 400, 4), 0.1)
+        ),
+        quiet("they take 2 %", host=_collecting(0.02)),
+        looks_alike("two long ones may be chance", host=_collecting(0.1, (10, 2, 2))),
+        not_evaluated("pauses were not measured", "were not measured"),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge all pauses during the steps."""
@@ -79,11 +97,11 @@ class GcPauses(BaseRule):
             raise MissingSignal("the pauses of the garbage collector were not measured")
         if metrics.steps.steady_count < self.least_steps:
             raise MissingSignal(
-                f"{metrics.steps.steady_count} steady steps were measured, {self.least_steps} are needed"
+                f"{metrics.steps.steady_count} of the {self.least_steps} steady steps needed were measured"
             )
         mean_ms = pauses.pause_ms_per_step
         if mean_ms is None or not _usable(pauses):
-            raise MissingSignal("the pauses of the garbage collector are no possible numbers")
+            raise MissingSignal("the pauses of the garbage collector are impossible numbers")
         worst = max(pauses.generations, key=lambda g: g.total_s, default=None)
         if worst is None or worst.count < 1:
             return None
@@ -95,18 +113,19 @@ class GcPauses(BaseRule):
         hidden = certain_ratio < self.least_ratio
         level: Severity = "info" if hidden else severity(certain_ratio, metrics.steps.steady_count)
         total_s = sum(g.total_s for g in pauses.generations)
+        advice, change = self._advice(metrics, worst, pauses.pause_ratio, period_ms)
         return self.finding(
             severity=level,
             subject=f"garbage collector, {_name(worst)}",
             summary=(
-                f"Python's garbage collector stops the training for {percent(pauses.pause_ratio)} of the steps' time: "
-                f"{seconds(total_s)} in all, {millis(mean_ms)} per step, of that {seconds(worst.total_s)} in "
-                f"{counted(worst.count, 'collection')} of the {_name(worst)}, the longest "
-                f"{millis(worst.longest_s * 1e3)}.{HIDDEN if hidden else ''}"
+                f"Python's garbage collector takes {millis(mean_ms)} per step ({percent(pauses.pause_ratio)}), "
+                f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
+                f"{seconds(worst.total_s)}, the longest {millis(worst.longest_s * 1e3)}.{HIDDEN if hidden else ''}"
             ),
-            advice=self._advice(metrics, worst, pauses.pause_ratio, period_ms),
+            advice=advice,
+            change=change,
             evidence=(
-                self.evidence("least_ratio", pauses.pause_ratio, "pauses of the steps' time"),
+                self.evidence("least_ratio", pauses.pause_ratio, "pauses, share of the steps' time"),
                 *(
                     Evidence(
                         name=f"generation {g.generation}",
@@ -122,22 +141,23 @@ class GcPauses(BaseRule):
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
 
-    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> str:
+    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> tuple[str, Change]:
         ranks = ", on all ranks in the same step" if is_distributed(metrics) else ""
         if worst.generation >= 2:
             each_ms = worst.total_s * 1e3 / worst.count
             every = max(2, math.ceil(each_ms / (self.wanted_ratio * period_ms)))
             return (
-                "In on_train_start call gc.freeze(): it takes the objects that are there by then (dataset, model) "
-                f"out of each collection. If objects that the training itself keeps are many, gc.disable() there and "
-                f"gc.collect() every {every:,} steps{ranks} (or in on_train_epoch_end): one takes {millis(each_ms)}."
+                "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
+                f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",
+                Change(add=("def on_train_start(self):", "    gc.freeze()")),
             )
         per_step = worst.count / max(1, metrics.steps.count)
         times = min(_MOST_TIMES, max(2, math.ceil(ratio / self.wanted_ratio)))
+        threshold = f"gc.set_threshold({times} * gc.get_threshold()[0])"
         return (
-            f"{per_step:.1f} collections of the {_name(worst)} per step: let it collect {times} times less often, "
-            f"gc.set_threshold({times} * gc.get_threshold()[0]) in on_train_start, "
-            "or make fewer small objects per step that refer to each other."
+            f"Collect {times} times less often: {threshold} in on_train_start. Why: the {_name(worst)} is collected "
+            f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
+            Change(add=("def on_train_start(self):", f"    {threshold}")),
         )
 
 

@@ -8,6 +8,7 @@ from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.wording import counted, listed
 
 _MOST_REASON = 120
@@ -16,50 +17,58 @@ _REMEDIES = (
         ("item", "scalar_outputs", "tensor.tolist"),
         "keep the value a tensor (no .item()), or set torch._dynamo.config.capture_scalar_outputs = True",
     ),
-    (("print",), "take the print out of the compiled code"),
+    (("print",), "move the print out of the compiled code"),
     (("data-dependent", "data dependent"), "replace the branch on a tensor's value by torch.where or torch.cond"),
-    (("graph_break",), "take the call of torch._dynamo.graph_break() out"),
+    (("graph_break",), "remove the call of torch._dynamo.graph_break()"),
     (("disable",), "call what is marked torch.compiler.disable before or after the compiled part"),
-    (("logging", "logger", "warn"), "log outside of the compiled code"),
+    (("logging", "logger", "warn"), "log outside the compiled code"),
 )
 """Words in dynamo's reason, and what helps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphBreaks(BaseRule):
-    """Compiled code goes back to Python in places: it was cut into several graphs.
+    """Compiled code falls back to Python in places: it was cut into several graphs.
 
     ## What it means
 
-    Where dynamo meets something that it cannot put into a graph (`.item()`, `print`, a branch on a tensor's value, a
-    function of another library) it compiles what comes before and after apart, and runs that place in Python. Each
+    Where dynamo meets something that cannot go into a graph (`.item()`, `print`, a branch on a tensor's value, a
+    function of another library) it compiles the code before and after separately and runs that place in Python. Each
     graph costs its call and its guards in every step, nothing is fused across the cut, and CUDA graphs end there.
 
     ## How it is measured
 
-    From dynamo's own counters and notes: the reasons, the user's lines, and how often each was met while compiling.
-    What a break costs per step is not measured, so it is information only, without a gain: compare a run without the
-    break. If there are no breaks, functions that could not be compiled at all are told instead.
+    From dynamo's counters and notes: the reasons, your lines, and how often each was met while compiling. The cost per
+    step is not measured, so it is information only, without a gain. If there are no breaks, functions that could not be
+    compiled at all are reported instead.
 
     ## When it is wrong
 
     - A break between large parts of the model costs microseconds in steps of many milliseconds.
     - If the LightningModule itself is compiled, `self.log` breaks the graph by design.
-    - The line is that of the call from which dynamo went back; a break in a function that it had inlined has two.
 
     ## What to do
 
-    Take the named lines out of the compiled code, or compile the parts around them instead of the whole;
-    `torch.compile(..., fullgraph=True)` raises at the first break, with its stack.
-
-    ## Example
-
-    "Keep the value a tensor (no .item()): net.py:31 forward breaks the graph (Tensor.item())."
+    Move the lines out of the compiled code, or compile the parts around them; `torch.compile(..., fullgraph=True)`
+    raises at the first break, with its stack.
     """
 
     id = "graph-breaks"
+    title = "Compiled code falls back to Python in places"
 
     least_count: int = threshold(1, source="catalogue: any, if the model is compiled")
+
+    examples = (
+        fires(
+            ".item() breaks it",
+            "info",
+            "no .item()",
+            compiled={"breaks": [{"reason": "Unsupported Tensor.item() call"}]},
+        ),
+        fires("a function failed", "info", "could not be compiled", compiled={"failures": ("Unsupported: generator",)}),
+        quiet("nothing is compiled"),
+        looks_alike("it is compiled again", compiled={"recompiles": [{"batch": 50}]}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Point the breaks out."""
@@ -72,13 +81,13 @@ class GraphBreaks(BaseRule):
         places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
         shown = f" at {listed(places[:3])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
-        failed = f" What could not be compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
+        failed = f" Not compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
         return self.finding(
             severity="info",
             subject=_place(worst) if worst is not None and worst.file else "torch.compile",
             summary=(
-                f"Compiled code goes back to Python{shown}{more}: {counted(facts.graph_break_count, 'graph break')} "
-                f"while compiling, {counted(facts.graphs, 'graph')} in all.{failed}"
+                f"Compiled code falls back to Python{shown}{more}: {counted(facts.graph_break_count, 'graph break')}, "
+                f"{counted(facts.graphs, 'graph')} in all.{failed}"
             ),
             advice=_advice(worst),
             evidence=(
@@ -95,13 +104,14 @@ def _not_compiled(metrics: Metrics, rule: str, failures: tuple[str, ...]) -> Fin
     advice = _advice(GraphBreak(reason=failures[0], function="", file="", line=None, count=1))
     return Finding(
         rule=rule,
+        title=GraphBreaks.title,
         severity="info",
         subject=subject,
         summary=(
-            f"{counted(len(failures), 'function')} of {subject} could not be compiled at all and "
+            f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
             f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}."
         ),
-        advice=f"{advice} A break within a loop costs the whole function.",
+        advice=f"{advice} A break inside a loop costs the whole function.",
         evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
         confidence=0.8,
     )
@@ -115,18 +125,14 @@ def _reasons(facts: CompileFacts) -> tuple[Evidence, ...]:
 
 
 def _advice(worst: GraphBreak | None) -> str:
-    locate = "torch.compile(..., fullgraph=True) raises at the first break, with its stack"
+    locate = "To see the first break with its stack: torch.compile(..., fullgraph=True)."
     if worst is None:
-        return f"Find the breaks: {locate}."
+        return locate
     reason = worst.reason.lower()
     remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
     at = f" at {_place(worst)}" if worst.file else ""
-    if remedy:
-        return (
-            f"{remedy[0].upper()}{remedy[1:]}{at}: dynamo says {_short(worst.reason)!r}. "
-            f"{locate[0].upper()}{locate[1:]}."
-        )
-    return f"Take out of the compiled code what breaks it{at}: dynamo says {_short(worst.reason)!r}. {locate}."
+    remedy = remedy or "move what breaks it out of the compiled code"
+    return f"{remedy[0].upper()}{remedy[1:]}{at} (dynamo: {_short(worst.reason)!r}). {locate}"
 
 
 def _place(one: GraphBreak) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import InterpreterLock, Metrics, PythonThread, Share
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, LEAST_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -17,7 +17,21 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import cpus, millis
+
+
+def _beside(cpus: float = 0.8, *, late: int = 60, waited_ms: float = 30.0) -> dict[str, dict[str, InterpreterLock]]:
+    """An example: steps of 50 ms wait so long beside a thread; ``late`` of 100 times the interpreter came late."""
+    ratio = waited_ms / 50.0
+    thread = PythonThread(name="metrics", cpus=cpus, sites=(("train.py:21 count", 40),))
+    waited = Share(
+        median_ratio=ratio, lower_ratio=ratio, median_ms=waited_ms, total_ratio=ratio, total_lower_ratio=ratio
+    )
+    lock = InterpreterLock(
+        asked=100, late=late, by_phase={"forward": (100, late)}, waited=waited, samples=40, threads=(thread,)
+    )
+    return {"metrics": {"interpreter_lock": lock}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,47 +41,47 @@ class InterpreterLockHeld(BaseRule):
     ## What it means
 
     Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that
-    pickles) gives the interpreter away every 5 ms. The training thread lets go of it in each operator of torch, and
-    then waits up to 5 ms to get it back, many times a step.
+    pickles) releases the interpreter every 5 ms. The training thread releases it in each operator of torch, and then
+    waits up to 5 ms to get it back, many times a step.
 
     ## How it is measured
 
     The CPU time of each other Python thread is read once a second. In sampled steps the training thread waits without
-    computing and without wanting for a CPU, in all phases but the fetch: now in one, now in another, so that no phase
-    by itself shows it (waiting for threads of torch is taken off, as in `blocked-in-step`). And a thread of this
-    profiler that asks for the interpreter now and then gets it a fifth of the switch interval (1 ms) late or more, as
-    it does from a thread that runs Python. The training thread is such a thread itself, so each phase counts by how
-    long the training thread waits in it: where it runs Python it does not wait. Named is the thread with most CPU time,
-    with the line of your code at which it was most often seen. The gain is the waiting time, at most the CPU time of
-    the thread: an upper bound. What `blocked-in-step` finds is then the same time.
+    computing and without lacking a CPU, in all phases but the fetch (waiting for torch's threads is subtracted, as in
+    `blocked-in-step`). And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or
+    more, as it does from a thread that runs Python; each phase is weighted by how long the training thread waits in it.
+    Named is the thread with most CPU time, with the line of your code at which it was seen most often. The gain is the
+    waiting time, at most the CPU time of that thread. What `blocked-in-step` finds is then the same time.
 
     ## When it is wrong
 
-    - A thread that computes in native code without the interpreter keeps nobody waiting: then our own thread gets it
-      at once, and the rule is silent.
-    - A part of the waiting may be for something else in the same phases: the gain is an upper bound. A phase in which
-      the training thread both runs Python for long and waits for something else looks the same.
-    - On a GPU waiting for the device cannot be told apart: not evaluated. Nor where `/proc` does not tell the CPU time
-      of threads, or in runs of a few seconds.
+    - Part of the waiting may be for something else: the gain is an upper bound. A phase in which the training thread
+      both runs Python for long and waits for something else looks the same.
+    - On a GPU waiting for the device cannot be told apart: not evaluated. Nor without CPU times of threads (`/proc`),
+      or in runs of a few seconds.
 
     ## What to do
 
     Move the work to a process (`multiprocessing`, `concurrent.futures.ProcessPoolExecutor`), or into native code that
-    lets go of the interpreter (numpy, torch).
-
-    ## Example
-
-    "Thread metrics (train.py:21 count) keeps the Python interpreter busy (0.9 CPUs): the training thread waits up to
-    18.0 ms of 25.0 ms per step for it."
+    releases the interpreter (numpy, torch).
     """
 
     id = "interpreter-lock"
+    title = "Another Python thread blocks the training thread"
     specialises = ("blocked-in-step",)
 
     least_ratio: float = threshold(HELD_RATIO, source="as blocked-in-step")
     least_cpus: float = threshold(HELD_CPUS, source="heuristic: a thread that works a tenth of the time")
     least_late_ratio: float = threshold(HELD_LATE_RATIO, source="heuristic: without such a thread it is below 0.1")
     least_asked: int = threshold(LEAST_ASKED, source="heuristic: fewer say nothing")
+
+    examples = (
+        fires("it computes 80 % of the time", "critical", "Thread metrics (train.py:21 count)", **_beside()),
+        quiet("no other thread computes", **_beside(cpus=0.01)),
+        looks_alike("it computes in native code", **_beside(late=5)),
+        looks_alike("the training does not wait", **_beside(waited_ms=2.0)),
+        not_evaluated("its CPU time is unknown", "CPU time of the training thread", **_beside(), blocked_known=False),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the busiest other thread."""
@@ -90,23 +104,23 @@ class InterpreterLockHeld(BaseRule):
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
             summary=(
-                f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}): the training thread waits up to "
+                f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The training thread waits up to "
                 f"{millis(lost_ms)} of {millis(period_ms)} per step for it."
             ),
             advice=(
                 f"Move the work of thread {thread.name}{f' at {site}' if site else ''} to a process "
-                "(multiprocessing, ProcessPoolExecutor), or into native code that lets go of the interpreter: only one "
+                "(multiprocessing, ProcessPoolExecutor), or into native code that releases the interpreter: only one "
                 "thread at a time runs Python."
             ),
             evidence=(
                 self.evidence(
-                    "least_ratio", certain, "training thread waits outside of the fetch, share of the step, at least"
+                    "least_ratio", certain, "training thread waits outside the fetch, share of the step, at least"
                 ),
-                self.evidence("least_cpus", thread.cpus, f"CPUs that thread {thread.name} uses", "CPUs"),
+                self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence(
                     "least_late_ratio",
                     found.late_ratio,
-                    "interpreter handed over late while the training thread waits, share of the tries",
+                    "interpreter came late, share of the requests",
                 ),
                 *(Evidence(name="call site", value=f"{place} ({looks} looks)") for place, looks in thread.sites[:3]),
             ),

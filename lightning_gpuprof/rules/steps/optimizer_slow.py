@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -22,6 +25,7 @@ from lightning_gpuprof.rules.base import (
     usable,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
 from lightning_gpuprof.rules.wording import millis, percent
@@ -40,46 +44,60 @@ _TENSOR_MS = 0.010
 AdamW."""
 
 
+_SLOW: dict[Phase, float] = {"optimizer": 100.0}
+_MANY: dict[str, Value] = {
+    "model.parameter_tensors": 2000,
+    "model.parameter_bytes": 64_000,
+    "model.optimizer": "AdamW",
+}
+_NADAM = {**_MANY, "model.optimizer": "NAdam"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSlow(BaseRule):
     """The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
 
     ## What it means
 
-    An update moves little data, but in a loop over tensors each of them costs several operator calls, with Adam about a
-    dozen. On a CPU torch's optimizers loop unless they are told `fused=True`; on a GPU they do so with `foreach=False`.
+    An update moves little data, but in a loop over tensors each costs several operator calls, with Adam about a dozen.
+    On a CPU torch's optimizers loop unless `fused=True`; on a GPU they do with `foreach=False`.
 
     ## How it is measured
 
-    The phase `optimizer` without the learning rate scheduler, or without a tenth of the step or more of waiting (see
-    `blocked-in-step`), as a share of the period of steady steps; the lower bound counts. It is silent if the first
-    parameter group is fused, on a device also if it is not `foreach=False`. What a fused update takes at least is
-    estimated and taken off: 10 us per tensor, and seven passes over the parameters at 5 GB/s. The rest is the gain, its
-    lower bound without the share of the step in which the thread waits for a CPU; the severity goes by its part of the
-    rest. With fewer than 100 tensors it is information only.
+    The lower bound of the phase `optimizer` as a share of steady steps, without the learning rate scheduler, or without
+    waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the first parameter group is fused, on a
+    GPU also unless it is `foreach=False`. The estimated time of a fused update (10 us per tensor, seven passes over the
+    parameters at 5 GB/s) is subtracted; the rest is the gain, its lower bound without the share in which the thread
+    waits for a CPU, and decides the severity. With fewer than 100 tensors it is information only.
 
     ## When it is wrong
 
-    - An optimizer of one's own may do more than update parameters (averages, line search, communication): then the time
-      may be needed.
-    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
-      one.
+    - A custom optimizer may do more than update parameters (averages, line search, communication).
+    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
     - If a fused update is not possible (sparse gradients, gradient clipping with `16-mixed`), `foreach=True` gains
       less.
 
     ## What to do
 
     `fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
-
-    ## Example
-
-    "Set AdamW(..., fused=True): 2,006 parameter tensors are updated one by one, 97 ms of a step of 117 ms."
     """
 
     id = "optimizer-slow"
+    title = "The optimizer updates its tensors one by one"
 
     least_ratio: float = threshold(0.15, source="heuristic: the update moves less data than the backward pass")
     many_tensors: int = threshold(100, source="heuristic: fewer tensors are information only")
+
+    examples = (
+        fires("AdamW loops over 2,000 tensors", "critical", "AdamW(..., fused=True)", times_ms=_SLOW, run=_MANY),
+        fires("NAdam has no fused update", "critical", "NAdam(..., foreach=True)", times_ms=_SLOW, run=_NADAM),
+        fires(
+            "it is a custom one", "critical", "whether Lion", times_ms=_SLOW, run={**_MANY, "model.optimizer": "Lion"}
+        ),
+        quiet("the update is short", run=_MANY),
+        looks_alike("a fused update moves much data", times_ms=_SLOW, run={**_MANY, "model.optimizer_fused": True}),
+        not_evaluated("the tensors were not counted", "parameter tensors", times_ms=_SLOW),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the optimizer's update."""
@@ -111,20 +129,22 @@ class OptimizerSlow(BaseRule):
         if tensors >= self.many_tensors:
             level = severity(min(1.0, lower_ms / (period_ms * running_ratio)), metrics.steps.steady_count)
         kind = str(condition(metrics, "model.optimizer") or "the optimizer")
+        advice, change = _advice(metrics, kind, tensors, foreach)
         return self.finding(
             severity=level,
             subject=kind,
             summary=(
-                f"{kind} takes {millis(median_ms)} of {millis(period_ms)} ({percent(median_ms / period_ms)}) to update "
-                f"{tensors:,} parameter tensors of {held_bytes / 1e6:.3g} MB one by one; a fused update takes "
-                f"{millis(floor_ms)} at most by estimate."
+                f"{kind} takes {millis(median_ms)} of each {millis(period_ms)} step "
+                f"({percent(median_ms / period_ms)}) to update {tensors:,} parameter tensors one by one. A fused "
+                f"update would take about {millis(floor_ms)}."
             ),
-            advice=_advice(metrics, kind, tensors, foreach),
+            advice=advice,
+            change=change,
             evidence=(
-                self.evidence("least_ratio", median_ms / period_ms, "optimizer share of the step"),
+                self.evidence("least_ratio", median_ms / period_ms, "optimizer, share of the step"),
                 self.evidence("many_tensors", tensors, "parameter tensors"),
                 Evidence(name="foreach", value=str(foreach)),
-                Evidence(name="estimate of a fused update", value=floor_ms, unit="ms"),
+                Evidence(name="fused update (estimate)", value=floor_ms, unit="ms"),
             ),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=0.85 if kind in FUSED else 0.6,
@@ -132,19 +152,19 @@ class OptimizerSlow(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, kind: str, tensors: int, foreach: object) -> str:
-    now = "foreach=False is set" if foreach is False else "neither fused nor foreach is set"
-    if can_fuse(metrics):
+def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> tuple[str, Change | None]:
+    name = "fused" if can_fuse(metrics) else "foreach"
+    if not can_fuse(metrics) and kind not in FUSED | FOREACH:
         return (
-            f"Set torch.optim.{kind}(..., fused=True) in configure_optimizers: {now}, and {tensors:,} tensors are "
-            "updated one by one."
+            f"Check whether {kind} can update its {tensors:,} tensors together: torch._foreach_* operations, or "
+            "torch.compile(optimizer.step). To run it less often: Trainer(..., accumulate_grad_batches=...)",
+            None,
         )
-    if kind in FUSED | FOREACH:
-        why = " (fused does not go with gradient clipping in 16-mixed)" if kind in FUSED else ""
-        return f"Set torch.optim.{kind}(..., foreach=True) in configure_optimizers{why}: {now}."
+    why = " (with gradient clipping in 16-mixed it cannot be fused)" if name == "foreach" and kind in FUSED else ""
+    before: dict[str, Value] = {"foreach": foreach} if name == "foreach" and foreach is not None else {}
     return (
-        f"See whether {kind} can handle its {tensors:,} tensors together (torch._foreach_* operations, or "
-        "torch.compile(optimizer.step)); Trainer(accumulate_grad_batches=...) runs it less often."
+        f"Update all tensors together{why}: torch.optim.{kind}(..., {name}=True) in configure_optimizers.",
+        Change(call=f"torch.optim.{kind}", arguments={name: True}, before=before),
     )
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -24,6 +25,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
     worthwhile_evidence,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
@@ -31,45 +33,54 @@ _VALUE = re.compile(r"(?P<what>[A-Za-z_][\w.\[\]'\"]*(?:\.[\w\[\]'\"]+)*) == ")
 _MOST_REASON = 160
 
 
+_TEN = [{"batch": batch} for batch in range(50, 250, 20)]
+_SHORT_ONE = {"batch": 50, "cost_s": 0.01}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recompiles(BaseRule):
-    """After warm-up, `torch.compile` goes on compiling the same functions for other arguments.
+    """After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
 
     ## What it means
 
-    Dynamo compiles a function for the arguments that it meets, with guards on their shapes, types and on values of
-    Python that the code reads. If a guard fails, it compiles once more, which takes seconds with inductor; after 8
-    versions of a function it gives up, and the function runs uncompiled from then on.
+    Dynamo compiles a function for the arguments it meets, with guards on their shapes, types and the Python values that
+    the code reads. If a guard fails it compiles again, which takes seconds with inductor; after 8 versions of a
+    function it gives up, and the function runs uncompiled from then on.
 
     ## How it is measured
 
-    From dynamo's own notes: compilations of a function that had been compiled before, in steps after warm-up, with the
-    time that each took, its backward pass with it. The steps that hold them are not among the steady ones. The gain is
-    that time, spread over all steps; if no more time is lost in these steps than that, it is their excess. Functions
-    that were given up are told also if it took little time: what running uncompiled costs is not known, and no gain is
-    given for it.
+    From dynamo's own notes: recompilations in steps after warm-up with the time of each, including the backward pass.
+    Such steps are not among the steady ones. The gain is that time, at most the excess of these steps, spread over all
+    steps. Functions that were given up are reported even if it took little time; what running uncompiled costs is not
+    known.
 
     ## When it is wrong
 
-    - In a long run the last new shape may come early: then all the cost is behind. Its share is that of the whole run.
-    - A handful of shapes that each come once (the last batch of an epoch) cost once.
-    - Dynamo tells no reason before torch 2.6.
+    - In a long run the last new shape may come early: then all the cost is past. Its share is of the whole run.
+    - A handful of shapes that come once each (the last batch of an epoch) cost once.
+    - Before torch 2.6 dynamo gives no reason.
 
     ## What to do
 
     If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or
-    `drop_last=True` for the last batch. If a value of Python changes: make it a tensor, or keep it out of the compiled
+    `drop_last=True` for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled
     code.
-
-    ## Example
-
-    "Set torch.compile(..., dynamic=True): the size of 'x' at dimension 0 changed, and forward (net.py:21) was compiled
-    23 times more after warm-up, 41 s of 212 s."
     """
 
     id = "recompiles"
+    title = "torch.compile keeps compiling after warm-up"
 
     least_hits: int = threshold(1, source="dynamo gives a function up after 8 versions")
+
+    examples = (
+        fires("the batch size changes", "critical", "dynamic=True", compiled={"recompiles": _TEN}),
+        fires(
+            "a function was given up", "info", "was given up", compiled={"recompiles": [_SHORT_ONE], "limit_hits": 1}
+        ),
+        quiet("it compiles once", compiled={}),
+        looks_alike("it compiles once more, in 0.5 s", compiled={"recompiles": [{"batch": 99}]}),
+        not_evaluated("its times are impossible", "impossible number", compiled={"steady_recompile_s": -1.0}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the compilations after warm-up."""
@@ -78,7 +89,7 @@ class Recompiles(BaseRule):
             return None
         period_ms = run_ms_per_step(metrics)
         if not possible(facts.steady_recompile_s) or facts.steady_recompile_count < 0:
-            raise MissingSignal("the time of the compilations is no possible number")
+            raise MissingSignal("the time of the compilations is an impossible number")
         lost_s = facts.steady_recompile_s
         if facts.steps_excess_s is not None and possible(facts.steps_excess_s):
             lost_s = min(lost_s, facts.steps_excess_s)
@@ -90,13 +101,15 @@ class Recompiles(BaseRule):
         steady = [recompile for recompile in facts.recompiles if recompile.steady] or list(facts.recompiles)
         function, its = _most_costly(metrics, steady)
         level: Severity = severity(lost_ms / period_ms, metrics.steps.count) if costly else "info"
+        advice, change = _advice(metrics, its)
         return self.finding(
             severity=level,
             subject=function or "torch.compile",
             summary=_summary(facts, its, function, lost_ms / period_ms, lost_s),
-            advice=_advice(metrics, its),
+            advice=advice,
+            change=change,
             evidence=(
-                worthwhile_evidence("compiling after warm-up, of the run", lost_ms, period_ms),
+                worthwhile_evidence("compiling after warm-up, share of the run", lost_ms, period_ms),
                 Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
                 Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
                 *(Evidence(name="guard", value=reason) for reason in _reasons(its)[:3]),
@@ -132,13 +145,13 @@ def _short(reason: str) -> str:
 
 def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio: float, lost_s: float) -> str:
     text = (
-        f"torch.compile compiled {counted(facts.steady_recompile_count, 'function')} once more after warm-up: "
-        f"{seconds(lost_s)}, {percent(ratio)} of the run"
+        f"torch.compile recompiled {counted(facts.steady_recompile_count, 'time')} after warm-up, which took "
+        f"{seconds(lost_s)} ({percent(ratio)} of the run)"
     )
     if its:
         batches = [r.batch for r in its if r.batch is not None]
         where = f", in batches {batches[0]} to {batches[-1]}" if len(batches) > 1 else ""
-        text += f", {len(its)} times {function}{where}"
+        text += f": {len(its)} times {function}{where}"
     hits = facts.limit_hits
     given_up = (
         f" {counted(hits, 'function')} {'was' if hits == 1 else 'were'} given up and run{'s' if hits == 1 else ''} "
@@ -147,30 +160,25 @@ def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio
     return f"{text}.{given_up if hits else ''}"
 
 
-def _advice(metrics: Metrics, its: Sequence[Recompile]) -> str:
+def _advice(metrics: Metrics, its: Sequence[Recompile]) -> tuple[str, Change | None]:
     reason = next((_short(r.reason) for r in its if r.reason), "")
-    size = _SIZE.search(reason)
+    guard = f" Guard: {reason}." if reason else " To see the guard that fails: TORCH_LOGS=recompiles"
+    size, value = _SIZE.search(reason), _VALUE.search(reason)
     if size is not None and _only_last_batches(metrics, its):
-        return (
-            "Set DataLoader(..., drop_last=True): the last batch of an epoch is smaller, and its size makes "
-            f"torch.compile compile anew ({reason})."
-        )
+        change = Change(call="DataLoader", arguments={"drop_last": True}, before={"drop_last": False})
+        return f"Drop the smaller last batch of each epoch: DataLoader(..., drop_last=True).{guard}", change
     if size is not None:
-        dynamic = condition(metrics, "compile.dynamic")
-        now = f" (dynamic is {dynamic} now)" if dynamic is not None else ""
-        return (
-            f"The size of {size['tensor']} changes at dimension {size['index']}: set torch.compile(..., "
-            f"dynamic=True){now}, or torch._dynamo.mark_dynamic(tensor, {size['index']}) before the call, or pad to "
-            f"a few sizes. Guard: {reason}."
-        )
-    value = _VALUE.search(reason)
+        tensor, index = size["tensor"], size["index"]
+        others = f"torch._dynamo.mark_dynamic(tensor, {index}) before the call, or pad to a few sizes.{guard}"
+        why = f"The size of {tensor} changes at dimension {index}"
+        if condition(metrics, "compile.dynamic") in (True, "yes"):
+            return f"{why} although dynamic=True is set: {others}", None
+        change = Change(call="torch.compile", arguments={"dynamic": True})
+        return f"{why}: set torch.compile(..., dynamic=True), or {others}", change
     if value is not None:
-        return (
-            f"{value['what']} is a value of Python that changes, and each value is compiled for itself: make it a "
-            f"tensor or keep it out of the compiled code. Guard: {reason}."
-        )
-    told = f" Guard: {reason}." if reason else " TORCH_LOGS=recompiles prints the guard that fails."
-    return f"Keep what the failing guard names the same from step to step.{told}"
+        fix = "make it a tensor or keep it out of the compiled code"
+        return f"The Python value {value['what']} changes, and each value is compiled separately: {fix}.{guard}", None
+    return f"Keep what the failing guard names the same from step to step.{guard}", None
 
 
 def _only_last_batches(metrics: Metrics, its: Sequence[Recompile]) -> bool:

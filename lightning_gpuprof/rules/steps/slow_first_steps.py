@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
@@ -16,7 +17,12 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile_gain,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import counted, percent, seconds
+
+
+def _warming(excess_s: float) -> dict[str, Evenness]:
+    return {"evenness": Evenness(warmup_steps=12, warmup_excess_s=excess_s)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,30 +36,40 @@ class SlowFirstSteps(BaseRule):
 
     ## How it is measured
 
-    What the steps of the warm-up took more than as many steady ones, without waiting for data, validation, checkpoints
-    and traced steps. It is told from 60 s on, or from 5 s on if it is 2 % of the run. It is information only: it
-    happens once.
+    What the warm-up steps took more than as many steady ones, without waiting for data, validation, checkpoints and
+    traced steps. Reported from 60 s on, or from 5 s if that is 2 % of the run. Information only: it happens once.
 
     ## When it is wrong
 
-    - The run at hand may be a short trial of a long one: then it does not matter.
+    - The run may be a short trial of a long one.
     - Steps that become faster within the first fifth of the run count as warm-up.
 
     ## What to do
 
     Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the job, `TRITON_CACHE_DIR` likewise;
     compile the repeated block of a model instead of the whole.
-
-    ## Example
-
-    "The first 12 steps take 95 s more than steady ones, 9 % of the run; 88 s of it torch.compile."
     """
 
     id = "slow-first-steps"
+    title = "The first steps take long"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")
     always_s: float = threshold(60.0, source="catalogue")
+
+    examples = (
+        fires("12 steps take 6 s more", "info", "The first 12 steps take 6.00 s longer", metrics=_warming(6.0)),
+        fires(
+            "cuDNN tries algorithms",
+            "info",
+            "benchmark=True",
+            metrics=_warming(6.0),
+            run={"flags.cudnn_benchmark": True},
+        ),
+        quiet("they take 0.3 s more", metrics=_warming(0.3)),
+        looks_alike("it is 10 s of 10 minutes", metrics=_warming(10.0), steps=12_000),
+        not_evaluated("it never became steady", "never became steady"),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the warm-up."""
@@ -66,19 +82,18 @@ class SlowFirstSteps(BaseRule):
             return None
         excess_ms, period_ms = excess_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
-        told = f"; torch.compile was at work for {seconds(compiled_s)}" if compiled_s >= 0.1 * excess_s else ""
+        told = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""
         return self.finding(
             severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
             summary=(
-                f"The first {counted(steps, 'step')} take {seconds(excess_s)} more than steady ones, "
-                f"{percent(ratio)} of "
-                f"the run{told}."
+                f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
+                f"({percent(ratio)} of the run).{told}"
             ),
             advice=_advice(metrics, compiled_s, excess_s),
             evidence=(
-                self.evidence("least_ratio", ratio, "warm-up above steady steps, of the run"),
-                Evidence(name="warm-up above steady steps", value=excess_s, unit="s", limit=self.least_s),
+                self.evidence("least_ratio", ratio, "excess of the warm-up, share of the run"),
+                self.evidence("least_s", excess_s, "excess of the warm-up", "s"),
                 Evidence(name="compiling", value=compiled_s, unit="s"),
             ),
             gain=worthwhile_gain(excess_ms, excess_ms, period_ms),
@@ -90,13 +105,12 @@ class SlowFirstSteps(BaseRule):
 def _advice(metrics: Metrics, compiled_s: float, excess_s: float) -> str:
     if compiled_s >= 0.5 * excess_s:
         return (
-            "Keep what was compiled from run to run: TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR in a folder that "
-            "survives the job; or compile the block that repeats instead of the whole model."
+            "Keep compiled code between runs: point TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to a folder that "
+            "survives the job. Or compile the repeated block instead of the whole model."
         )
     if condition(metrics, "flags.cudnn_benchmark") is True:
         return (
-            "Trainer(benchmark=True) tries algorithms in the first steps of each shape: leave it out for short runs, "
-            "or "
-            "keep shapes the same."
+            "Leave Trainer(benchmark=True) out of short runs, or keep shapes the same: it tries algorithms in the "
+            "first steps of each shape."
         )
-    return "Look at the first steps in a trace window: GpuProfiler(windows=[(1, 3)])."
+    return "Trace the first steps to see what they do: GpuProfiler(windows=[(1, 3)])"
