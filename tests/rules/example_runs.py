@@ -10,6 +10,8 @@ from compile_builder import compiled, graph_break, recompile
 from feeding_builder import starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
+from gpu_builder import gpu, held
+from host_builder import beside_thread, collecting, growing
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from ranks_builder import with_ranks
@@ -41,6 +43,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``ranks``: it has several, with these keywords of ``with_ranks``.
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
+    - ``growing``, ``collecting``, ``beside``: the host does this beside the steps, by ``host_builder``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -107,5 +110,8 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),
     "hooks": _hooked,
     "compiled": lambda metrics, part: replace(metrics, compile=_compiled(**part)),
+    "growing": lambda metrics, part: replace(metrics, host=growing(**part)),
+    "collecting": lambda metrics, part: replace(metrics, host=collecting(**part)),
+    "beside": lambda metrics, part: replace(metrics, interpreter_lock=beside_thread(**part)),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

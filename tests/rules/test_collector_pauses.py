@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
+import host_builder
 import pytest
 from metrics_builder import build, outliers
 
-from lightning_gpuprof.model.host import GcUse, GenerationPauses, HostUse, LongPause
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
@@ -17,24 +17,9 @@ from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
 RULE = GcPauses()
 
 
-def collecting(ratio: float, counts: Sequence[int] = (400, 40, 100), *, oldest: float = 0.9, **more: object) -> Metrics:
+def collecting(ratio: float, **more: Any) -> Metrics:
     """A run of 400 steps of 50 ms whose collector takes so much of the time."""
-    total_s = ratio * 20
-    parts = (0.7 * (1 - oldest), 0.3 * (1 - oldest), oldest)
-    generations = tuple(
-        GenerationPauses(generation=i, count=n, total_s=part * total_s, longest_s=2 * part * total_s / max(1, n))
-        for i, (n, part) in enumerate(zip(counts, parts, strict=True))
-    )
-    longest = tuple(LongPause(batch=37 * (i + 1) + i % 3, generation=2, pause_s=0.2) for i in range(8))
-    pauses = GcUse(
-        pause_ratio=ratio,
-        pause_ms_per_step=ratio * 50,
-        longest_s=0.2,
-        generations=generations,
-        longest=longest,
-        long_count=8,
-    )
-    return build(host=HostUse(gc=pauses), **more)  # type: ignore[arg-type]
+    return build(host=host_builder.collecting(ratio), **more)
 
 
 def test_collections_of_the_oldest_generation_are_found_with_the_line_that_helps() -> None:

@@ -1,53 +1,20 @@
 from __future__ import annotations
 
+from typing import Any
+
+import host_builder
 import pytest
 from metrics_builder import build
 
-from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, MemoryGrowth
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.memory.host_leak import HostLeak
 
 RULE = HostLeak()
-MIB = 2**20
 
 
-def growing(
-    mib: float,
-    *,
-    of: str = "process_private",
-    first_mib: float = 500.0,
-    late: float = 1.0,
-    even: float | None = 1.0,
-    p_value: float = 1e-9,
-    left_gib: float = 20.0,
-    limit_gib: float | None = None,
-    epochs: int = 4,
-    samples: int = 100,
-) -> Metrics:
-    """A run of 100 s, 400 steps, whose memory grows evenly by so much; ``late`` is the later half's pace."""
-    slope = mib * MIB / 100
-
-    def row(name: str, grown: float) -> MemoryGrowth:
-        return MemoryGrowth(
-            of=name,
-            slope_bytes_per_s=grown / 100,
-            slope_bytes_per_step=grown / 400,
-            first_bytes=first_mib * MIB,
-            last_bytes=first_mib * MIB + grown,
-            p_value=p_value if grown else 0.5,
-            samples=samples,
-            late_slope_bytes_per_s=late * grown / 100,
-            typical_rise_ratio=even,
-        )
-
-    rows = [row(of, 100 * slope)] if of == "process_private" else [row("process_private", 0.0), row(of, 100 * slope)]
-    group = None
-    if limit_gib is not None:
-        used = Level(mean=1.0 * 2**30, max=1.0 * 2**30)
-        group = GroupUse(memory_limit_bytes=limit_gib * 2**30, memory_working_bytes=used)
-    machine = MachineUse(memory_available_min_bytes=left_gib * 2**30)
-    return build(host=HostUse(growth=tuple(rows), machine=machine, cgroup=group), epochs=epochs)
+def growing(mib: float, *, epochs: int = 4, **more: Any) -> Metrics:
+    return build(host=host_builder.growing(mib, **more), epochs=epochs)
 
 
 def test_a_list_that_keeps_tensors_is_found_with_the_time_that_is_left() -> None:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from host_builder import beside_thread
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import InterpreterLock, Metrics, PythonThread
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
@@ -14,31 +16,14 @@ from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
 from lightning_gpuprof.rules.steps.interpreter_lock import InterpreterLockHeld
 
 RULE = InterpreterLockHeld()
-SITE = ("train.py:21 count", 40)
 
 
 def beside(
-    waited_ms: float = 30.0,
-    *,
-    cpus: float = 0.8,
-    late: int = 60,
-    asked: int = 100,
-    samples: int = 40,
-    threads: int = 1,
-    blocked_ms: Mapping[Phase, float] | None = None,
-    by_phase: Mapping[Phase, tuple[int, int]] | None = None,
+    waited_ms: float = 30.0, *, threads: int = 1, blocked_ms: Mapping[Phase, float] | None = None, **more: Any
 ) -> Metrics:
     """Steps of 50 ms that wait so long, a little in each phase, beside a thread that uses so many CPUs."""
     found = build(run={"torch.num_threads": threads}, process_cpus=1.2, blocked_ms=blocked_ms)
-    lock = InterpreterLock(
-        asked=asked,
-        late=late,
-        by_phase=by_phase or {"forward": (asked, late)},
-        waited=share(waited_ms, 50.0),
-        samples=samples,
-        threads=(PythonThread(name="metrics", cpus=cpus, sites=(SITE,)), PythonThread(name="idle", cpus=0.01)),
-    )
-    return replace(found, interpreter_lock=lock)
+    return replace(found, interpreter_lock=beside_thread(waited_ms, **more))
 
 
 def test_the_thread_is_named_with_its_line_and_the_time_lost() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.host import HostUse, MachineUse, MemoryGrowth
+from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -16,29 +16,6 @@ _PROCESS = "process_private"
 _WORKERS = "workers_pss"
 _OWNERS = {_PROCESS: "training process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
-
-
-def _growing(
-    mib: float = 1024.0, *, of: str = _PROCESS, late: float = 1.0, even: float = 1.0, samples: int = 100
-) -> HostUse:
-    """An example: memory grows from 500 MiB by so much in 100 s and 400 steps, in the later half at ``late`` times."""
-
-    def row(name: str, grown: float) -> MemoryGrowth:
-        return MemoryGrowth(
-            of=name,
-            slope_bytes_per_s=grown / 100,
-            slope_bytes_per_step=grown / 400,
-            first_bytes=500.0 * _MIB,
-            last_bytes=500.0 * _MIB + grown,
-            p_value=1e-9 if grown else 0.5,
-            samples=samples,
-            late_slope_bytes_per_s=late * grown / 100,
-            typical_rise_ratio=even,
-        )
-
-    rows = {_PROCESS: 0.0, of: mib * _MIB}
-    machine = MachineUse(memory_available_min_bytes=20.0 * 2**30)
-    return HostUse(growth=tuple(row(name, grown) for name, grown in rows.items()), machine=machine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +63,12 @@ class HostLeak(BaseRule):
     warning_h: float = threshold(24.0, source="heuristic")
 
     examples = (
-        fires("it keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", host=_growing()),
-        fires("the workers do", "critical", "Digits", host=_growing(of="workers_pss")),
-        quiet("it grows by 60 MiB", host=_growing(60.0)),
-        looks_alike("it grows once, for optimizer states", host=_growing(even=0.4)),
-        looks_alike("the growth comes to its end", host=_growing(late=0.4)),
-        not_evaluated("it was read 19 times", "less than 20 times", host=_growing(samples=19)),
+        fires("it keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", growing={}),
+        fires("the workers do", "critical", "Digits", growing={"of": _WORKERS}),
+        quiet("it grows by 60 MiB", growing={"mib": 60.0}),
+        looks_alike("it grows once, for optimizer states", growing={"even": 0.4}),
+        looks_alike("the growth comes to its end", growing={"late": 0.4}),
+        not_evaluated("it was read 19 times", "less than 20 times", growing={"samples": 19}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

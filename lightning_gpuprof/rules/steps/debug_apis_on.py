@@ -42,99 +42,65 @@ def _one_of(*words: str) -> Callable[[Value], bool]:
     return lambda value: str(value).upper() in words
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Setting:
-    """A fact of the run that means debugging, and how it is turned off."""
+    """A fact of the run that means debugging."""
 
     fact: str
-    name: str
     cost: str
-    off: str
+    name: str = ""
+    """Default: the environment variable."""
+    off: str = ""
+    """How it is turned off; default: by leaving the variable out."""
     is_on: Callable[[Value], bool] = _on
     cuda_only: bool = False
     ranks_only: bool = False
     """It does something only where several ranks train together."""
 
+    @property
+    def called(self) -> str:
+        """Its name."""
+        return self.name or self.fact.partition(".")[2]
 
+    @property
+    def remedy(self) -> str:
+        """How it is turned off."""
+        return self.off or f"unset {self.fact.partition('.')[2]}"
+
+
+_STACKS = "a stack per operation, checks for NaN"
+_DEBUG_MALLOC = _one_of("DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG")
+_SANITIZER = "env.COMPUTE_SANITIZER_PROCESS_TREE"
+_ADVANCED = "Trainer(profiler=AdvancedProfiler)"
+_TRACING = "a Python tracing function (debugger, coverage)"
 _SETTINGS = (
-    *(
-        _Setting(fact=fact, name="detect_anomaly", cost="a stack per operation, checks for NaN", off=off)
-        for fact, off in (
-            ("flags.detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),
-            ("trainer.detect_anomaly", "Trainer(detect_anomaly=False)"),
-        )
-    ),
+    _Setting("flags.detect_anomaly", _STACKS, "detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),
+    _Setting("trainer.detect_anomaly", _STACKS, "detect_anomaly", "Trainer(detect_anomaly=False)"),
+    _Setting("env.CUDA_LAUNCH_BLOCKING", "the host waits for each kernel", cuda_only=True),
+    _Setting("env.PYTORCH_NO_CUDA_MEMORY_CACHING", "each tensor is a cudaMalloc", cuda_only=True),
+    _Setting(_SANITIZER, "each kernel is instrumented", "the compute sanitizer", "run without it", cuda_only=True),
     _Setting(
-        fact="env.CUDA_LAUNCH_BLOCKING",
-        name="CUDA_LAUNCH_BLOCKING",
-        cost="the host waits for each kernel",
-        off="unset CUDA_LAUNCH_BLOCKING",
-        cuda_only=True,
-    ),
-    _Setting(
-        fact="env.PYTORCH_NO_CUDA_MEMORY_CACHING",
-        name="PYTORCH_NO_CUDA_MEMORY_CACHING",
-        cost="each tensor is a cudaMalloc",
-        off="unset PYTORCH_NO_CUDA_MEMORY_CACHING",
-        cuda_only=True,
-    ),
-    _Setting(
-        fact="env.COMPUTE_SANITIZER_PROCESS_TREE",
-        name="the compute sanitizer",
-        cost="each kernel is instrumented",
-        off="run without compute-sanitizer",
-        cuda_only=True,
-    ),
-    _Setting(
-        fact="env.TORCH_DISTRIBUTED_DEBUG",
-        name="TORCH_DISTRIBUTED_DEBUG=DETAIL",
-        cost="every collective is checked on all ranks",
-        off="unset TORCH_DISTRIBUTED_DEBUG",
+        "env.TORCH_DISTRIBUTED_DEBUG",
+        "every collective is checked on all ranks",
+        "TORCH_DISTRIBUTED_DEBUG=DETAIL",
         is_on=_one_of("DETAIL"),
         ranks_only=True,
     ),
+    _Setting("env.NCCL_DEBUG", "NCCL writes a log", is_on=_one_of("INFO", "TRACE"), ranks_only=True),
+    _Setting("env.TORCH_COMPILE_DEBUG", "each compilation writes its graphs"),
+    _Setting("env.PYTHONMALLOC", "every allocation of Python is checked", "PYTHONMALLOC=debug", is_on=_DEBUG_MALLOC),
+    _Setting("flags.python_debugger", "each line of Python calls it", _TRACING, "run without debugger and coverage"),
     _Setting(
-        fact="env.NCCL_DEBUG",
-        name="NCCL_DEBUG",
-        cost="NCCL writes a log",
-        off="unset NCCL_DEBUG",
-        is_on=_one_of("INFO", "TRACE"),
-        ranks_only=True,
+        "flags.compile_disabled", "torch.compile does nothing", "TORCHDYNAMO_DISABLE", "unset TORCHDYNAMO_DISABLE"
     ),
     _Setting(
-        fact="env.TORCH_COMPILE_DEBUG",
-        name="TORCH_COMPILE_DEBUG",
-        cost="each compilation writes its graphs",
-        off="unset TORCH_COMPILE_DEBUG",
-    ),
-    _Setting(
-        fact="env.PYTHONMALLOC",
-        name="PYTHONMALLOC=debug",
-        cost="every allocation of Python is checked",
-        off="unset PYTHONMALLOC",
-        is_on=_one_of("DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG"),
-    ),
-    _Setting(
-        fact="flags.python_debugger",
-        name="a Python tracing function (debugger, coverage)",
-        cost="each line of Python calls it",
-        off="run without debugger and coverage",
-    ),
-    _Setting(
-        fact="flags.compile_disabled",
-        name="TORCHDYNAMO_DISABLE",
-        cost="torch.compile does nothing",
-        off="unset TORCHDYNAMO_DISABLE",
-    ),
-    _Setting(
-        fact="trainer.profiler",
-        name="Trainer(profiler=AdvancedProfiler)",
-        cost="cProfile runs at every call of a function",
-        off="Trainer(profiler=None)",
+        "trainer.profiler",
+        "cProfile runs at every call of a function",
+        _ADVANCED,
+        "Trainer(profiler=None)",
         is_on=lambda value: str(value) == "AdvancedProfiler",
     ),
 )
-
 
 _COSTLY = {"trainer.detect_anomaly": True, "flags.anomaly_nodes": 200, "flags.anomaly_stack_us": 100.0}
 
@@ -192,7 +158,7 @@ class DebugApisOn(BaseRule):
             raise MissingSignal("the settings of the run are not known")
         cuda, ranks = condition(metrics, "device.type") == "cuda", is_distributed(metrics)
         found = {
-            s.name: s
+            s.called: s
             for s in _SETTINGS
             if (value := condition(metrics, s.fact)) is not None
             and s.is_on(value)
@@ -222,12 +188,12 @@ class DebugApisOn(BaseRule):
                 cost += HIDDEN
         found_on = self.finding(
             severity=level,
-            subject=listed([s.name for s in settings]),
+            subject=listed([s.called for s in settings]),
             summary=(
                 f"{counted(len(settings), 'debugging setting')} {'is' if len(settings) == 1 else 'are'} on: "
-                f"{listed([f'{s.name} ({s.cost})' for s in settings])}. {cost}"
+                f"{listed([f'{s.called} ({s.cost})' for s in settings])}. {cost}"
             ),
-            advice=f"Turn off what you do not need: {'; '.join(s.off for s in settings)}.",
+            advice=f"Turn off what you do not need: {'; '.join(s.remedy for s in settings)}.",
             evidence=(
                 self.evidence("least_count", len(settings), "debugging settings"),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),

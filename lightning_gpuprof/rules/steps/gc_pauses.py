@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.host import GcUse, GenerationPauses, HostUse
+from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -29,14 +29,7 @@ _NORMAL_QUANTILE = 1.645
 _MOST_TIMES = 100
 
 
-def _collecting(ratio: float, counts: tuple[int, ...] = (400, 40, 100), oldest: float = 0.9) -> HostUse:
-    """An example: 20 s of steps of which so much is collecting, ``oldest`` of it in the oldest generation."""
-    parts = (0.7 * (1 - oldest), 0.3 * (1 - oldest), oldest)
-    generations = tuple(
-        GenerationPauses(generation=i, count=n, total_s=part * ratio * 20, longest_s=0.2)
-        for i, (n, part) in enumerate(zip(counts, parts, strict=True))
-    )
-    return HostUse(gc=GcUse(pause_ratio=ratio, pause_ms_per_step=ratio * 50, longest_s=0.2, generations=generations))
+_YOUNG = {"ratio": 0.1, "counts": (4000, 400, 4), "oldest": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +73,10 @@ class GcPauses(BaseRule):
     wanted_ratio: float = threshold(0.01, source="heuristic: what collecting may cost")
 
     examples = (
-        fires("100 old collections take 30 %", "critical", "gc.freeze()", host=_collecting(0.3)),
-        fires(
-            "10 young ones a step take 10 %", "info", "10 times less often", host=_collecting(0.1, (4000, 400, 4), 0.1)
-        ),
-        quiet("they take 2 %", host=_collecting(0.02)),
-        looks_alike("two long ones may be chance", host=_collecting(0.1, (10, 2, 2))),
+        fires("100 old collections take 30 %", "critical", "gc.freeze()", collecting={"ratio": 0.3}),
+        fires("10 young ones a step take 10 %", "info", "10 times less often", collecting=_YOUNG),
+        quiet("they take 2 %", collecting={"ratio": 0.02}),
+        looks_alike("two long ones may be chance", collecting={"ratio": 0.1, "counts": (10, 2, 2)}),
         not_evaluated("pauses were not measured", "were not measured"),
     )
 

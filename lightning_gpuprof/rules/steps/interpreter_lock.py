@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import InterpreterLock, Metrics, PythonThread, Share
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, LEAST_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -19,19 +19,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import cpus, millis
-
-
-def _beside(cpus: float = 0.8, *, late: int = 60, waited_ms: float = 30.0) -> dict[str, dict[str, InterpreterLock]]:
-    """An example: steps of 50 ms wait so long beside a thread; ``late`` of 100 times the interpreter came late."""
-    ratio = waited_ms / 50.0
-    thread = PythonThread(name="metrics", cpus=cpus, sites=(("train.py:21 count", 40),))
-    waited = Share(
-        median_ratio=ratio, lower_ratio=ratio, median_ms=waited_ms, total_ratio=ratio, total_lower_ratio=ratio
-    )
-    lock = InterpreterLock(
-        asked=100, late=late, by_phase={"forward": (100, late)}, waited=waited, samples=40, threads=(thread,)
-    )
-    return {"metrics": {"interpreter_lock": lock}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +63,11 @@ class InterpreterLockHeld(BaseRule):
     least_asked: int = threshold(LEAST_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
-        fires("it computes 80 % of the time", "critical", "Thread metrics (train.py:21 count)", **_beside()),
-        quiet("no other thread computes", **_beside(cpus=0.01)),
-        looks_alike("it computes in native code", **_beside(late=5)),
-        looks_alike("the training does not wait", **_beside(waited_ms=2.0)),
-        not_evaluated("its CPU time is unknown", "CPU time of the training thread", **_beside(), blocked_known=False),
+        fires("it computes 80 % of the time", "critical", "Thread metrics (train.py:21 count)", beside={}),
+        quiet("no other thread computes", beside={"cpus": 0.01}),
+        looks_alike("it computes in native code", beside={"late": 5}),
+        looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
+        not_evaluated("its CPU time is unknown", "CPU time of the training thread", beside={}, blocked_known=False),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
