@@ -25,7 +25,7 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.device_limit import device_limit
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
-from lightning_gpuprof.rules.steps.step_outliers import (
+from lightning_gpuprof.rules.steps.outliers import (
     attributed_excess_ms,
     coherent,
     dominant_phases,

@@ -10,7 +10,6 @@ from compile_builder import compiled, graph_break, recompile
 from feeding_builder import starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
-from gpu_builder import gpu, held
 from host_builder import beside_thread, collecting, growing
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share

@@ -35,8 +35,8 @@ class GradClipCost(BaseRule):
     ## How it is measured
 
     The phase `clip` as a share of steady steps: the lower bound of its median, with accumulated gradients its part of
-    the total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are subtracted before the share is compared
-    with the threshold. The gain is the whole phase.
+    the total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are subtracted first. The gain is the
+    whole phase.
 
     ## When it is wrong
 

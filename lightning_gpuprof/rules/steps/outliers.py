@@ -1,0 +1,138 @@
+"""Outlying steps flow in; which of their excess the program can be blamed for, and where it lies, flows out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.rules.base import machine_busy_ratio, possible, usable
+from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
+
+_CROWDED_RATIO = 0.8
+"""Use of the machine's CPUs from which long steps may be those that waited for one. Heuristic: on a machine with two
+CPUs that others used, healthy runs had outliers in the model's phases from here on."""
+
+_OTHERS_RATIO = 0.25
+"""Share of the usable CPUs that other processes use, from which the same holds. Heuristic: with 27 % a healthy run had
+outliers in ``forward`` for 12 % of its time."""
+
+_SLOW_SAMPLE_RATIO = 0.5
+"""Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Heuristic."""
+
+_OF_PARTS_RATIO = 0.8
+"""Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
+
+_SPREAD_RATIO = 0.8
+"""No single phase holds so much of an excess that is spread over several. Heuristic, as for naming them."""
+
+_GRID_STALLS = 4
+_LEAST_GRID = 5
+"""So many of the longest stalls, at least, must lie on a grid of at least so many steps. Heuristic: rare by chance."""
+
+
+def coherent(outliers: Outliers) -> bool:
+    """Whether the numbers can be true together."""
+    times_ms = (outliers.worst_ms, outliers.limit_ms, *outliers.excess_by_phase_ms.values())
+    return (
+        all(possible(ms) for ms in times_ms)
+        and 0 <= outliers.count <= outliers.checked
+        and 0 <= outliers.excess_ms <= outliers.total_ms
+        and 0 < outliers.total_ms < math.inf
+    )
+
+
+def mostly_two(outliers: Outliers, least_ratio: float) -> bool:
+    """Whether it is the two longest that pass the threshold."""
+    rest_ms = outliers.rest_excess_ms
+    return rest_ms is not None and not rest_ms >= least_ratio * outliers.total_ms
+
+
+def in_slow_parts(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether four fifths of the excess are that of parts of the run whose ordinary step is an outlying one."""
+    parts, usual_ms = metrics.evenness.regimes, metrics.period_ms
+    if len(parts) < 2 or usual_ms is None:
+        return False
+    of_parts_ms = sum((p.period_ms - usual_ms) * p.count for p in parts if p.period_ms > outliers.limit_ms)
+    return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
+
+
+def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether the excess lies in several phases, in the proportions of the ordinary step.
+
+    So it does where batches differ in size, or where something stops the process anywhere; not if stalls come at a
+    fixed distance.
+    """
+    ordinary = {phase: share.median_ms for phase, share in metrics.shares.items() if usable(share)}
+    excess_ms = outliers.excess_by_phase_ms
+    return (
+        len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
+        and concentration(excess_ms, ordinary) < ALIKE_RATIO
+        and distance(outliers) is None
+    )
+
+
+def attributed_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase, float]:
+    """The excess per phase that is told from waiting for a CPU.
+
+    Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
+    own phases, which need it most, show that, as does the wait for workers that have no CPU although they had made
+    their batches in time. There, only the excess of the other phases counts, unless stalls come at a fixed distance,
+    as nothing from outside would, or batches were slow enough to make for such stalls.
+    """
+    if not _crowded(metrics) or distance(outliers) is not None:
+        return outliers.excess_by_phase_ms
+    left_out = COMPUTE_PHASES if _slow_batches(metrics, outliers) else (*COMPUTE_PHASES, "data_wait")
+    return {phase: ms for phase, ms in outliers.excess_by_phase_ms.items() if phase not in left_out}
+
+
+def _crowded(metrics: Metrics) -> bool:
+    busy = machine_busy_ratio(metrics)
+    machine = metrics.host.machine
+    others = machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else 0.0
+    usable_cpus = metrics.host.usable_cpus or metrics.cpu.usable_cpus
+    return (busy is not None and busy >= _CROWDED_RATIO) or others >= _OTHERS_RATIO * usable_cpus
+
+
+def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether the making of batches can be the reason of stalls in ``data_wait``, as far as that is known.
+
+    A stall is no longer than the making of the batch that it waits for: all stalls together take at most the time of
+    all batches, and one sample of the batch of the longest stall took a good part of that.
+    """
+    found = metrics.input
+    if found is None or found.verdict not in ("compute", "transfer"):
+        return True
+    slowest_ms = max((worker.item_max_ms or 0.0 for worker in found.workers), default=0.0)
+    make_ms = max((loader.make_ms or 0.0 for loader in found.loaders), default=0.0)
+    stalled_ms = outliers.excess_by_phase_ms.get("data_wait", 0.0) / outliers.checked
+    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= stalled_ms
+
+
+def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
+    """The phases that together hold most of the excess, largest first, each with its share of it.
+
+    Args:
+        excess_ms: Excess per phase.
+        named_ratio: Phases are taken until they hold so much.
+    """
+    whole_ms = sum(excess_ms.values())
+    found: list[tuple[Phase, float]] = []
+    held = 0.0
+    for phase, ms in sorted(excess_ms.items(), key=lambda item: item[1], reverse=True):
+        if ms <= 0 or (found and held >= named_ratio):
+            break
+        found.append((phase, ms / whole_ms))
+        held += ms / whole_ms
+    return found or [("loop", 0.0)]
+
+
+def distance(outliers: Outliers) -> int | None:
+    """Number of steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
+    longest = sorted(outliers.batches[: max(_GRID_STALLS, len(outliers.batches) // 2)])
+    gaps = [after - before for before, after in itertools.pairwise(longest)]
+    if len(longest) < _GRID_STALLS or min(gaps) < _LEAST_GRID:
+        return None
+    return min(gaps) if all(gap % min(gaps) == 0 for gap in gaps) else None
