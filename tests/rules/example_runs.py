@@ -21,7 +21,7 @@ from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import HookShare, Metrics
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 
 _STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
 _MAKERS: dict[str, Callable[..., Metrics]] = {"kernels": kernels_run, "step": stepping_run, "allocator": memory_run}
@@ -40,6 +40,7 @@ def example_run(**changes: Any) -> Metrics:
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
+    - ``wall_s``: parts of the wall time that differ; None: not measured. ``val_wait_s``: fetches of validation.
     - ``ranks``: it has several, with these keywords of ``with_ranks``.
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
     - ``growing``, ``collecting``, ``beside``: the host does this beside the steps, by ``host_builder``.
@@ -71,6 +72,16 @@ def _beside_others(metrics: Metrics, use: float | None) -> Metrics:
     return replace(metrics, host=HostUse(machine=MachineUse(cpu_others_cpus=level)))
 
 
+def _with_wall(metrics: Metrics, parts_s: Mapping[Any, float | None]) -> Metrics:
+    parts = {name: value for name, value in {**metrics.wall.parts, **parts_s}.items() if value is not None}
+    return replace(metrics, wall=Wall(total_s=sum(parts.values()), parts=parts))
+
+
+def _with_val_wait(metrics: Metrics, wait_s: float) -> Metrics:
+    row = LedgerRow(part="validation", phase="data_wait", name="fetch", hook="", total_s=wait_s, share=0.1, count=4)
+    return replace(metrics, ledger=(row,))
+
+
 def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
     return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
 
@@ -100,6 +111,8 @@ def _compiled(
 
 
 _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
+    "wall_s": _with_wall,
+    "val_wait_s": _with_val_wait,
     "ranks": lambda metrics, part: with_ranks(metrics, **part),
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,

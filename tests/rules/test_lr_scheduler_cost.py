@@ -21,27 +21,6 @@ def stepping(ms: float, *, groups: int = 1, device: str = "cpu") -> Metrics:
     return replace(build(run=run), lr_scheduler=share(ms, 50.0))
 
 
-def test_a_slow_scheduler_is_found() -> None:
-    finding = RULE.check(stepping(10.0))
-    assert finding is not None
-    assert finding.severity == "warning"
-    assert finding.subject == "lr_scheduler_step"
-    assert "10.0 ms of each 50.0 ms step: 20 %" in finding.summary
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(10)
-
-
-def test_many_parameter_groups_are_named() -> None:
-    finding = RULE.check(stepping(10.0, groups=900))
-    assert finding is not None
-    assert "900 parameter groups" in finding.advice
-
-
-def test_it_is_quiet_without_a_scheduler_and_with_a_cheap_one() -> None:
-    assert RULE.check(build()) is None
-    assert RULE.check(stepping(0.05)) is None
-
-
 @pytest.mark.parametrize(("ms", "fires"), [(2.5, False), (2.6, True)])
 def test_a_twentieth_of_the_step_decides(ms: float, fires: bool) -> None:
     assert (RULE.check(stepping(ms)) is not None) is fires

@@ -99,17 +99,6 @@ def _reason(state: Loading, workers: Value, batch: str) -> str:
     )
 
 
-def cpu_words(state: Loading) -> str:
-    """What is known about CPUs: ``2 CPUs are usable, 0.9 free``."""
-    usable = f"{cpus(state.usable_cpus)} {'is' if state.usable_cpus == 1 else 'are'} usable"
-    free = state.free_cpus
-    if free is None:
-        return f"{usable}, how many are free was not measured"
-    others = state.others_cpus
-    beside = f", {others:.1f} used by other processes" if others is not None and others >= _NAMED_CPUS else ""
-    return f"{usable}, {free:.1f} free{beside}"
-
-
 def making_evidence(state: Loading) -> list[Evidence]:
     """The time to make a batch, and its parts where they were measured."""
     made = state.made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -16,8 +16,13 @@ from lightning_gpuprof.rules.base import (
     threshold,
     usable,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
 from lightning_gpuprof.rules.wording import millis, percent
+
+_SLOW = {
+    "metrics": {"lr_scheduler": Share(median_ratio=0.2, lower_ratio=0.196, median_ms=10.0, total_ratio=0.2)},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,36 +31,43 @@ class LrSchedulerCost(BaseRule):
 
     ## What it means
 
-    With `"interval": "step"` Lightning steps the scheduler after each optimizer step, through the module's hook
-    `lr_scheduler_step`. A scheduler computes one number per parameter group: it is slow if there are very many groups,
-    or if the hook or a `LambdaLR` does something else.
+    With `"interval": "step"` Lightning steps the scheduler after each optimizer step. A scheduler computes one number
+    per parameter group: it is slow with very many groups, or if `lr_scheduler_step` or a `LambdaLR` does more.
 
     ## How it is measured
 
-    The time of the action `lr_scheduler_step`, a part of the phase `optimizer`, as a share of the period of steady
-    steps: the lower bound of its median, or, if it happens every few steps only, its part of the total time without
-    the excess of outlying steps. The gain is all of it.
+    The action `lr_scheduler_step` as a share of the steady steps: the lower bound of its median, or, if it happens
+    every few steps, its part of the total without outliers. The gain is all of it. On a GPU only the time counts in
+    which it idles, which a trace window shows.
 
     ## When it is wrong
 
-    - On a device only the time counts in which the device is idle, which a trace window tells: not evaluated without
-      one.
+    - On a GPU without a trace window: not evaluated.
     - A scheduler that a module with manual optimization steps itself is part of `forward`.
 
     ## What to do
 
-    Step it every N steps or once per epoch, merge parameter groups that have the same settings, keep work out of
-    `lr_scheduler_step`.
-
-    ## Example
-
-    "Step the scheduler once per epoch: it takes 2.1 ms of a step of 6.0 ms."
+    Step it every N steps or once per epoch, merge parameter groups, keep other work out of `lr_scheduler_step`.
     """
 
     id = "lr-scheduler-cost"
     title = "The learning rate scheduler slows down the steps"
 
     least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
+
+    examples = (
+        fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step: 20 %", saves_ms=10.0, **_SLOW),
+        fires(
+            "900 parameter groups have a rate each",
+            "warning",
+            "900 parameter groups",
+            **_SLOW,
+            run={"model.optimizer_param_groups": 900},
+        ),
+        quiet("there is no scheduler"),
+        looks_alike("a GPU works meanwhile", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
+        not_evaluated("no window shows the GPU", "no trace window", **_SLOW, run={"device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the scheduler's part of the steps."""

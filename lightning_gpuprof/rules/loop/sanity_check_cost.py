@@ -17,6 +17,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile_gain,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.wording import percent, seconds
 
 
@@ -26,25 +27,21 @@ class SanityCheckCost(BaseRule):
 
     ## What it means
 
-    Before the first training step Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an
-    error in the validation shows at once. With slow validation data, or `-1` (all of them), that delays each start.
+    Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an error in
+    validation shows at once. With slow data, or `-1` (all batches), that delays each start.
 
     ## How it is measured
 
-    The wall time of the sanity check. It is told from 30 s on, or from 1 s on if it is 2 % of the run without set-up
-    and tear-down. It is information only: it happens once.
+    The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without set-up and tear-down. It
+    happens once, so it is information only.
 
     ## When it is wrong
 
-    - The first validation batches start the validation workers, which the first real validation would have to do.
+    The first validation batches also start the validation workers, which the first real validation would do instead.
 
     ## What to do
 
-    `Trainer(num_sanity_val_steps=0)` once the validation is known to work.
-
-    ## Example
-
-    "Set Trainer(num_sanity_val_steps=0): 50 validation batches before the training take 12 s, 8 % of the run."
+    `Trainer(num_sanity_val_steps=0)` once validation is known to work.
     """
 
     id = "sanity-check-cost"
@@ -53,6 +50,22 @@ class SanityCheckCost(BaseRule):
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")
     always_s: float = threshold(30.0, source="catalogue")
+
+    examples = (
+        fires(
+            "50 batches take 5 s of 26 s",
+            "info",
+            "50 validation batches before the training take 5.00 s, 19 % ... Trainer(..., num_sanity_val_steps=0)",
+            saves_ms=12.5,
+            wall_s={"sanity": 5.0},
+            run={"trainer.num_sanity_val_steps": 50},
+        ),
+        fires("they take 31 s of 2,000 s", "info", "31.0 s", wall_s={"sanity": 31.0}, steps=40_000),
+        quiet("they take 20 s of it", wall_s={"sanity": 20.0}, steps=40_000),
+        quiet("they take 0.9 s of 21 s", wall_s={"sanity": 0.9}),
+        looks_alike("validation alone was run", wall_s={"sanity": 5.0}, run={"stage": "test"}),
+        not_evaluated("its time is not known", "sanity", wall_s={"sanity": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the sanity check."""

@@ -24,8 +24,18 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 from lightning_gpuprof.rules.wording import cpus, millis, percent, seconds
+
+_LOADER = {
+    "val_loader.count": 1,
+    "val_loader.num_workers": 0,
+    "val_loader.batch_size": 8,
+    "val_loader.dataset_length": 160,
+    "val_loader.persistent_workers": False,
+}
+_WAITS = {"validation": (4, 5.0), "val_wait_s": 4.5, "run": _LOADER}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,31 +44,24 @@ class ValInputBound(BaseRule):
 
     ## What it means
 
-    The loader of validation is often left as it was when the loader of training was tuned: without workers, or with
-    workers that are started again for each run of validation.
+    The validation loader is often forgotten when the training loader is tuned: it has no workers, or starts them again
+    for each validation.
 
     ## How it is measured
 
-    The ledger has the time of the fetches inside of validation. It must pass 5 % of the wall time without set-up and
-    tear-down, and half of validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off for
-    each batch of a run, as Lightning counted them; where it did not, from the dataset's length and the batch size. The
-    gain is what remains, spread over the steps of training; with fewer than two usable CPUs, a loader without workers
-    is left alone. For how much of the wait a device still has work is not measured in validation: there it is at most
-    a warning.
+    The time of the fetches inside validation must pass 5 % of the wall time without set-up and tear-down, and half of
+    validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the
+    rest, spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
 
     ## When it is wrong
 
-    - Inside of the loader validation is not measured: which part of a batch is slow is not known.
-    - A number of batches that is not known, several validation loaders: not evaluated.
+    - The validation loader is not measured from inside: which part of a batch is slow is not known.
+    - Several validation loaders, or an unknown number of batches: not evaluated.
+    - With fewer than two usable CPUs, a loader without workers is left alone.
 
     ## What to do
 
-    The same as for the training loader: workers, `persistent_workers=True`, cheaper batches.
-
-    ## Example
-
-    Six runs of validation of 20 batches whose items wait 3 ms: "Validation waits for its batches: 3.34 s of the 3.40 s
-    that it takes, 31 % of the run."
+    As for the training loader: workers, `persistent_workers=True`, cheaper batches.
     """
 
     id = "val-input-bound"
@@ -67,6 +70,35 @@ class ValInputBound(BaseRule):
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %, here of the run")
     least_part_ratio: float = threshold(0.50, source="heuristic: most of validation")
+
+    examples = (
+        fires(
+            "a loader without workers takes 4.5 of 5 s",
+            "warning",
+            "Validation waits 4.50 s of its 5.00 s for batches ... num_workers=2, persistent_workers=True). Why 2",
+            saves_ms=11.25,
+            **_WAITS,
+        ),
+        fires(
+            "its workers start anew for each run",
+            "warning",
+            "Keep the 2 validation workers alive",
+            **{**_WAITS, "run": {**_LOADER, "val_loader.num_workers": 2}},
+        ),
+        fires(
+            "they stay alive",
+            "warning",
+            "Make a validation batch cheaper",
+            **{**_WAITS, "run": {**_LOADER, "val_loader.num_workers": 2, "val_loader.persistent_workers": True}},
+        ),
+        quiet("fetches are less than half of it", **{**_WAITS, "val_wait_s": 2.4}),
+        quiet("they are a twentieth of the run", **{**_WAITS, "validation": (4, 1.5), "val_wait_s": 1.1}),
+        looks_alike("many fetches are cheap", **{**_WAITS, "run": {**_LOADER, "val_loader.dataset_length": 36_000}}),
+        not_evaluated("its parts are not known", "where the time of validation went", **_WAITS, metrics={"ledger": ()}),
+        not_evaluated(
+            "there are several", "there are several", **{**_WAITS, "run": {**_LOADER, "val_loader.count": 2}}
+        ),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the fetches of all validation runs."""
