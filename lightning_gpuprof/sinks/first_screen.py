@@ -46,6 +46,7 @@ _OF_THE_DEVICE: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 _VERSION = re.compile(r"(.*\D|)(\d+)")
+_PLACE = re.compile(r".*\.py\(\d+\)")
 _CODE = re.compile(r"`([^`]+)`|((?<![\w.])[A-Za-z_][\w.]*\((?:[^()]|\([^()]*\))*\))")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
 
@@ -418,7 +419,7 @@ def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
     change, advice = finding.change, plain.sentence(finding.advice)
     if change is None:
         found = [plain.name(one[0] or one[1]) for one in _CODE.findall(finding.advice)]
-        return Fix(code=tuple(dict.fromkeys(code for code in found if "(" in code or "=" in code))[:2], advice=advice)
+        return Fix(code=tuple(dict.fromkeys(code for code in found if _is_code(code)))[:2], advice=advice)
     where = f"{change.file}:{change.line}" if change.file and change.line else change.file
     removed, added = change.removed, change.added
     at, by = run.get("loader.built_at"), run.get("loader.built_by")
@@ -432,6 +433,10 @@ def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
         added=tuple(map(plain.sentence, added)),
         advice=advice,
     )
+
+
+def _is_code(text: str) -> bool:
+    return ("(" in text or "=" in text) and not _PLACE.fullmatch(text)
 
 
 def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
@@ -28,6 +30,21 @@ _REMEDIES: dict[str, str] = {
     "cudaStreamSynchronize": "leave the synchronisation out, or record an event and query() it later",
     "cudaEventSynchronize": "query() the event a step later instead of synchronising with it",
 }
+
+_FRAME = re.compile(r"(.+?)\((\d+)\): ")
+_LINES: dict[str, tuple[str, str]] = {
+    "aten::item": ("value = tensor.item()", "value = tensor.detach()"),
+    "aten::_local_scalar_dense": ("value = float(tensor)", "value = tensor.detach()"),
+    "aten::is_nonzero": ("x = a if condition else b", "x = torch.where(condition, a, b)"),
+    "aten::nonzero": ("x = x[mask]", "x = torch.where(mask, x, 0)"),
+    "aten::masked_select": ("x = torch.masked_select(x, mask)", "x = torch.where(mask, x, 0)"),
+    "aten::index": ("x = x[mask]", "x = torch.where(mask, x, 0)"),
+    "aten::to": ("x = x.cpu()", 'x = x.to("cpu", non_blocking=True)  # into pinned memory, read a step later'),
+    "aten::equal": ("torch.equal(a, b)", "(a == b).all()"),
+    "cudaDeviceSynchronize": ("torch.cuda.synchronize()", ""),
+    "hipDeviceSynchronize": ("torch.cuda.synchronize()", ""),
+}
+"""What such a line looks like, and what stays on the device."""
 
 
 def _loss(us: float, **more: object) -> dict[str, object]:
@@ -105,6 +122,16 @@ class SyncPoints(WaitRule):
         """What to write instead at the costliest place."""
         text = remedy(found.worst)
         return f"{text[0].upper()}{text[1:]}. The host waits at {found.worst.where}.{_others(found.waits)}"
+
+    def change(self, metrics: Metrics, found: CostlyWaits) -> Change | None:
+        """A line of the kind that waits there, and what takes its place."""
+        site = found.worst.site
+        if site.operation not in _LINES:
+            return None
+        old, new = _LINES[site.operation]
+        at = None if site.line is None else _FRAME.match(site.line.frame)
+        file, line = (at[1], int(at[2])) if at is not None else ("", None)
+        return Change(remove=(old,), add=(new,) if new else (), file=file, line=line)
 
 
 def remedy(wait: Wait) -> str:
