@@ -22,7 +22,7 @@ from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
-from lightning_gpuprof.model.config import REPORT_KINDS, ReportKind
+from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
 from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
@@ -33,14 +33,11 @@ from lightning_gpuprof.rules import engine, targets
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.sinks import brief, json_report
-from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.discovery import sinks
 from lightning_gpuprof.sinks.status_line import progress
 
 # Pages, tables, comparisons and the reading of traces are imported where they are wanted: a short run wants none.
 
-HTML_NAME = "report.html"
-COMPARISON_JSON_NAME = "comparison.json"
-COMPARISON_HTML_NAME = "comparison.html"
 TRACE_ENDING = ".pt.trace.json.gz"
 
 
@@ -131,7 +128,7 @@ def write_reports(report: Report, directory: Path, kinds: Sequence[ReportKind]) 
     Args:
         report: The report.
         directory: Where.
-        kinds: What; ``terminal`` and ``tensorboard`` are no files and ignored.
+        kinds: What; ``terminal`` and ``tensorboard`` have no files.
 
     Returns:
         What was written: name → path.
@@ -139,25 +136,14 @@ def write_reports(report: Report, directory: Path, kinds: Sequence[ReportKind]) 
     Raises:
         ReportError: A file cannot be written.
     """
-    written: dict[str, str] = {}
-    if "json" in kinds:
-        target = directory / json_report.FILE_NAME
-        json_report.write(report, target)
-        written["JSON"] = str(target)
-    if "html" in kinds:
-        from lightning_gpuprof.sinks import html
-
-        target = directory / HTML_NAME
-        html.write(report, target)
-        written["HTML"] = str(target)
-    return written
+    return {sink.label: str(sink.write_report(report, directory)) for sink in sinks(kinds)}
 
 
 def _worth_making(report: Report, asked: Sequence[ReportKind] | None) -> Sequence[ReportKind]:
     """What was asked for; if nobody said, everything, but no page of a run too short to judge."""
     if asked is not None:
         return asked
-    return tuple(kind for kind in REPORT_KINDS if kind != "html" or not brief.is_enough(report))
+    return tuple(kind for kind in OWN_KINDS if kind != "html" or not brief.is_enough(report))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +198,8 @@ def finish_run(
             comparison = compare_runs(
                 load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name="this run"
             )
-            where |= _write_comparison(comparison, folder, kinds)
+            for sink in sinks(kinds):
+                where[f"comparison, {sink.label}"] = str(sink.write_comparison(comparison, folder))
         except GpuProfError as error:
             problems.append(f"baseline: {error}")
     if "terminal" in kinds:
@@ -351,22 +338,6 @@ def load_run(path: Path) -> Run:
             return Run(report=load_report(path), times=None)
         return Run(report=report_of(_metrics_of(journal, found)), times=step_times(journal))
     return Run(report=json_report.read(path), times=None)
-
-
-def _write_comparison(comparison: Comparison, directory: Path, kinds: Sequence[ReportKind]) -> dict[str, str]:
-    """Write the comparison beside the report, as the report's kinds say; gives name -> path."""
-    from lightning_gpuprof.sinks import comparison_html
-
-    written: dict[str, str] = {}
-    if "json" in kinds:
-        target = directory / COMPARISON_JSON_NAME
-        write_whole(target, json_report.encode_comparison(comparison))
-        written["comparison, JSON"] = str(target)
-    if "html" in kinds:
-        target = directory / COMPARISON_HTML_NAME
-        write_whole(target, comparison_html.render_html(comparison).encode())
-        written["comparison, HTML"] = str(target)
-    return written
 
 
 def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: int) -> str:

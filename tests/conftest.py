@@ -11,6 +11,7 @@ import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("GPUPROF_TEST_GPUS", ""))
 os.environ.pop("GPUPROF", None)
+os.environ.pop("COLUMNS", None)
 # Tensors here are tiny: torch's threads would wait for each other most of the time, and for those of other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -314,5 +314,5 @@ def _columns(group: Group, report: Report) -> list[str]:
 
 
 def _terms(one: Table) -> list[tuple[str, str]]:
-    found = {(c.title, c.unit): c.term for c in one.columns if c.term and c.title}
+    found = {(c.title, c.unit): c.help for c in one.columns if c.help and c.title}
     return [(f"**{name}**" + (f" ({unit_})" if unit_ else ""), markdown(term)) for (name, unit_), term in found.items()]

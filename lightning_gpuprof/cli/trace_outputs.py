@@ -26,7 +26,7 @@ from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.sinks import trace_terminal
-from lightning_gpuprof.sinks.console import make_console, print_to
+from lightning_gpuprof.sinks.console import print_to, terminal_width
 from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
@@ -160,8 +160,7 @@ def print_analysis(
     """
     names = NAMES if "all" in tables else tables
     shown = None if alone and not tables else names
-    width = make_console(None).width
-    _print(str(path), [trace_terminal.render(found, diagnosis=told, names=shown, width=width)])
+    _print(str(path), [trace_terminal.render(found, diagnosis=told, names=shown, width=terminal_width())])
 
 
 def compare(before: Path, after: Path) -> Differences:
@@ -191,7 +190,7 @@ def print_differences(before: Path, after: Path, found: Differences) -> None:
         differences.kernel_change_table(found),
         differences.operator_change_table(found),
     ]
-    _print(f"{before} → {after}", trace_terminal.drawn(tables, make_console(None).width))
+    _print(f"{before} → {after}", trace_terminal.drawn(tables))
 
 
 class Ranks:
@@ -247,7 +246,7 @@ class Ranks:
             ranks.late_rank_table(found),
             ranks.rank_note_table(found),
         ]
-        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables, make_console(None).width))
+        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables))
 
 
 def write(
@@ -345,4 +344,8 @@ def _of_name(entry: Entry, found: TraceAnalysis) -> list[Table]:
 
 
 def _print(title: str, parts: Sequence[RenderableType]) -> None:
-    print_to(None, Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 0)) for part in parts), Text("")))
+    print_to(
+        None,
+        Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 0)) for part in parts), Text("")),
+        terminal_width(),
+    )

@@ -6,16 +6,19 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from importlib import metadata
 
 from lightning_gpuprof.errors import ArgumentError
 
 Window = int | tuple[int, int] | list[int]
-ReportKind = Literal["terminal", "tensorboard", "html", "json"]
+ReportKind = str
+SINKS = "lightning_gpuprof.sinks"
+"""Group of entry points under which other packages name sinks; the name is the kind of report."""
+
 THRESHOLDS = "gpuprof.threshold."
 """Begin of the names of conditions that hold thresholds: ``gpuprof.threshold.input-bound.least_ratio``."""
 
-REPORT_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
+OWN_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 
 
 def _check_int(argument: str, value: object, minimum: int) -> None:
@@ -202,14 +205,16 @@ def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
     """Check the ``reports`` argument.
 
     Raises:
-        ArgumentError: A name is not one of ``terminal, tensorboard, html, json``.
+        ArgumentError: A name is not one of ``terminal, tensorboard, html, json``, nor a sink of another package.
     """
     if isinstance(reports, str):
         raise ArgumentError("reports", reports, "be a list of names", f"Write [{reports!r}].")
-    for name in reports:
-        if name not in REPORT_KINDS:
-            raise ArgumentError("reports", name, f"hold only {', '.join(REPORT_KINDS)}")
-    return tuple(kind for kind in REPORT_KINDS if kind in reports)
+    if unknown := [name for name in reports if name not in OWN_KINDS]:
+        installed = metadata.entry_points(group=SINKS).names
+        for name in unknown:
+            if name not in installed:
+                raise ArgumentError("reports", name, f"hold only {', '.join((*OWN_KINDS, *sorted(installed)))}")
+    return (*(kind for kind in OWN_KINDS if kind in reports), *dict.fromkeys(unknown))
 
 
 @dataclass(frozen=True, kw_only=True)

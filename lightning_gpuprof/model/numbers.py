@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 ONE_SIDED_5_PERCENT = 1.645
 """Of the normal distribution: 5 % lie beyond it on one side."""
@@ -116,6 +117,24 @@ def percent(ratio: float | None) -> str:
     if 0 < ratio < 0.0005:
         return "<0.1 %"
     return f"{ratio * 100:,.1f} %"
+
+
+def signed(value: float | None, show: Callable[[float], str]) -> str:
+    """A difference with its sign: ``+12.3``, ``-0.500``, ``0``; what is next to nothing has none: ``<0.001``.
+
+    Args:
+        value: The difference.
+        show: How its size is written.
+    """
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    size = show(abs(value))
+    return size if value == 0 or size.startswith("<") else f"{'+' if value > 0 else '-'}{size}"
+
+
+def signed_percent(ratio: float | None) -> str:
+    """A change as percent, with its sign: ``+2.3 %``, ``<0.1 %``."""
+    return signed(ratio, percent)
 
 
 def round_percent(ratio: float) -> str:

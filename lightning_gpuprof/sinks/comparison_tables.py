@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingChange, Judgement, Source
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASE_TERMS
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import PART_TERMS, Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import FIGURE, PART_TERMS, Column, Table, name
 from lightning_gpuprof.sinks.window_tables.differences import change_table as traced_table
 
 SMALL_RATIO = 0.005
@@ -87,41 +88,28 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
         title: Of the table.
         changes: Its rows.
     """
-    columns = [Column(title="")]
-    columns += [Column(title=heading, numeric=True) for heading in ("before", "after", "difference", "change")]
-    with_interval = any(change.lower is not None for change in changes)
-    with_unit = any(change.unit not in _SCALED for change in changes)
-    with_outcome = any(_standing(change) for change in changes)
-    if with_interval:
+    columns: list[Column[Change]] = [
+        Column("", lambda row: row.name, name(NAME_LIMIT), hover=lambda row: _TERMS.get(row.name, "")),
+        Column("before", lambda row: _amount(row.before, row.unit), FIGURE),
+        Column("after", lambda row: _amount(row.after, row.unit), FIGURE),
+        Column("difference", lambda row: _signed(row.difference, row.unit), FIGURE),
+        Column("change", _relative, FIGURE),
+    ]
+    if any(change.lower is not None for change in changes):
+        interval = "95 % confidence interval of the difference, widened for the number of phases compared"
+        columns.append(Column("interval", _interval, FIGURE, help=interval))
+    if any(change.unit not in _SCALED for change in changes):
+        columns.append(Column("unit", lambda row: "" if row.unit in _SCALED else row.unit))
+    if any(_standing(change) for change in changes):
         columns.append(
             Column(
-                title="interval",
-                term="of the difference: 95 %; of phases together, so that none looks changed by chance",
-                numeric=True,
+                "is",
+                _standing,
+                help="empty: within noise, or not judged",
+                hover=lambda row: plain.sentence(row.why) if _standing(row) else "",
             )
         )
-    if with_unit:
-        columns.append(Column(title="unit"))
-    if with_outcome:
-        columns.append(Column(title="is", term="empty: within noise, or told without being judged"))
-    rows = []
-    for change in changes:
-        cells = [
-            Cell(text=plain.name(change.name, NAME_LIMIT), term=_TERMS.get(change.name, "")),
-            Cell(text=_amount(change.before, change.unit)),
-            Cell(text=_amount(change.after, change.unit)),
-            Cell(text=_signed(change.difference, change.unit)),
-            Cell(text=_relative(change)),
-        ]
-        if with_interval:
-            cells.append(Cell(text=_interval(change)))
-        if with_unit:
-            cells.append(Cell(text="" if change.unit in _SCALED else change.unit))
-        if with_outcome:
-            shown = _standing(change)
-            cells.append(Cell(text=shown, term=plain.sentence(change.why) if shown else ""))
-        rows.append(tuple(cells))
-    return Table(title=title, columns=tuple(columns), rows=tuple(rows), absent="Neither run has any of it.")
+    return Table.of(title, changes, *columns, absent="Neither run has any of it.")
 
 
 def unjudged(changes: Sequence[Change]) -> str:
@@ -140,25 +128,19 @@ def _standing(change: Change) -> str:
 
 def finding_table(comparison: Comparison) -> Table:
     """What became of each finding, with what it promised beside what its phase or part lost."""
-    return Table(
-        title="Findings",
-        columns=(
-            Column(title="", term="not judged: the rule could not judge the other run"),
-            Column(title="rule"),
-            Column(title="about"),
-            Column(title="at most", term="bound of the speed-up by its fix, and of the time saved per step"),
-            Column(title="achieved", term="what the phase or part that it explains lost per step"),
+    return Table.of(
+        "Findings",
+        comparison.findings,
+        Column(
+            "",
+            lambda finding: finding.state,
+            help="not judged: the rule could not judge the other run",
+            hover=lambda finding: plain.sentence(finding.summary),
         ),
-        rows=tuple(
-            (
-                Cell(text=finding.state, term=plain.sentence(finding.summary)),
-                Cell(text=plain.name(finding.rule, NAME_LIMIT)),
-                Cell(text=plain.name(finding.subject, 60)),
-                Cell(text=bound(finding)),
-                Cell(text=achieved(finding)),
-            )
-            for finding in comparison.findings
-        ),
+        Column("rule", lambda finding: finding.rule, name(NAME_LIMIT)),
+        Column("about", lambda finding: finding.subject, name(60)),
+        Column("at most", bound, help="of the speed-up and of the time saved per step, if it is fixed"),
+        Column("achieved", achieved, help="time per step that its phase or part lost"),
         absent="There are none in either run.",
     )
 
@@ -170,23 +152,13 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
         comparison: The comparison.
         limit: Most rows; None shows all.
     """
-    return Table(
-        title="Conditions that differ",
-        columns=(
-            Column(title="about"),
-            Column(title="condition"),
-            Column(title="before"),
-            Column(title="after"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=change.group),
-                Cell(text=plain.name(change.name, NAME_LIMIT)),
-                Cell(text=condition_value(change.before)),
-                Cell(text=condition_value(change.after)),
-            )
-            for change in comparison.conditions[:limit]
-        ),
+    return Table.of(
+        "Conditions that differ",
+        comparison.conditions[:limit],
+        Column("about", lambda change: change.group),
+        Column("condition", lambda change: change.name, name(NAME_LIMIT)),
+        Column("before", lambda change: condition_value(change.before)),
+        Column("after", lambda change: condition_value(change.after)),
         absent="They are the same in both runs.",
     )
 
@@ -280,8 +252,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _signed(value: float | None, unit: str) -> str:
-    shown = _amount(value, unit)
-    return f"+{shown}" if value is not None and value > 0 else shown
+    return numbers.signed(value, lambda size: _amount(size, unit))
 
 
 def _relative(change: Change) -> str:
@@ -290,7 +261,7 @@ def _relative(change: Change) -> str:
         return numbers.ABSENT
     if change.after / change.before >= LARGE_FACTOR:
         return f"x{numbers.significant(change.after / change.before)}"
-    return f"{change.difference / change.before * 100:+,.1f} %"
+    return numbers.signed_percent(change.difference / change.before)
 
 
 def _interval(change: Change) -> str:

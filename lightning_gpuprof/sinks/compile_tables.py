@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, Recompile
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, SECONDS, SENTENCE, Column, Table, facts, name
 
 REASON_LIMIT = 240
 
@@ -58,55 +59,43 @@ def _place(file: str, line: int | None) -> str:
 
 def summary_table(report: Report) -> Table:
     """All numbers about compiling."""
-    facts = report.compile
+    found = report.compile
     rows: tuple[tuple[str, str], ...] = ()
-    if facts is not None:
+    if found is not None:
         rows = (
-            ("functions and parts of functions", numbers.count(facts.frames)),
-            ("graphs", numbers.count(facts.graphs)),
-            ("graph breaks", numbers.count(facts.graph_break_count)),
-            ("recompiles", numbers.count(facts.recompile_count)),
-            ("recompiles in steady state", numbers.count(facts.steady_recompile_count)),
-            ("given up after too many recompiles", numbers.count(facts.limit_hits)),
-            ("wall time of compiling", numbers.seconds(facts.compile_s)),
-            ("of it the backend, without backward passes", numbers.seconds(facts.backend_s)),
-            ("of it inductor", numbers.seconds(facts.inductor_s)),
-            ("steps in which something was compiled", numbers.count(facts.steps_count)),
-            ("what they took more than steady ones", numbers.seconds(facts.steps_excess_s)),
-            ("cache hits", numbers.count(facts.cache_hits)),
-            ("cache misses", numbers.count(facts.cache_misses)),
-            ("CUDA graphs skipped", numbers.count(facts.cudagraph_skips)),
-            *(("why", plain.sentence(reason)) for reason in facts.cudagraph_skip_reasons),
-            *(("could not be compiled", plain.sentence(failure)) for failure in facts.failures),
+            ("functions compiled, and parts of functions", numbers.count(found.frames)),
+            ("graphs", numbers.count(found.graphs)),
+            ("graph breaks", numbers.count(found.graph_break_count)),
+            ("recompiles", numbers.count(found.recompile_count)),
+            ("recompiles in steady state", numbers.count(found.steady_recompile_count)),
+            ("functions given up after too many recompiles", numbers.count(found.limit_hits)),
+            ("wall time of compiling", numbers.seconds(found.compile_s)),
+            ("in the backend, without backward passes", numbers.seconds(found.backend_s)),
+            ("in inductor", numbers.seconds(found.inductor_s)),
+            ("steps with a compilation", numbers.count(found.steps_count)),
+            ("their time beyond steady steps", numbers.seconds(found.steps_excess_s)),
+            ("cache hits", numbers.count(found.cache_hits)),
+            ("cache misses", numbers.count(found.cache_misses)),
+            ("CUDA graphs skipped", numbers.count(found.cudagraph_skips)),
+            *(("why skipped", plain.sentence(reason)) for reason in found.cudagraph_skip_reasons),
+            *(("could not be compiled", plain.sentence(failure)) for failure in found.failures),
         )
-    return Table(
-        title="torch.compile",
-        columns=(Column(title="what"), Column(title="value", numeric=True)),
-        rows=tuple((Cell(text=what), Cell(text=value)) for what, value in rows),
-        absent="Nothing was compiled with torch.compile.",
-    )
+    return facts("torch.compile", rows, absent="Nothing was compiled with torch.compile.")
 
 
 def recompile_table(facts: CompileFacts) -> Table:
     """Each recompile, in order."""
-    return Table(
-        title="Recompiles",
-        columns=(
-            Column(title="function"),
-            Column(title="where"),
-            Column(title="batch", term="step in which it happened", numeric=True),
-            Column(title="cost", term="of compiling, with the backward pass", numeric=True),
-            Column(title="reason", term="the guard that failed: why no version that was there fitted"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(recompile.function, 60)),
-                Cell(text=_place(recompile.file, recompile.line)),
-                Cell(text=numbers.ABSENT if recompile.batch is None else numbers.count(recompile.batch)),
-                Cell(text=numbers.seconds(recompile.cost_s)),
-                Cell(text=plain.sentence(recompile.reason) or numbers.ABSENT),
-            )
-            for recompile in facts.recompiles
+    return Table.of(
+        "Recompiles",
+        facts.recompiles,
+        Column("function", lambda recompile: recompile.function, name(60)),
+        Column("where", lambda recompile: _place(recompile.file, recompile.line)),
+        Column("batch", lambda recompile: recompile.batch, COUNT, help="step in which it happened"),
+        Column("cost", lambda recompile: recompile.cost_s, SECONDS, help="of compiling, with the backward pass"),
+        Column(
+            "reason",
+            lambda recompile: plain.sentence(recompile.reason) or numbers.ABSENT,
+            help="the guard that failed: why no version that was there fitted",
         ),
         absent="Nothing was compiled twice.",
     )
@@ -114,23 +103,12 @@ def recompile_table(facts: CompileFacts) -> Table:
 
 def graph_break_table(facts: CompileFacts) -> Table:
     """Each place of a graph break, most frequent first."""
-    return Table(
-        title="Graph breaks",
-        columns=(
-            Column(title="where"),
-            Column(title="function"),
-            Column(title="count", term="while compiling: once for each version of the function", numeric=True),
-            Column(title="reason"),
-        ),
-        rows=tuple(_break_cells(graph_break) for graph_break in facts.graph_breaks),
+    return Table.of(
+        "Graph breaks",
+        facts.graph_breaks,
+        Column("where", lambda row: _place(row.file, row.line)),
+        Column("function", lambda row: row.function or None, name(60)),
+        Column("count", lambda row: row.count, COUNT, help="once for each compiled version of the function"),
+        Column("reason", lambda row: row.reason, SENTENCE),
         absent="No graph break.",
-    )
-
-
-def _break_cells(graph_break: GraphBreak) -> tuple[Cell, ...]:
-    return (
-        Cell(text=_place(graph_break.file, graph_break.line)),
-        Cell(text=plain.name(graph_break.function, 60) or numbers.ABSENT),
-        Cell(text=numbers.count(graph_break.count)),
-        Cell(text=plain.sentence(graph_break.reason)),
     )

@@ -65,6 +65,18 @@ class Bar:
         return Measurement(min(MIN_BAR, self.width), self.width)
 
 
+def terminal_width(file: IO[str] | None = None) -> int:
+    """Columns that a table can take, at least 60: of the terminal, or what ``COLUMNS`` says; elsewhere 100.
+
+    Args:
+        file: The stream; None is standard output.
+    """
+    stream = sys.stdout if file is None else file
+    if stream.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return max(MIN_WIDTH, Console(file=stream).width)
+    return MAX_WIDTH
+
+
 def make_console(file: IO[str] | None, width: int | None = None) -> Console:
     """A console for a stream: no escape sequences unless it is a terminal.
 
@@ -73,20 +85,16 @@ def make_console(file: IO[str] | None, width: int | None = None) -> Console:
 
     Args:
         file: The stream; None is standard output.
-        width: Columns; None takes the terminal's, at most 100, and 100 elsewhere.
+        width: Columns; None takes those of :func:`terminal_width`, at most 100.
     """
     stream = sys.stdout if file is None else file
     interactive = stream.isatty()
     forced = bool(os.environ.get("FORCE_COLOR"))
     capable = interactive and os.environ.get("TERM") != "dumb"
     styled = (forced or capable) and not os.environ.get("NO_COLOR")
-    if width is None:
-        width = MAX_WIDTH
-        if interactive:
-            width = max(MIN_WIDTH, min(MAX_WIDTH, Console(file=stream).width))
     return Console(
         file=stream,
-        width=width,
+        width=min(MAX_WIDTH, terminal_width(stream)) if width is None else width,
         force_terminal=styled,
         color_system=("auto" if capable else "standard") if styled else None,
         no_color=not styled,
@@ -103,7 +111,7 @@ def print_to(file: IO[str] | None, renderable: RenderableType, width: int | None
     Args:
         file: The stream; None is standard output.
         renderable: What to print.
-        width: Columns; None takes the terminal's, at most 100, and 100 elsewhere.
+        width: Columns; None takes those of :func:`terminal_width`, at most 100.
     """
     console = make_console(file, width)
     with console.capture() as capture:

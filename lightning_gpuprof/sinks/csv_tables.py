@@ -12,11 +12,12 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from lightning_gpuprof.errors import ArgumentError, ReportError
-from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
 
@@ -122,12 +123,12 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     write_whole(path, text.getvalue().encode("utf-8", "backslashreplace"))
 
 
-def _header(column: Column) -> str:
+def _header(column: Column[Any]) -> str:
     # spreadsheets take a file for their system's old encoding, which has µ elsewhere
     return f"{column.title} ({column.unit})".replace("µ", "u") if column.unit else column.title
 
 
-def _shown(cell: Cell, column: Column) -> str:
+def _shown(cell: Cell, column: Column[Any]) -> str:
     if column.numeric:
         if cell.text == numbers.ABSENT:
             return ""

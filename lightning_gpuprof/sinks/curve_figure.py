@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.curves import Curve
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import FIGURE, Column, Table
 
 _SCALES: dict[str, tuple[str, float]] = {
     "_ratio": ("%", 100.0),
@@ -126,30 +127,30 @@ def _line(curve: Curve, said: str) -> Line:
 
 def curve_table(report: Report) -> Table:
     """The least and the largest value of each curve, for those who cannot see it."""
-    rows = []
-    for panel in _PANELS:
-        for curve, said in _of(panel, report.curves):
-            values = [value for value in curve.values if math.isfinite(value)]
-            if values:
-                subject = "machine" if curve.subject == "host" else plain.name(curve.subject, 40)
-                shown = (values[0], min(values), max(values), values[-1])
-                rows.append(
-                    (
-                        Cell(text=panel.title),
-                        Cell(text=f"{subject} {said}".rstrip()),
-                        *(Cell(text=numbers.quantity(curve.name, value)) for value in shown),
-                    )
-                )
-    return Table(
-        title="What the curves reach",
-        columns=(
-            Column(title="curve"),
-            Column(title="of", term="a GPU, this process, its DataLoader workers together, or the machine"),
-            Column(title="first", term="first sample of the run", numeric=True),
-            Column(title="least", term="smallest sample of the run", numeric=True),
-            Column(title="most", term="largest sample of the run", numeric=True),
-            Column(title="last", term="last sample of the run", numeric=True),
+    shown = [
+        (panel.title, curve, said, [value for value in curve.values if math.isfinite(value)])
+        for panel in _PANELS
+        for curve, said in _of(panel, report.curves)
+    ]
+
+    def sample(title: str, of: Callable[[Sequence[float]], float]) -> Column[tuple[str, Curve, str, list[float]]]:
+        return Column(title, lambda row: numbers.quantity(row[1].name, of(row[3])), FIGURE)
+
+    def subject(curve: Curve) -> str:
+        return "machine" if curve.subject == "host" else plain.name(curve.subject, 40)
+
+    return Table.of(
+        "Range of each curve",
+        [row for row in shown if row[3]],
+        Column("curve", lambda row: row[0]),
+        Column(
+            "of",
+            lambda row: f"{subject(row[1])} {row[2]}".rstrip(),
+            help="a GPU, this process, its DataLoader workers together, or the machine",
         ),
-        rows=tuple(rows),
+        sample("first", lambda values: values[0]),
+        sample("min", min),
+        sample("max", max),
+        sample("last", lambda values: values[-1]),
         absent="Nothing was sampled beside the steps.",
     )

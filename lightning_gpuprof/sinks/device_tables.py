@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
 from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare
 from lightning_gpuprof.model.report import Device, Distribution, Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, device_name
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import FIGURE, NAME, PERCENT, SIGNIFICANT, Column, Table, device_name
 
 LEAST_THROTTLE_RATIO = 0.05
 """Of the busy samples; a reason that holds less often is in the table only."""
@@ -52,65 +53,38 @@ def device_line(device: Device) -> str:
 
 def throttle_table(report: Report) -> Table:
     """What held the clocks of each GPU down, and how often."""
-    rows = tuple(
-        (
-            Cell(text=device_name(device)),
-            Cell(text=_reason(share), term=TERMS.get(share.reason, "")),
-            Cell(text=numbers.percent(share.ratio)),
-            Cell(text=numbers.percent(share.busy_ratio)),
-        )
-        for device in report.devices
-        for share in device.throttle or ()
-    )
-    return Table(
-        title="What held the clocks down",
-        columns=(
-            Column(title="GPU"),
-            Column(title="reason"),
-            Column(title="samples", term="of all samples during training", numeric=True),
-            Column(title="busy samples", term="of those with a utilization of 10 % at least", numeric=True),
-        ),
-        rows=rows,
-        absent="Nothing held the clocks down, or the driver does not tell.",
+    return Table.of(
+        "What held the clocks down",
+        [(device, share) for device in report.devices for share in device.throttle or ()],
+        Column("GPU", lambda row: device_name(row[0])),
+        Column("reason", lambda row: _reason(row[1]), hover=lambda row: TERMS.get(row[1].reason, "")),
+        Column("samples", lambda row: row[1].ratio, PERCENT, help="of all samples during training"),
+        Column("busy samples", lambda row: row[1].busy_ratio, PERCENT, help="of those with at least 10 % utilization"),
+        absent="Nothing held the clocks down, or the driver does not report it.",
     )
 
 
 def fact_table(report: Report) -> Table:
-    """What each GPU is, what it took, and how often its driver renews what it tells."""
-    rows = tuple(
-        (Cell(text=device_name(device)), Cell(text=plain.name(what)), Cell(text=plain.name(value, 60)))
-        for device in report.devices
-        for what, value in _facts(device)
-    )
-    return Table(
-        title="GPU facts",
-        columns=(Column(title="GPU"), Column(title="what"), Column(title="value", numeric=True)),
-        rows=rows,
-        absent="The driver tells nothing about the GPUs.",
+    """What each GPU is, what it took, and how often its driver renews what it reports."""
+    return Table.of(
+        "GPU facts",
+        [(device, *fact) for device in report.devices for fact in _facts(device)],
+        Column("GPU", lambda row: device_name(row[0])),
+        Column("what", lambda row: row[1], NAME),
+        Column("value", lambda row: plain.name(row[2], 60), FIGURE),
+        absent="The driver reports nothing about the GPUs.",
     )
 
 
 def error_table(report: Report) -> Table:
     """Error counters at their first and last reading."""
-    rows = tuple(
-        (
-            Cell(text=device_name(device)),
-            Cell(text=_error_words(counter)),
-            Cell(text=numbers.significant(counter.first)),
-            Cell(text=numbers.significant(counter.last)),
-        )
-        for device in report.devices
-        for counter in device.errors
-    )
-    return Table(
-        title="GPU error counters",
-        columns=(
-            Column(title="GPU"),
-            Column(title="counter"),
-            Column(title="at the start", numeric=True),
-            Column(title="at the end", numeric=True),
-        ),
-        rows=rows,
+    return Table.of(
+        "GPU error counters",
+        [(device, counter) for device in report.devices for counter in device.errors],
+        Column("GPU", lambda row: device_name(row[0])),
+        Column("counter", lambda row: _error_words(row[1])),
+        Column("at the start", lambda row: row[1].first, SIGNIFICANT),
+        Column("at the end", lambda row: row[1].last, SIGNIFICANT),
         absent="No error counter was read.",
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.host import GcUse, HostUse, Level, MachineUse, ProcessUse
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, PERCENT, SECONDS, SIGNIFICANT, SIZE, Column, Table
 
 NOT_MEASURED = "Host: not measured."
 
@@ -129,91 +130,96 @@ def tables_of(report: Report) -> tuple[Table, ...]:
 
 def process_table(host: HostUse) -> Table:
     """This process, its workers one by one and together, and other children."""
-    uses: list[tuple[str, ProcessUse | None]] = [
+    uses = (
         ("this process", host.process),
         ("workers together", host.workers),
         *((f"worker {row.number}", row.use) for row in host.worker_rows),
         ("other children", host.children),
-    ]
-    columns = (
-        Column(title="process"),
-        Column(title="CPUs", term="CPU seconds per second; 1 is one full CPU", numeric=True),
-        Column(title="most", unit="CPUs", term="largest of the samples", numeric=True),
-        Column(title="user", unit="CPUs", numeric=True),
-        Column(title="system", unit="CPUs", numeric=True),
-        Column(title="ready", term="main thread was ready to run but had no CPU", numeric=True),
-        Column(title="waiting", term="neither on a CPU nor waiting for one: for work, a disk or a lock", numeric=True),
-        Column(title="in disk wait", term="share of the samples that found it in state D", numeric=True),
-        Column(title="memory", term="resident, most; pages that processes share count in each", numeric=True),
-        Column(title="PSS", term="resident with shared pages divided, most", numeric=True),
-        Column(title="from disk", unit="per s", term="mean", numeric=True),
-        Column(title="read calls", unit="per s", term="from disks, page cache, pipes, sockets; mean", numeric=True),
-        Column(title="major faults", unit="per s", term="pages read from disk", numeric=True),
-        Column(title="forced off", unit="per s", term="involuntary context switches of the main thread", numeric=True),
-        Column(title="threads", term="most at a time", numeric=True),
     )
-    rows = tuple((Cell(text=name), *_process_cells(use)) for name, use in uses if use is not None)
-    return Table(title="Host", columns=columns, rows=rows, absent=NOT_MEASURED)
-
-
-def _process_cells(use: ProcessUse) -> tuple[Cell, ...]:
-    texts = (
-        _mean(use.cpu_cpus),
-        _max(use.cpu_cpus),
-        numbers.significant(use.cpu_user_cpus),
-        numbers.significant(use.cpu_system_cpus),
-        numbers.percent(use.run_delay_ratio.mean if use.run_delay_ratio else None),
-        numbers.percent(use.waiting_ratio),
-        numbers.percent(use.disk_sleep_ratio),
-        numbers.size(use.rss_bytes.max if use.rss_bytes else None),
-        numbers.size(use.pss_bytes.max if use.pss_bytes else None),
-        numbers.size(use.read_bytes_per_s.mean if use.read_bytes_per_s else None),
-        numbers.size(use.read_call_bytes_per_s.mean if use.read_call_bytes_per_s else None),
-        numbers.significant(use.major_faults_per_s),
-        numbers.significant(use.involuntary_switches_per_s),
-        numbers.significant(use.threads_count),
+    cpus, per_s = SIGNIFICANT.in_unit("CPUs"), SIGNIFICANT.in_unit("per s")
+    return Table.of(
+        "Host",
+        [(who, use) for who, use in uses if use is not None],
+        Column("process", lambda row: row[0]),
+        Column("CPUs", lambda row: _mean(row[1].cpu_cpus), SIGNIFICANT, help="CPU seconds per second: 1 is a full CPU"),
+        Column("max", lambda row: _max(row[1].cpu_cpus), cpus),
+        Column("user", lambda row: row[1].cpu_user_cpus, cpus),
+        Column("system", lambda row: row[1].cpu_system_cpus, cpus),
+        Column(
+            "waiting for CPU",
+            lambda row: _mean(row[1].run_delay_ratio),
+            PERCENT,
+            help="share of the time in which the main thread was ready to run but had no CPU",
+        ),
+        Column(
+            "sleeping",
+            lambda row: row[1].waiting_ratio,
+            PERCENT,
+            help="neither on a CPU nor waiting for one: waiting for work, a disk or a lock",
+        ),
+        Column(
+            "in disk wait",
+            lambda row: row[1].disk_sleep_ratio,
+            PERCENT,
+            help="share of the samples that found it in state D",
+        ),
+        Column(
+            "memory",
+            lambda row: _max(row[1].rss_bytes),
+            SIZE,
+            help="resident, peak; shared pages count in each process",
+        ),
+        Column("PSS", lambda row: _max(row[1].pss_bytes), SIZE, help="resident with shared pages divided, peak"),
+        Column("from disk", lambda row: _mean(row[1].read_bytes_per_s), SIZE.in_unit("per s"), help="mean"),
+        Column("read calls", lambda row: _mean(row[1].read_call_bytes_per_s), SIZE.in_unit("per s"), help=_READ_CALLS),
+        Column("major faults", lambda row: row[1].major_faults_per_s, per_s, help="pages read from disk"),
+        Column(
+            "preempted",
+            lambda row: row[1].involuntary_switches_per_s,
+            per_s,
+            help="involuntary context switches of the main thread",
+        ),
+        Column("threads", lambda row: row[1].threads_count, SIGNIFICANT, help="peak"),
+        absent=NOT_MEASURED,
     )
-    return tuple(Cell(text=text) for text in texts)
 
 
-def _mean(level: Level | None) -> str:
-    return numbers.significant(level.mean if level else None)
+_READ_CALLS = "from disks, page cache, pipes and sockets"
 
 
-def _max(level: Level | None) -> str:
-    return numbers.significant(level.max if level else None)
+def _mean(level: Level | None) -> float | None:
+    return level.mean if level else None
+
+
+def _max(level: Level | None) -> float | None:
+    return level.max if level else None
 
 
 _KIND_TERMS = {
     "main": "the training thread",
     "pin_memory": "copies batches to pinned memory",
-    "gpuprof": "this profiler's own",
+    "gpuprof": "this profiler",
     "python": "all others that Python started",
     "autograd": "backward on devices",
-    "nccl": "NCCL's helpers and watchdogs",
-    "cuda": "the CUDA driver's",
-    "native": "pools of OMP, BLAS and other libraries",
+    "nccl": "helpers and watchdogs of NCCL",
+    "cuda": "threads of the CUDA driver",
+    "native": "thread pools of OpenMP, BLAS and other libraries",
 }
 
 
 def thread_table(host: HostUse) -> Table:
     """Threads of the training process by kind."""
-    return Table(
-        title="Threads of this process",
-        columns=(
-            Column(title="kind"),
-            Column(title="threads", term="most at a time", numeric=True),
-            Column(title="CPUs", term="together, mean", numeric=True),
-            Column(title="ready", term="share of the time without a CPU though ready to run, mean", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(row.kind), term=_KIND_TERMS.get(row.kind, "")),
-                Cell(text=numbers.significant(row.threads_count)),
-                Cell(text=numbers.significant(row.cpu_cpus)),
-                Cell(text=numbers.percent(row.run_delay_ratio)),
-            )
-            for row in host.threads
+    return Table.of(
+        "Threads of this process",
+        host.threads,
+        Column("kind", lambda row: row.kind, NAME, hover=lambda row: _KIND_TERMS.get(row.kind, "")),
+        Column("threads", lambda row: row.threads_count, SIGNIFICANT, help="peak"),
+        Column("CPUs", lambda row: row.cpu_cpus, SIGNIFICANT, help="together, mean"),
+        Column(
+            "waiting for CPU",
+            lambda row: row.run_delay_ratio,
+            PERCENT,
+            help="share of the time ready to run but without a CPU, mean",
         ),
         absent="Threads: not measured.",
     )
@@ -223,10 +229,10 @@ def machine_table(host: HostUse) -> Table:
     """The machine as all of its processes use it."""
     machine = host.machine or MachineUse()
     levels: tuple[tuple[str, str, Level | None], ...] = (
-        ("busy share of the CPUs that we may use", "_ratio", machine.cpu_busy_ratio),
-        ("other ranks' work on them", "_cpus", machine.cpu_ranks_cpus),
-        ("others' work on them", "_cpus", machine.cpu_others_cpus),
-        ("taken by the hypervisor", "_cpus", machine.cpu_steal_cpus),
+        ("utilization of the usable CPUs", "_ratio", machine.cpu_busy_ratio),
+        ("CPUs used by other ranks", "_cpus", machine.cpu_ranks_cpus),
+        ("CPUs used by other processes", "_cpus", machine.cpu_others_cpus),
+        ("CPUs taken by the hypervisor", "_cpus", machine.cpu_steal_cpus),
         ("load, 1 minute", "", machine.load),
         ("memory available", "_bytes", machine.memory_available_bytes),
         ("swap used", "_bytes", machine.swap_used_bytes),
@@ -237,7 +243,7 @@ def machine_table(host: HostUse) -> Table:
         ("/dev/shm used", "_ratio", machine.shm_used_ratio),
     )
     single: tuple[tuple[str, str, float | None], ...] = (
-        ("CPUs that we may use", "_cpus", host.usable_cpus),
+        ("usable CPUs", "_cpus", host.usable_cpus),
         ("memory", "_bytes", machine.memory_total_bytes),
         ("least memory available", "_bytes", machine.memory_available_min_bytes),
         ("size of /dev/shm", "_bytes", machine.shm_size_bytes),
@@ -260,12 +266,12 @@ def group_table(host: HostUse) -> Table:
         (
             ("CPU quota", "_cpus", group.quota_cpus),
             ("memory limit", "_bytes", group.memory_limit_bytes),
-            ("periods of the quota", "", group.periods_count),
-            ("of them with the quota used up", "_ratio", group.throttled_ratio),
-            ("held back", "_cpus", group.throttled_cpus),
-            ("slowed down at memory.high", "", group.memory_high_count),
-            ("met the memory limit", "", group.memory_max_count),
-            ("processes killed for lack of memory", "", group.oom_kill_count),
+            ("periods of the CPU quota", "", group.periods_count),
+            ("periods with the quota used up", "_ratio", group.throttled_ratio),
+            ("CPU time held back", "_cpus", group.throttled_cpus),
+            ("slowdowns at memory.high", "", group.memory_high_count),
+            ("hits of the memory limit", "", group.memory_max_count),
+            ("processes killed by the OOM killer", "", group.oom_kill_count),
         ),
     )
 
@@ -276,20 +282,16 @@ def _levels_table(
     single: tuple[tuple[str, str, float | None], ...],
 ) -> Table:
     """Values that are known; the unit is that of a field whose name ends so."""
-    rows = [
-        (Cell(text=what), Cell(text=numbers.quantity(unit, value)), Cell(text=""))
-        for what, unit, value in single
-        if value is not None
+    rows: list[tuple[str, str, float, float | None]] = [
+        (what, unit, value, None) for what, unit, value in single if value is not None
     ]
-    rows += [
-        (Cell(text=what), Cell(text=numbers.quantity(unit, level.mean)), Cell(text=numbers.quantity(unit, level.max)))
-        for what, unit, level in levels
-        if level is not None
-    ]
-    return Table(
-        title=title,
-        columns=(Column(title="what"), Column(title="mean", numeric=True), Column(title="most", numeric=True)),
-        rows=tuple(rows),
+    rows += [(what, unit, level.mean, level.max) for what, unit, level in levels if level is not None]
+    return Table.of(
+        title,
+        rows,
+        Column("what", lambda row: row[0]),
+        Column("mean", lambda row: numbers.quantity(row[1], row[2]), FIGURE),
+        Column("max", lambda row: "" if row[3] is None else numbers.quantity(row[1], row[3]), FIGURE),
         absent=f"{title}: not measured.",
     )
 
@@ -297,28 +299,16 @@ def _levels_table(
 def pressure_table(host: HostUse) -> Table:
     """Pressure stall information."""
     some, full = "at least one task waited", "all tasks waited at once"
-    return Table(
-        title="Pressure",
-        columns=(
-            Column(title="of"),
-            Column(title="resource"),
-            Column(title="some", term=f"share of the time in which {some}; mean", numeric=True),
-            Column(title="most", numeric=True),
-            Column(title="full", term=f"share of the time in which {full}; mean", numeric=True),
-            Column(title="most", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(row.scope)),
-                Cell(text=plain.name(row.resource)),
-                *(
-                    Cell(text=numbers.percent(value))
-                    for level in (row.some_ratio, row.full_ratio)
-                    for value in ((level.mean, level.max) if level else (None, None))
-                ),
-            )
-            for row in host.pressure
-        ),
+    share = "share of the time in which {}; mean"
+    return Table.of(
+        "Pressure",
+        host.pressure,
+        Column("of", lambda row: row.scope, NAME),
+        Column("resource", lambda row: row.resource, NAME),
+        Column("some", lambda row: _mean(row.some_ratio), PERCENT, help=share.format(some)),
+        Column("max of some", lambda row: _max(row.some_ratio), PERCENT),
+        Column("full", lambda row: _mean(row.full_ratio), PERCENT, help=share.format(full)),
+        Column("max of full", lambda row: _max(row.full_ratio), PERCENT),
         absent="Pressure: not measured.",
     )
 
@@ -326,86 +316,54 @@ def pressure_table(host: HostUse) -> Table:
 def gc_table(host: HostUse) -> Table:
     """Collections by generation."""
     gc = host.gc
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[str, int, float, float, float | None]] = []
     if gc is not None:
-        for row in gc.generations:
-            texts = (
-                f"generation {row.generation}",
-                numbers.count(row.count),
-                numbers.seconds(row.total_s),
-                numbers.seconds(row.longest_s),
-                "",
-            )
-            rows.append(tuple(Cell(text=text) for text in texts))
-        rows.append(_all_collections(gc))
-    return Table(
-        title="Pauses of the garbage collector",
-        columns=(
-            Column(title="collections of"),
-            Column(title="times", numeric=True),
-            Column(title="total", term="no Python code of this process ran meanwhile", numeric=True),
-            Column(title="longest", numeric=True),
-            Column(title="share", term="of the time during the steps", numeric=True),
-        ),
-        rows=tuple(rows),
-        absent="Pauses of the garbage collector: not measured.",
+        rows = [(f"generation {one.generation}", one.count, one.total_s, one.longest_s, None) for one in gc.generations]
+        count, total_s = sum(row[1] for row in rows), sum(row[2] for row in rows)
+        rows.append(("all", count + gc.lost_count, total_s, gc.longest_s, gc.pause_ratio))
+    return Table.of(
+        "Garbage collector pauses",
+        rows,
+        Column("collections of", lambda row: row[0]),
+        Column("count", lambda row: row[1], COUNT),
+        Column("total", lambda row: row[2], SECONDS, help="no Python code of this process ran meanwhile"),
+        Column("longest", lambda row: row[3], SECONDS),
+        Column("share", lambda row: row[4], PERCENT, help="of the time during the steps"),
+        absent="Garbage collector pauses: not measured.",
     )
-
-
-def _all_collections(gc: GcUse) -> tuple[Cell, ...]:
-    texts = (
-        "all",
-        numbers.count(sum(row.count for row in gc.generations) + gc.lost_count),
-        numbers.seconds(sum(row.total_s for row in gc.generations)),
-        numbers.seconds(gc.longest_s),
-        numbers.percent(gc.pause_ratio),
-    )
-    return tuple(Cell(text=text) for text in texts)
 
 
 def pause_table(host: HostUse) -> Table:
     """The longest pauses of the collector."""
-    return Table(
-        title="Longest pauses of the garbage collector",
-        columns=(
-            Column(title="batch", numeric=True),
-            Column(title="generation", numeric=True),
-            Column(title="pause", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=numbers.ABSENT if row.batch is None else numbers.count(row.batch)),
-                Cell(text=str(row.generation)),
-                Cell(text=numbers.seconds(row.pause_s)),
-            )
-            for row in (host.gc.longest if host.gc else ())
-        ),
+    return Table.of(
+        "Longest garbage collector pauses",
+        host.gc.longest if host.gc else (),
+        Column("batch", lambda row: row.batch, COUNT),
+        Column("generation", lambda row: row.generation, FIGURE),
+        Column("pause", lambda row: row.pause_s, SECONDS),
         absent="No pause of 5 ms or more.",
     )
 
 
 def growth_table(host: HostUse) -> Table:
     """Whether memory keeps growing."""
-    return Table(
-        title="Growth of memory",
-        columns=(
-            Column(title="of", term="pss: shared pages divided among those who share them"),
-            Column(title="per minute", term="Theil and Sen's slope after warm-up", numeric=True),
-            Column(title="per step", numeric=True),
-            Column(title="at first", numeric=True),
-            Column(title="at last", numeric=True),
-            Column(title="trend", term="by Mann and Kendall's test, p below 0.01"),
+    return Table.of(
+        "Growth of memory",
+        host.growth,
+        Column(
+            "of",
+            lambda row: row.of.replace("_", " "),
+            NAME,
+            help="pss: shared pages divided among the processes that share them",
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(row.of.replace("_", " "))),
-                Cell(text=numbers.size(row.slope_bytes_per_s * 60)),
-                Cell(text=numbers.size(row.slope_bytes_per_step)),
-                Cell(text=numbers.size(row.first_bytes)),
-                Cell(text=numbers.size(row.last_bytes)),
-                Cell(text="none" if row.p_value >= _GROWTH_P else "rises" if row.slope_bytes_per_s > 0 else "falls"),
-            )
-            for row in host.growth
+        Column("per minute", lambda row: row.slope_bytes_per_s * 60, SIZE, help="Theil-Sen slope after warm-up"),
+        Column("per step", lambda row: row.slope_bytes_per_step, SIZE),
+        Column("start", lambda row: row.first_bytes, SIZE),
+        Column("end", lambda row: row.last_bytes, SIZE),
+        Column(
+            "trend",
+            lambda row: "none" if row.p_value >= _GROWTH_P else "rises" if row.slope_bytes_per_s > 0 else "falls",
+            help="Mann-Kendall test, p below 0.01",
         ),
         absent="Growth of memory: too few samples to tell.",
     )
@@ -413,17 +371,12 @@ def growth_table(host: HostUse) -> Table:
 
 def reading_table(host: HostUse) -> Table:
     """What was read in the first epoch and in the later ones."""
-    return Table(
-        title="Read by this process and its workers",
-        columns=(
-            Column(title="in"),
-            Column(title="from disk", numeric=True),
-            Column(title="by read calls", term="from disks, page cache, pipes and sockets", numeric=True),
-        ),
-        rows=tuple(
-            (Cell(text=what), Cell(text=numbers.size(row.disk_bytes)), Cell(text=numbers.size(row.call_bytes)))
-            for what, row in (("the first epoch", host.first_epoch), ("later epochs", host.later_epochs))
-            if row is not None
-        ),
+    rows = (("the first epoch", host.first_epoch), ("later epochs", host.later_epochs))
+    return Table.of(
+        "Read by this process and its workers",
+        [(when, read) for when, read in rows if read is not None],
+        Column("in", lambda row: row[0]),
+        Column("from disk", lambda row: row[1].disk_bytes, SIZE),
+        Column("by read calls", lambda row: row[1].call_bytes, SIZE, help=_READ_CALLS),
         absent="Bytes read: not measured.",
     )

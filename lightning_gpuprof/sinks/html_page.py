@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -192,20 +193,20 @@ def scrolling(label: str) -> str:
     return f'<div class="scroll" role="group" tabindex="0" aria-label="{escape(label)}">'
 
 
-def _heading(column: tables.Column) -> str:
+def _heading(column: tables.Column[Any]) -> str:
     if column.bar:
         return '<th scope="col" class="b"><span class="hidden">as a bar</span></th>'
     unit = f" <small>{escape(column.unit)}</small>" if column.unit else ""
     kind = ' class="n"' if column.numeric else ""
-    meaning = column.term or COLUMN_TERMS.get(column.title, "")
+    meaning = column.help or COLUMN_TERMS.get(column.title, "")
     return f'<th scope="col"{kind}>{term(column.title, meaning)}{unit}</th>'
 
 
-def _cell(column: tables.Column, cell: tables.Cell) -> str:
+def _cell(column: tables.Column[Any], cell: tables.Cell) -> str:
     if column.bar:
         if not cell.ratio:
             return '<td class="b"></td>'
         width = min(max(cell.ratio, 0.0), 1.0) * 100
         return f'<td class="b"><span class="bar c-{escape(cell.key)}" style="width:{width:.3f}%"></span></td>'
     kind = ' class="n"' if column.numeric else ""
-    return f"<td{kind}>{term(cell.text, cell.term)}</td>"
+    return f"<td{kind}>{term(cell.text, cell.help)}</td>"

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.input_pipeline import INPUT_VERDICT_TERMS, InputPipeline
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    FIGURE,
+    MS,
+    NAME,
+    PERCENT,
+    SIGNIFICANT,
+    TEXT,
+    Column,
+    Table,
+    bar,
+    facts,
+)
 
 ABSENT = "Nothing was measured inside of the input pipeline."
 TITLE = "Input pipeline"
@@ -36,18 +49,14 @@ def verdict_table(report: Report) -> Table:
             ("because", plain.sentence(found.summary)),
             ("step without its wait", _ms(found.step_ms)),
             ("wait for data", _ms(found.wait_ms)),
-            ("steps that found no batch ready", numbers.percent(found.waited_ratio)),
+            ("steps that had to wait", numbers.percent(found.waited_ratio)),
             (
-                "workers that keep pace, with one to spare",
+                "workers needed (one spare)",
                 "" if found.enough_workers is None else str(found.enough_workers),
             ),
         ]
-    return Table(
-        title=TITLE,
-        columns=(Column(title="what"), Column(title="value")),
-        rows=tuple((Cell(text=name), Cell(text=value)) for name, value in rows if value not in ("", numbers.ABSENT)),
-        absent=ABSENT,
-    )
+    known = [row for row in rows if row[1] not in ("", numbers.ABSENT)]
+    return facts(TITLE, known, absent=ABSENT, value=TEXT)
 
 
 def _ms(value: float | None) -> str:
@@ -57,62 +66,49 @@ def _ms(value: float | None) -> str:
 def worker_table(found: InputPipeline) -> Table:
     """One row per process that makes batches."""
     several = len(found.loaders) > 1
-    return Table(
-        title="Processes that make batches",
-        columns=(
-            Column(title="process"),
-            Column(title="batches", term="that it made", numeric=True),
-            Column(title="items", unit="ms", term="mean time for the items of a batch", numeric=True),
-            Column(title="item", unit="ms", term="mean time of one item", numeric=True),
-            Column(title="p95", unit="ms", term="of one item; at most a quarter too large", numeric=True),
-            Column(title="max", unit="ms", term="of one item", numeric=True),
-            Column(title="collate", unit="ms", term="mean time to put the items of a batch together", numeric=True),
-            Column(title="waits", term="share of its time without work", numeric=True),
+    return Table.of(
+        "Loading processes",
+        found.workers,
+        Column(
+            "process",
+            lambda one: (
+                ("training process" if one.process == "process" else one.process)
+                + (f" of loader {one.loader}" if several else "")
+            ),
         ),
-        rows=tuple(
-            (
-                Cell(
-                    text=("training process" if one.process == "process" else one.process)
-                    + (f" of loader {one.loader}" if several else "")
-                ),
-                Cell(text=numbers.count(one.batches)),
-                Cell(text=numbers.fixed(one.items_ms)),
-                Cell(text=numbers.fixed(one.item_mean_ms)),
-                Cell(text=numbers.fixed(one.item_p95_ms)),
-                Cell(text=numbers.fixed(one.item_max_ms)),
-                Cell(text=numbers.fixed(one.collate_mean_ms)),
-                Cell(text=numbers.ABSENT if one.process == "process" else numbers.percent(one.idle_ratio)),
-            )
-            for one in found.workers
+        Column("batches", lambda one: one.batches, COUNT, help="made by this process"),
+        Column("items", lambda one: one.items_ms, MS, help="mean time for the items of a batch"),
+        Column("item", lambda one: one.item_mean_ms, MS, help="mean time of one item"),
+        Column("p95", lambda one: one.item_p95_ms, MS, help="of one item; overestimated by up to a quarter"),
+        Column("max", lambda one: one.item_max_ms, MS, help="of one item"),
+        Column("collate", lambda one: one.collate_mean_ms, MS, help="mean time to put the items of a batch together"),
+        Column(
+            "waits",
+            lambda one: numbers.ABSENT if one.process == "process" else numbers.percent(one.idle_ratio),
+            FIGURE,
+            help="share of its time in which it had nothing to do",
         ),
-        absent="No process that makes batches was measured.",
+        absent="No loading process was measured.",
     )
 
 
 def part_table(found: InputPipeline) -> Table:
     """Transforms and annotated regions by what they take of the items' time."""
-    return Table(
-        title="Transforms and regions",
-        columns=(
-            Column(title="what"),
-            Column(title="kind", term="a transform of a Compose, or a region marked with annotate"),
-            Column(title="", bar=True),
-            Column(title="calls", numeric=True),
-            Column(title="mean", unit="ms", numeric=True),
-            Column(title="max", unit="ms", numeric=True),
-            Column(title="share", term="of the time that items take; one may lie in another", numeric=True),
+    return Table.of(
+        "Transforms and regions",
+        found.parts,
+        Column("what", lambda part: part.name, NAME),
+        Column(
+            "kind",
+            lambda part: part.kind,
+            help="a transform of a Compose, or a region marked with lightning_gpuprof.annotate",
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(part.name)),
-                Cell(text=part.kind),
-                Cell(text="", ratio=part.share, key="data_wait"),
-                Cell(text=numbers.ABSENT if part.calls is None else numbers.count(part.calls)),
-                Cell(text=numbers.fixed(part.mean_ms)),
-                Cell(text=numbers.fixed(part.max_ms)),
-                Cell(text=numbers.percent(part.share)),
-            )
-            for part in found.parts
+        bar(lambda part: part.share, "data_wait"),
+        Column("calls", lambda part: part.calls, COUNT),
+        Column("mean", lambda part: part.mean_ms, MS),
+        Column("max", lambda part: part.max_ms, MS),
+        Column(
+            "share", lambda part: part.share, PERCENT, help="of the time that items take; regions may contain others"
         ),
         absent="The dataset has no list of transforms and no region was marked with annotate.",
     )
@@ -120,31 +116,22 @@ def part_table(found: InputPipeline) -> Table:
 
 def queue_table(found: InputPipeline) -> Table:
     """How full the queues of finished batches were."""
-    return Table(
-        title="Queues of finished batches",
-        columns=(
-            Column(title="loader", numeric=True),
-            Column(title="workers", numeric=True),
-            Column(title="room", term="batches under way or finished at one time", numeric=True),
-            Column(title="ready", term="mean number of finished batches that waited", numeric=True),
-            Column(title="most", numeric=True),
-            Column(title="empty", term="share of looks at which none was ready", numeric=True),
-            Column(title="unpinned", term="mean number of those that were not in pinned memory yet", numeric=True),
-            Column(title="looks", numeric=True),
+    return Table.of(
+        "Queues of finished batches",
+        found.queues,
+        Column("loader", lambda queue: queue.loader, FIGURE),
+        Column("workers", lambda queue: queue.workers, FIGURE),
+        Column("room", lambda queue: queue.capacity, FIGURE, help="batches under way or finished at one time"),
+        Column("ready", lambda queue: queue.depth_mean, SIGNIFICANT, help="mean number of finished batches"),
+        Column("max", lambda queue: queue.depth_max, SIGNIFICANT),
+        Column("empty", lambda queue: queue.empty_ratio, PERCENT, help="share of looks that found no batch ready"),
+        Column(
+            "unpinned",
+            lambda queue: queue.unpinned_mean,
+            SIGNIFICANT,
+            help="mean number of those that were not in pinned memory yet",
         ),
-        rows=tuple(
-            (
-                Cell(text=str(queue.loader)),
-                Cell(text=str(queue.workers)),
-                Cell(text=numbers.ABSENT if queue.capacity is None else str(queue.capacity)),
-                Cell(text=numbers.significant(queue.depth_mean)),
-                Cell(text=numbers.significant(queue.depth_max)),
-                Cell(text=numbers.percent(queue.empty_ratio)),
-                Cell(text=numbers.significant(queue.unpinned_mean)),
-                Cell(text=numbers.count(queue.looks)),
-            )
-            for queue in found.queues
-        ),
+        Column("looks", lambda queue: queue.looks, COUNT),
         absent="There was no queue of finished batches.",
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.memory import (
     MEMORY_PHASES,
     DeviceMemory,
@@ -13,8 +14,8 @@ from lightning_gpuprof.model.memory import (
     MemoryHistory,
     OutOfMemory,
 )
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, SIGNIFICANT, SIZE, TEXT, Column, Table, bar, facts
 
 NO_DEVICE = "GPU memory: not measured (torch's caching allocator of no GPU was read)."
 TERMINAL_HOLDERS = 5
@@ -108,7 +109,7 @@ def _end_line(end: OutOfMemory) -> str:
     place = f" at {plain.name(end.place)}" if end.place else ""
     parts = [f"step {end.global_step}, batch {end.batch}{where}{place}"]
     if end.requested_bytes is not None:
-        parts.append(f"{numbers.size(end.requested_bytes)} were wanted")
+        parts.append(f"{numbers.size(end.requested_bytes)} were requested")
     if end.device_free_bytes is not None:
         parts.append(f"{numbers.size(end.device_free_bytes)} free on the device")
     if end.reserved_bytes is not None:
@@ -122,15 +123,12 @@ def _end_line(end: OutOfMemory) -> str:
 
 
 def _holders_at_end(end: OutOfMemory) -> list[str]:
-    return [f"{cells[0].text}: {cells[1].text}" for cells in _end_rows(end)[:TERMINAL_HOLDERS]]
+    return [f"{plain.name(who)}: {numbers.size(held)}" for who, held, _ in _end_rows(end)[:TERMINAL_HOLDERS]]
 
 
-def _end_rows(end: OutOfMemory) -> list[tuple[Cell, ...]]:
+def _end_rows(end: OutOfMemory) -> list[tuple[str, int, int | None]]:
     if end.history is not None and end.history.at_failure:
-        return [
-            (Cell(text=plain.name(row.place)), Cell(text=numbers.size(row.held_bytes)), Cell(text=str(row.count)))
-            for row in end.history.at_failure
-        ]
+        return [(row.place, row.held_bytes, row.count) for row in end.history.at_failure]
     named = [
         (f"{kind} ({plain.name(row.dtype)}, {plain.name(row.device)})", count)
         for row in end.held
@@ -144,55 +142,42 @@ def _end_rows(end: OutOfMemory) -> list[tuple[Cell, ...]]:
     ]
     if end.other_bytes is not None:
         named.append(("activations and everything else on the device", end.other_bytes))
-    named.sort(key=lambda pair: -pair[1])
-    return [(Cell(text=name), Cell(text=numbers.size(count)), Cell(text=numbers.ABSENT)) for name, count in named]
+    return [(name, count, None) for name, count in sorted(named, key=lambda pair: -pair[1])]
 
 
 def _overview(memory: Memory) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[str, ...]] = []
     if memory.process_rss_peak_bytes is not None:
-        rows.append((Cell(text="process rss peak"), Cell(text=numbers.size(memory.process_rss_peak_bytes))))
+        rows.append(("process rss peak", numbers.size(memory.process_rss_peak_bytes)))
     for device in memory.devices:
-        rows += [
-            (Cell(text=f"{plain.name(device.name)} {text}", term=term), Cell(text=value))
-            for text, value, term in (
-                ("total", numbers.size(device.total_bytes), "the device's memory"),
-                (
-                    "reserved peak",
-                    numbers.size(device.reserved_peak_bytes),
-                    "most that torch had taken from it",
-                ),
-                ("of the total", numbers.percent(device.peak_ratio), "reserved peak over total"),
-                (
-                    "headroom",
-                    numbers.size(device.headroom_bytes),
-                    "total less reserved peak; others' use is in it",
-                ),
-                ("allocated peak", numbers.size(device.allocated_peak_bytes), "most that tensors held at one time"),
-                ("peak in", device.peak_phase or numbers.ABSENT, "phase in which the run's peak was reached"),
-                (
-                    "activations",
-                    numbers.size(device.activations_bytes),
-                    "allocated at forward's end beside model, optimizer and live gradients",
-                ),
-                (
-                    "fragmentation at the peak",
-                    numbers.percent(device.fragmentation_ratio),
-                    "free pieces of blocks that are partly in use, of the reserved bytes",
-                ),
-                ("retries", _number(device.retries_count), "allocations that first gave cached memory back"),
-                ("cudaMalloc in steady steps", _per(device.device_allocs_steady_count, device.steady_steps), ""),
-                ("cudaFree in steady steps", _per(device.device_frees_steady_count, device.steady_steps), ""),
-            )
-        ]
+        of_device = (
+            ("total", numbers.size(device.total_bytes), "the device's memory"),
+            ("reserved peak", numbers.size(device.reserved_peak_bytes), "most that torch had taken from it"),
+            ("of the total", numbers.percent(device.peak_ratio), "reserved peak over total"),
+            (
+                "headroom",
+                numbers.size(device.headroom_bytes),
+                "total less reserved peak, memory of other processes included",
+            ),
+            ("allocated peak", numbers.size(device.allocated_peak_bytes), "most that tensors held at one time"),
+            ("peak in", device.peak_phase or numbers.ABSENT, "phase of the run's peak"),
+            (
+                "activations",
+                numbers.size(device.activations_bytes),
+                "allocated at the end of forward beside model, optimizer and live gradients",
+            ),
+            ("fragmentation at the peak", numbers.percent(device.fragmentation_ratio), _SPLIT),
+            ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
+            ("cudaMalloc in steady steps", _per(device.device_allocs_steady_count, device.steady_steps)),
+            ("cudaFree in steady steps", _per(device.device_frees_steady_count, device.steady_steps)),
+        )
+        rows += [(f"{plain.name(device.name)} {what}", *rest) for what, *rest in of_device]
     if rows and not memory.devices:
-        rows.append((Cell(text="GPU memory"), Cell(text="not measured")))
-    return Table(
-        title="Memory",
-        columns=(Column(title="what"), Column(title="value", numeric=True)),
-        rows=tuple(rows),
-        absent=f"Memory: not measured. {NO_DEVICE}",
-    )
+        rows.append(("GPU memory", "not measured"))
+    return facts("Memory", rows, absent=f"Memory: not measured. {NO_DEVICE}")
+
+
+_SPLIT = "free parts of blocks that are partly in use, as share of the reserved bytes"
 
 
 def _number(value: int | None) -> str:
@@ -205,175 +190,125 @@ def _per(value: int | None, steps: int | None) -> str:
 
 def _phases(device: DeviceMemory) -> Table:
     most = max((row.allocated_bytes for row in device.phases), default=0.0)
-    rows = tuple(
-        (
-            Cell(text=row.phase, term=_PHASE_TERMS[row.phase]),
-            Cell(text="", ratio=row.allocated_bytes / most if most else 0.0, key=row.phase),
-            Cell(text=numbers.size(row.allocated_bytes)),
-            Cell(text=numbers.size(row.growth_bytes)),
-            Cell(text=numbers.size(row.reserved_bytes)),
-            Cell(text=numbers.size(row.inactive_split_bytes)),
-            Cell(text=numbers.size(row.peak_rise_bytes)),
-            Cell(text=numbers.count(row.samples)),
-        )
-        for row in sorted(device.phases, key=lambda row: MEMORY_PHASES.index(row.phase))
-    )
-    return Table(
-        title=f"Memory of {plain.name(device.name)} at the phases' ends",
-        columns=(
-            Column(title="phase"),
-            Column(title="", bar=True),
-            Column(title="allocated", term="by tensors; median over sampled steps", numeric=True),
-            Column(title="grows by", term="over the end of the phase before", numeric=True),
-            Column(title="reserved", term="taken from the device by torch", numeric=True),
-            Column(title="inactive split", term="free pieces of blocks that are partly in use", numeric=True),
-            Column(title="peak rises by", term="the run's peak, in the first steps", numeric=True),
-            Column(title="samples", numeric=True),
+    return Table.of(
+        f"Memory of {plain.name(device.name)} at the end of each phase",
+        sorted(device.phases, key=lambda row: MEMORY_PHASES.index(row.phase)),
+        Column("phase", lambda row: row.phase, hover=lambda row: _PHASE_TERMS[row.phase]),
+        bar(lambda row: row.allocated_bytes / most if most else 0.0, lambda row: row.phase),
+        Column("allocated", lambda row: row.allocated_bytes, SIZE, help="by tensors; median over sampled steps"),
+        Column("growth", lambda row: row.growth_bytes, SIZE, help="since the end of the phase before"),
+        Column("reserved", lambda row: row.reserved_bytes, SIZE, help="taken from the device by torch"),
+        Column(
+            "inactive split",
+            lambda row: row.inactive_split_bytes,
+            SIZE,
+            help="free parts of blocks that are partly in use",
         ),
-        rows=rows,
+        Column("rise of the peak", lambda row: row.peak_rise_bytes, SIZE, help="the run's peak, in the first steps"),
+        Column("samples", lambda row: row.samples, COUNT),
         absent="No phase's end was read.",
     )
 
 
 def _held(memory: Memory) -> Table:
-    rows = tuple(
-        (
-            Cell(text=plain.name(row.device)),
-            Cell(text=plain.name(row.dtype)),
-            Cell(text=numbers.size(row.parameters_bytes)),
-            Cell(text=numbers.size(row.gradients_bytes)),
-            Cell(text=numbers.size(row.buffers_bytes)),
-            Cell(text=numbers.size(row.optimizer_state_bytes)),
-            Cell(text=numbers.size(row.total_bytes)),
-        )
-        for row in memory.held
-    )
-    return Table(
-        title="What model and optimizers hold",
-        columns=(
-            Column(title="device"),
-            Column(title="dtype"),
-            Column(title="parameters", term="exact bytes of their storages; shared ones count once", numeric=True),
-            Column(title="gradients", numeric=True),
-            Column(title="buffers", numeric=True),
-            Column(title="optimizer state", numeric=True),
-            Column(title="all", numeric=True),
+    return Table.of(
+        "What model and optimizers hold",
+        memory.held,
+        Column("device", lambda row: row.device, NAME),
+        Column("dtype", lambda row: row.dtype, NAME),
+        Column(
+            "parameters",
+            lambda row: row.parameters_bytes,
+            SIZE,
+            help="exact bytes of their storages; shared ones count once",
         ),
-        rows=rows,
+        Column("gradients", lambda row: row.gradients_bytes, SIZE),
+        Column("buffers", lambda row: row.buffers_bytes, SIZE),
+        Column("optimizer state", lambda row: row.optimizer_state_bytes, SIZE),
+        Column("all", lambda row: row.total_bytes, SIZE),
         absent="What model and optimizers hold was not counted.",
     )
 
 
 def _growth(growth: tuple[Growth, ...]) -> Table:
-    rows = tuple(
-        (
-            Cell(text=plain.name(row.what)),
-            Cell(text=numbers.size(row.first_bytes)),
-            Cell(text=numbers.size(row.last_bytes)),
-            Cell(text=f"{numbers.size(row.bytes_per_step)}/step"),
-            Cell(text=numbers.significant(row.p_value)),
-            Cell(text=numbers.count(row.steps)),
-        )
-        for row in growth
-    )
-    return Table(
-        title="Growth of memory",
-        columns=(
-            Column(title="what"),
-            Column(title="at first", term="after warm-up, on the line of that slope", numeric=True),
-            Column(title="at last", numeric=True),
-            Column(title="slope", term="median of the slopes between samples (Theil, Sen)", numeric=True),
-            Column(title="p", term="chance of such a trend without growth (Mann, Kendall)", numeric=True),
-            Column(title="steps", numeric=True),
+    return Table.of(
+        "Growth of memory",
+        growth,
+        Column("what", lambda row: row.what, NAME),
+        Column("start", lambda row: row.first_bytes, SIZE, help="after warm-up, on the line of that slope"),
+        Column("end", lambda row: row.last_bytes, SIZE),
+        Column(
+            "slope",
+            lambda row: f"{numbers.size(row.bytes_per_step)}/step",
+            FIGURE,
+            help="median slope between samples (Theil-Sen)",
         ),
-        rows=rows,
+        Column("p", lambda row: row.p_value, SIGNIFICANT, help="p-value of the trend (Mann-Kendall)"),
+        Column("steps", lambda row: row.steps, COUNT),
         absent="Too few samples to tell growth.",
     )
-
-
-_HOLDER_COLUMNS = (
-    Column(title="held by", term="innermost source line of the user's code that allocated it"),
-    Column(title="bytes", numeric=True),
-    Column(title="pieces", numeric=True),
-)
 
 
 def _history(history: MemoryHistory) -> list[Table]:
     steps = f"{history.start_step} to {history.stop_step}"
     tables = [
-        Table(
-            title=f"What held the memory at its peak of {numbers.size(history.peak_bytes)} in steps {steps}",
-            columns=_HOLDER_COLUMNS,
-            rows=tuple(
-                (Cell(text=plain.name(row.place)), Cell(text=numbers.size(row.held_bytes)), Cell(text=str(row.count)))
-                for row in history.at_peak
-            ),
-            absent=f"No memory history in steps {steps}: {plain.sentence(history.problem) or 'nothing was held'}.",
+        _holders(
+            f"What held the memory at its peak of {numbers.size(history.peak_bytes)} in steps {steps}",
+            [(row.place, row.held_bytes, row.count) for row in history.at_peak],
+            f"No memory history in steps {steps}: {plain.sentence(history.problem) or 'nothing was held'}.",
         )
     ]
     if history.peaks_by_phase:
-        tables.append(
-            Table(
-                title=f"Peak of each phase in steps {steps}",
-                columns=(Column(title="phase"), Column(title="peak", numeric=True)),
-                rows=tuple(
-                    (Cell(text=plain.name(phase)), Cell(text=numbers.size(peak)))
-                    for phase, peak in history.peaks_by_phase.items()
-                ),
-                absent="",
-            )
+        peaks = Table.of(
+            f"Peak of each phase in steps {steps}",
+            history.peaks_by_phase.items(),
+            Column("phase", lambda row: row[0], NAME),
+            Column("peak", lambda row: row[1], SIZE),
         )
+        tables.append(peaks)
     return tables
 
 
 def _out_of_memory(end: OutOfMemory) -> list[Table]:
-    facts = [
+    rows = [
         ("message", plain.sentence(end.message)),
         ("where", _end_line(end).partition(" · ")[0]),
-        ("wanted", numbers.size(end.requested_bytes)),
+        ("requested", numbers.size(end.requested_bytes)),
         ("free on the device", numbers.size(end.device_free_bytes)),
         ("allocated", numbers.size(end.allocated_bytes)),
         ("reserved", numbers.size(end.reserved_bytes)),
         ("free in what is reserved", numbers.size(end.free_in_reserved_bytes)),
-        ("largest piece of it", numbers.size(end.largest_free_bytes)),
+        ("largest free block of it", numbers.size(end.largest_free_bytes)),
         ("retries", _number(end.retries_count)),
     ]
     if end.history_absent:
-        facts.append(("by source line", plain.sentence(end.history_absent)))
+        rows.append(("by source line", plain.sentence(end.history_absent)))
     if end.snapshot_file:
-        facts.append(("snapshot, for pytorch.org/memory_viz", plain.name(end.snapshot_file)))
+        rows.append(("snapshot, for pytorch.org/memory_viz", plain.name(end.snapshot_file)))
     return [
-        Table(
-            title="Out of memory",
-            columns=(Column(title="what"), Column(title="value")),
-            rows=tuple((Cell(text=name), Cell(text=value)) for name, value in facts),
-            absent="",
-        ),
-        Table(
-            title="What held the memory then",
-            columns=_HOLDER_COLUMNS,
-            rows=tuple(_end_rows(end)),
-            absent="What held the memory then is not known.",
-        ),
+        facts("Out of memory", rows, absent="", value=TEXT),
+        _holders("What held the memory then", _end_rows(end), "What held the memory then is not known."),
         *([_pieces(end.pieces)] if end.pieces else []),
     ]
 
 
 def _pieces(pieces: Sequence[HeldPieces]) -> Table:
-    return Table(
-        title="Allocated pieces by size then",
-        columns=(
-            Column(title="size of each", numeric=True),
-            Column(title="pieces", numeric=True),
-            Column(title="together", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=numbers.size(one.size_bytes)),
-                Cell(text=numbers.count(one.count)),
-                Cell(text=numbers.size(one.size_bytes * one.count)),
-            )
-            for one in pieces
-        ),
+    return Table.of(
+        "Allocated blocks by size then",
+        pieces,
+        Column("size of each", lambda one: one.size_bytes, SIZE),
+        Column("blocks", lambda one: one.count, COUNT),
+        Column("together", lambda one: one.size_bytes * one.count, SIZE),
         absent="",
+    )
+
+
+def _holders(title: str, rows: Iterable[tuple[str, int, int | None]], absent: str) -> Table:
+    return Table.of(
+        title,
+        rows,
+        Column("held by", lambda row: row[0], NAME, help="innermost line of your code that allocated it"),
+        Column("bytes", lambda row: row[1], SIZE),
+        Column("blocks", lambda row: row[2], FIGURE),
+        absent=absent,
     )

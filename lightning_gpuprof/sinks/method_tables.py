@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import SENTENCE, Column, Table
 
 TITLE = "By the method"
 
@@ -34,24 +35,16 @@ def answer(level: Level) -> str:
 def level_table(report: Report) -> Table:
     """The levels in order, each with its question and answer."""
     levels = report.method.levels if report.method is not None else ()
-    return Table(
-        title=TITLE,
-        columns=(
-            Column(title="level", term="each is only worth reading if the ones above hold"),
-            Column(title="question"),
-            Column(title="answer"),
-            Column(
-                title="state", term="whether the levels below can rest on it; folded: the ones above do not ask for it"
-            ),
-        ),
-        rows=tuple(
-            (
-                Cell(text=level.name),
-                Cell(text=LEVEL_QUESTIONS[level.name]),
-                Cell(text=answer(level)),
-                Cell(text=state(level)),
-            )
-            for level in levels
+    return Table.of(
+        TITLE,
+        levels,
+        Column("level", lambda level: level.name, help="each is only worth reading if the ones above hold"),
+        Column("question", lambda level: LEVEL_QUESTIONS[level.name]),
+        Column("answer", answer),
+        Column(
+            "state",
+            state,
+            help="whether the levels below can rest on it; folded: the ones above do not ask for it",
         ),
         absent=_ABSENT,
     )
@@ -61,10 +54,10 @@ def detail_tables(report: Report) -> tuple[Table, ...]:
     """One table of lines for each unfolded level that has some."""
     levels = report.method.levels if report.method is not None else ()
     return tuple(
-        Table(
-            title=f"{level.name}: {LEVEL_QUESTIONS[level.name]}",
-            columns=(Column(title="what is known"),),
-            rows=tuple((Cell(text=plain.sentence(line)),) for line in level.lines),
+        Table.of(
+            f"{level.name}: {LEVEL_QUESTIONS[level.name]}",
+            level.lines,
+            Column("what is known", lambda line: line, SENTENCE),
             absent="",
         )
         for level in levels
@@ -74,23 +67,13 @@ def detail_tables(report: Report) -> tuple[Table, ...]:
 
 def check_table(report: Report) -> Table:
     """The checklist: every box with what ticks it, or what is missing."""
-    return Table(
-        title=f"Checklist{_count(report)}",
-        columns=(
-            Column(title="level"),
-            Column(title="box"),
-            Column(title="ticked", term="not applicable: nothing in this run asks for it"),
-            Column(title="evidence"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=check.group),
-                Cell(text=check.text),
-                Cell(text=check.state),
-                Cell(text=plain.sentence(check.evidence)),
-            )
-            for check in _checks(report)
-        ),
+    return Table.of(
+        f"Checklist{_count(report)}",
+        _checks(report),
+        Column("level", lambda check: check.group),
+        Column("box", lambda check: check.text),
+        Column("ticked", lambda check: check.state, help="not applicable: nothing in this run asks for it"),
+        Column("evidence", lambda check: check.evidence, SENTENCE),
         absent=_ABSENT,
     )
 

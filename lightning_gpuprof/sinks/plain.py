@@ -32,17 +32,18 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def shorten(text: str, limit: int) -> str:
+def shorten(text: str, limit: int, ellipsis: str = "...") -> str:
     """Cut the middle out of a long text; its two ends tell names apart best.
 
     Args:
         text: Any text.
         limit: Most characters that come back, at least 8.
+        ellipsis: Stands for the middle.
     """
     if len(text) <= limit:
         return text
-    tail = (limit - 3) // 2
-    return f"{text[: limit - 3 - tail]}...{text[len(text) - tail :]}"
+    kept = limit - len(ellipsis)
+    return f"{text[: kept - kept // 2]}{ellipsis}{text[len(text) - kept // 2 :]}"
 
 
 def name(text: str, limit: int = NAME_LIMIT) -> str:

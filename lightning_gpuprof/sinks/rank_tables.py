@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from lightning_gpuprof.model.curves import Ranks
-from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.sinks.tables import MS, SIGNIFICANT, Column, Table, name, phase_median
 
 TITLE = "Ranks"
 
@@ -42,30 +41,15 @@ def rank_table(found: Ranks) -> Table:
     """Medians of each rank over the steps that all have steady."""
     phases = _phases(found)
     own = ", ".join(found.own_phases)
-    return Table(
-        title=TITLE,
-        columns=(
-            Column(title="rank", term="number of the process in the job"),
-            Column(title="host", term="machine that the rank ran on"),
-            Column(title="period", unit="ms", term="median time from step start to next step start", numeric=True),
-            Column(
-                title="beyond the others",
-                unit="ms",
-                term=f"median of its own time ({own}) minus that of the other ranks: who is late makes the others wait",
-                numeric=True,
-            ),
-            *(Column(title=phase, unit="ms", term=f"median; {PHASE_TERMS[phase]}", numeric=True) for phase in phases),
-        ),
-        rows=tuple(
-            (
-                Cell(text=str(row.rank)),
-                Cell(text=plain.name(row.host, 40)),
-                Cell(text=numbers.fixed(row.period_ms)),
-                Cell(text=numbers.significant(row.excess_ms)),
-                *(Cell(text=numbers.fixed(row.phases_ms.get(phase))) for phase in phases),
-            )
-            for row in found.rows
-        ),
+    beyond = f"median of its own time ({own}) minus that of the other ranks: a late rank makes the others wait"
+    return Table.of(
+        TITLE,
+        found.rows,
+        Column("rank", lambda row: str(row.rank), help="number of the process in the job"),
+        Column("host", lambda row: row.host, name(40), help="machine that the rank ran on"),
+        Column("step time", lambda row: row.period_ms, MS, help="median"),
+        Column("beyond the others", lambda row: row.excess_ms, SIGNIFICANT.in_unit("ms"), help=beyond),
+        *(phase_median(phase) for phase in phases),
         absent="One rank.",
     )
 

@@ -6,13 +6,15 @@ format: that is the drawing sink's part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
-from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase
 from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, PhaseRow, Report
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
-from lightning_gpuprof.sinks import numbers, plain, wording
+from lightning_gpuprof.sinks import plain, wording
 
 PART_TERMS: dict[Part, str] = {
     "setup": "from the call to the first step: loaders, model transfer, callbacks' set-up",
@@ -29,20 +31,111 @@ PART_TERMS: dict[Part, str] = {
 }
 """One sentence per part of the wall time, as reports explain it."""
 
-MEDIAN = "half of the steady, unprofiled steps are below this value"
-P95 = "95 % of the steady, unprofiled steps are below this value"
+MEDIAN = "half of the steady, untraced steps are faster"
+P95 = "95 % of the steady, untraced steps are faster"
+_UTILIZATION = 'NVML\'s "a kernel was running": says nothing about efficiency'
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column: what it holds, in which unit, and what the word means."""
+@dataclass(frozen=True)
+class Format:
+    """How the values of a column are written, in which unit; a value of None is "-"."""
+
+    show: Callable[[Any], str]
+    unit: str = ""
+    numeric: bool = True
+
+    def __call__(self, value: Any) -> str:
+        """The text of a value."""
+        return numbers.ABSENT if value is None else self.show(value)
+
+    def in_unit(self, unit: str, of: float = 1.0) -> Format:
+        """The same for a column with a unit.
+
+        Args:
+            unit: Beside the title.
+            of: So much of what is measured is one of it: 1000 for µs that are shown as ms.
+        """
+        return Format((lambda value: self.show(value / of)) if of != 1.0 else self.show, unit)
+
+
+TEXT = Format(str, numeric=False)
+"""Text that is known to be harmless: our own words."""
+NAME = Format(plain.name, numeric=False)
+SENTENCE = Format(plain.sentence, numeric=False)
+FIGURE = Format(str)
+"""A number with its unit, written already."""
+COUNT = Format(numbers.count)
+NUMBER = Format(numbers.fixed)
+SIGNIFICANT = Format(numbers.significant)
+PERCENT = Format(numbers.percent)
+SIZE = Format(numbers.size)
+SECONDS = Format(numbers.seconds)
+US = NUMBER.in_unit("µs")
+MS = NUMBER.in_unit("ms")
+S = NUMBER.in_unit("s")
+US_AS_MS = NUMBER.in_unit("ms", of=1e3)
+GB_PER_S = NUMBER.in_unit("GB/s", of=1e9)
+TFLOP_PER_S = NUMBER.in_unit("TFLOP/s", of=1e12)
+_BAR = Format(lambda ratio: "", numeric=False)
+
+R = TypeVar("R")
+_R = TypeVar("_R", contravariant=True)
+
+
+def name(limit: int) -> Format:
+    """A name of at most so many characters."""
+    return Format(lambda text: plain.name(text, limit), numeric=False)
+
+
+@dataclass(frozen=True)
+class Column(Generic[_R]):
+    """What a column shows of each row, how, and what its heading means: for every output."""
 
     title: str
-    unit: str = ""
-    term: str = ""
-    numeric: bool = False
-    bar: bool = False
-    """The cells' ``ratio`` is drawn as a bar; their text is empty."""
+    value: Callable[[_R], Any]
+    format: Format = TEXT
+    _: KW_ONLY
+    help: str = ""
+    """What the heading means, shown where it is pointed at."""
+    hover: Callable[[_R], str] | None = None
+    """The same of a cell."""
+    key: Callable[[_R], str] | str = ""
+    """Phase or part whose colour a bar has."""
+
+    @property
+    def unit(self) -> str:
+        """Of all values, shown beside the title."""
+        return self.format.unit
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it holds numbers: they stand to the right and are never cut."""
+        return self.format.numeric
+
+    @property
+    def bar(self) -> bool:
+        """Whether the cells' ``ratio`` is drawn; their text is empty."""
+        return self.format is _BAR
+
+    def cell(self, row: _R) -> Cell:
+        """What it shows of a row."""
+        value = self.value(row)
+        return Cell(
+            text=self.format(value),
+            ratio=value if self.bar else None,
+            help="" if self.hover is None else self.hover(row),
+            key=self.key if isinstance(self.key, str) else self.key(row),
+        )
+
+
+def bar(ratio: Callable[[R], float | None], key: Callable[[R], str] | str = "") -> Column[R]:
+    """A column of bars.
+
+    Args:
+        ratio: Length of a row's bar, 0 to 1.
+        key: Phase or part whose colour it has.
+    """
+    return Column("", lambda row: ratio(row) or 0.0, _BAR, key=key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +145,7 @@ class Cell:
     text: str
     ratio: float | None = None
     """Length of the bar, 0 to 1."""
-    term: str = ""
+    help: str = ""
     """Explains the text."""
     key: str = ""
     """Phase or part whose colour a bar has."""
@@ -63,16 +156,33 @@ class Table:
     """Rows under columns, or the one sentence that says why there are none."""
 
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Column[Any], ...]
     rows: tuple[tuple[Cell, ...], ...]
     absent: str
     """Stands in place of the table if it has no rows."""
     foot: int = 0
     """So many of the last rows sum up or stand for the others: where rows are sorted, they stay last."""
 
-    def without(self, title: str) -> Table:
-        """The table without a column, for sinks that are too narrow for it."""
-        kept = [index for index, column in enumerate(self.columns) if column.title != title]
+    @classmethod
+    def of(cls, title: str, rows: Iterable[R], *columns: Column[R], absent: str = "", foot: int = 0) -> Table:
+        """Make a table.
+
+        Args:
+            title: Of the table.
+            rows: What the columns take their values from.
+            *columns: From left to right.
+            absent: Stands in place of a table without rows.
+            foot: So many of the last rows sum up or stand for the others.
+        """
+        cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
+        return cls(title=title, columns=columns, rows=cells, absent=absent, foot=foot)
+
+    def without(self, *titles: str) -> Table:
+        """The table without some columns, for sinks that are too narrow for them."""
+        return self.only([index for index, column in enumerate(self.columns) if column.title not in titles])
+
+    def only(self, kept: Sequence[int]) -> Table:
+        """The table with these columns."""
         return replace(
             self,
             columns=tuple(self.columns[index] for index in kept),
@@ -80,36 +190,39 @@ class Table:
         )
 
 
+def facts(title: str, rows: Iterable[tuple[str, ...]], absent: str, value: Format = FIGURE) -> Table:
+    """What was measured and its value, a row each.
+
+    Args:
+        title: Of the table.
+        rows: Name, value as people read it, and what explains the name, if it needs that.
+        absent: Stands in place of a table without rows.
+        value: Of the values: numbers, unless it says that they are text.
+    """
+    return Table.of(
+        title,
+        rows,
+        Column("what", lambda row: row[0], hover=lambda row: "".join(row[2:])),
+        Column("value", lambda row: row[1], value),
+        absent=absent,
+    )
+
+
 def wall_table(report: Report) -> Table:
     """Parts of the wall time in their order; they sum to the total."""
     total = report.wall.total_s
-    rows = []
-    for part in PARTS:
-        if part not in report.wall.parts:
-            continue
-        spent = report.wall.parts[part]
-        share = spent / total if total > 0 else None
-        rows.append(
-            (
-                Cell(text=part, term=PART_TERMS[part]),
-                Cell(text="", ratio=share, key=part),
-                Cell(text=numbers.fixed(spent)),
-                Cell(text=numbers.percent(share)),
-            )
-        )
-    return Table(
-        title="Wall time",
-        columns=(
-            Column(title="part"),
-            Column(title="", bar=True),
-            Column(title="time", unit="s", numeric=True),
-            Column(
-                title=OF_WALL,
-                term=f"of the wall time of {wording.stage(report)}; the shares sum to 100 %",
-                numeric=True,
-            ),
-        ),
-        rows=tuple(rows),
+    parts = [(part, report.wall.parts[part]) for part in PARTS if part in report.wall.parts]
+
+    def share(row: tuple[Part, float]) -> float | None:
+        return row[1] / total if total > 0 else None
+
+    return Table.of(
+        "Wall time",
+        parts,
+        Column("part", lambda row: row[0], hover=lambda row: PART_TERMS[row[0]]),
+        bar(share, lambda row: row[0]),
+        Column("time", lambda row: row[1], S),
+        of_wall(report, share),
         absent="The wall time was not measured.",
     )
 
@@ -117,6 +230,16 @@ def wall_table(report: Report) -> Table:
 OF_STEP = "of step"
 OF_ALL_STEPS = "of all steps"
 OF_WALL = "of wall"
+
+
+class _OfPhases(Protocol):
+    @property
+    def phases_ms(self) -> Mapping[Phase, float]: ...
+
+
+def phase_median(phase: Phase) -> Column[_OfPhases]:
+    """The column of a phase's median time."""
+    return Column(phase, lambda row: row.phases_ms.get(phase), MS, help=f"median; {PHASE_TERMS[phase]}")
 
 
 def share_of_step(report: Report, row: PhaseRow) -> float | None:
@@ -127,47 +250,34 @@ def share_of_step(report: Report, row: PhaseRow) -> float | None:
 
 def phase_table(report: Report) -> Table:
     """Phases of a step, in the report's order, with both shares, each under its name."""
-    columns = [
-        Column(title="phase", term="disjoint slice of host time in a step; the phases sum to the period"),
-        Column(title="", bar=True),
-        Column(title="wall", unit="ms", term=f"median: {MEDIAN}", numeric=True),
-    ]
-    with_cpu = any(row.cpu_ms is not None for row in report.phases)
-    with_device = any(row.device_ms is not None for row in report.phases)
-    if with_cpu:
-        busy = "median CPU time of the training thread in sampled steps; wall time without it was spent waiting"
-        columns.append(Column(title="CPU", unit="ms", term=busy, numeric=True))
-    if with_device:
-        columns.append(
-            Column(title="device span", unit="ms", term="on the device's clock; contains launch gaps", numeric=True)
-        )
-    columns += [
-        Column(title="p95", unit="ms", term=f"wall: {P95}", numeric=True),
-        Column(title=OF_STEP, term="the median over the median period; rare long steps do not move it", numeric=True),
-        Column(title=OF_ALL_STEPS, term="of the time of all steps; the shares sum to 100 %", numeric=True),
-        Column(title="total", unit="s", term="over all steps, warm-up and profiled ones too", numeric=True),
-    ]
-    rows = []
-    for row in report.phases:
+
+    def length(row: PhaseRow) -> float:
         of_step = share_of_step(report, row)
-        cells = [
-            Cell(text=row.phase, term=PHASE_TERMS[row.phase]),
-            Cell(text="", ratio=row.share if of_step is None else min(1.0, of_step), key=row.phase),
-            Cell(text=numbers.fixed(row.median_ms)),
-            *([Cell(text=numbers.fixed(row.cpu_ms))] if with_cpu else []),
-            *([Cell(text=numbers.fixed(row.device_ms))] if with_device else []),
-            Cell(text=numbers.fixed(row.p95_ms)),
-            Cell(text=numbers.percent(of_step)),
-            Cell(text=numbers.percent(row.share)),
-            Cell(text=numbers.fixed(row.total_s)),
-        ]
-        rows.append(tuple(cells))
-    return Table(
-        title="Phases of a step",
-        columns=tuple(columns),
-        rows=tuple(rows),
-        absent="No step was measured.",
-    )
+        return row.share if of_step is None else min(1.0, of_step)
+
+    columns: list[Column[PhaseRow]] = [
+        Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
+        bar(length, lambda row: row.phase),
+        Column("wall", lambda row: row.median_ms, MS, help=f"median: {MEDIAN}"),
+    ]
+    if any(row.cpu_ms is not None for row in report.phases):
+        busy = "median CPU time of the training thread; the rest of the wall time it waits"
+        columns.append(Column("CPU", lambda row: row.cpu_ms, MS, help=busy))
+    if any(row.device_ms is not None for row in report.phases):
+        span = "from the first to the last kernel on the GPU, gaps between launches included"
+        columns.append(Column("device span", lambda row: row.device_ms, MS, help=span))
+    columns += [
+        Column("p95", lambda row: row.p95_ms, MS, help=f"wall: {P95}"),
+        Column(
+            OF_STEP,
+            lambda row: share_of_step(report, row),
+            PERCENT,
+            help="median time of the phase over the median step time; rare long steps do not move it",
+        ),
+        Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps; sums to 100 %"),
+        Column("total", lambda row: row.total_s, S, help="over all steps, warm-up and traced ones included"),
+    ]
+    return Table.of("Phases of a step", report.phases, *columns, absent="No step was measured.")
 
 
 def callback_table(report: Report, limit: int) -> Table:
@@ -178,84 +288,66 @@ def callback_table(report: Report, limit: int) -> Table:
         limit: Most rows.
     """
     largest = max((row.share for row in report.callbacks), default=0.0)
-    rows = tuple(
-        (
-            Cell(text=plain.name(row.name)),
-            Cell(text=plain.name(row.hook)),
-            Cell(text="", ratio=row.share / largest if largest > 0 else 0.0, key="callbacks"),
-            Cell(text=numbers.fixed(row.total_s)),
-            Cell(text=numbers.percent(row.share)),
-        )
-        for row in report.callbacks[:limit]
-    )
-    return Table(
-        title="Callbacks",
-        columns=(
-            Column(title="callback"),
-            Column(title="hook", term="the method of the callback that the time was spent in"),
-            Column(title="", bar=True),
-            Column(title="total", unit="s", term="exclusive time over the whole run", numeric=True),
-            Column(title=OF_WALL, term=f"of the wall time of {wording.stage(report)}", numeric=True),
-        ),
-        rows=rows,
+    return Table.of(
+        "Callbacks",
+        report.callbacks[:limit],
+        Column("callback", lambda row: row.name, NAME),
+        Column("hook", lambda row: row.hook, NAME, help="method of the callback"),
+        bar(lambda row: row.share / largest if largest > 0 else 0.0, "callbacks"),
+        Column("total", lambda row: row.total_s, S, help="over the whole run, without what other rows contain"),
+        of_wall(report, lambda row: row.share),
         absent="No callback took measurable time.",
     )
 
 
 def period_table(report: Report) -> Table:
-    """Statistics of the period of steady, unprofiled steps."""
-    period = report.steps.period_ms
-    columns = tuple(
-        Column(title=title, unit="ms", term=term, numeric=True)
-        for title, term in (
-            ("median", MEDIAN),
-            ("mean", "sum of the periods over their number"),
-            ("std", "standard deviation"),
-            ("p05", "5 % of the steady, unprofiled steps are below this value"),
-            ("p95", P95),
-            ("p99", "99 % of the steady, unprofiled steps are below this value"),
-            ("min", "shortest step"),
-            ("max", "longest step"),
-            ("median, 95 %", "interval by a block bootstrap (Kuensch 1989)"),
-            ("mean, 95 %", "interval by a block bootstrap (Kuensch 1989)"),
-        )
-    )
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    if period is not None:
-        values = (period.median, period.mean, period.std, period.p05, period.p95, period.p99, period.min, period.max)
-        intervals = (report.steps.period_median_interval_ms, report.steps.period_mean_interval_ms)
-        rows = (
-            (
-                *(Cell(text=numbers.significant(value)) for value in values),
-                *(Cell(text=numbers.interval(ends) or numbers.ABSENT) for ends in intervals),
-            ),
-        )
-    return Table(
-        title="Period of a step",
-        columns=columns,
-        rows=rows,
-        absent="No step was steady and unprofiled, so there are no statistics of the period.",
+    """Statistics of the step time, over steady, untraced steps."""
+    steps = report.steps
+    bootstrap = "95 % confidence interval of this run's {} (block bootstrap, Kuensch 1989)"
+    time = SIGNIFICANT.in_unit("ms")
+    interval = Format(lambda ends: numbers.interval(ends) or numbers.ABSENT, "ms")
+    return Table.of(
+        "Step time",
+        [] if steps.period_ms is None else [steps.period_ms],
+        Column("median", lambda row: row.median, time, help=MEDIAN),
+        Column("mean", lambda row: row.mean, time),
+        Column("std", lambda row: row.std, time, help="standard deviation"),
+        Column("p05", lambda row: row.p05, time, help="5 % of the steady, untraced steps are faster"),
+        Column("p95", lambda row: row.p95, time, help=P95),
+        Column("p99", lambda row: row.p99, time, help="99 % of the steady, untraced steps are faster"),
+        Column("min", lambda row: row.min, time, help="shortest step"),
+        Column("max", lambda row: row.max, time, help="longest step"),
+        Column("median 95 % CI", lambda _: steps.period_median_interval_ms, interval, help=bootstrap.format("median")),
+        Column("mean 95 % CI", lambda _: steps.period_mean_interval_ms, interval, help=bootstrap.format("mean")),
+        absent="No step was steady and untraced, so the step time has no statistics.",
     )
 
 
 def device_table(report: Report) -> Table:
     """Every sampled signal of every GPU."""
-    rows = tuple(
-        (Cell(text=device_name(device)), *_distribution_cells(field, values))
-        for device in report.devices
-        for field, values in device.values.items()
-    )
-    return Table(
-        title="GPUs",
-        columns=(
-            Column(title="GPU"),
-            Column(title="signal", term="sampled through NVML beside the training thread"),
-            Column(title="median", numeric=True),
-            Column(title="p05", term="5 % of the samples are below this value", numeric=True),
-            Column(title="p95", term="95 % of the samples are below this value", numeric=True),
-            Column(title="max", numeric=True),
+
+    def statistic(
+        title: str, value: Callable[[Distribution], float], help: str = ""
+    ) -> Column[tuple[Device, str, Distribution | None]]:
+        return Column(
+            title, lambda row: numbers.quantity(row[1], None if row[2] is None else value(row[2])), FIGURE, help=help
+        )
+
+    return Table.of(
+        "GPUs",
+        [(device, field, values) for device in report.devices for field, values in device.values.items()],
+        Column("GPU", lambda row: device_name(row[0])),
+        Column(
+            "signal",
+            lambda row: numbers.label(row[1]),
+            NAME,
+            help="sampled through NVML",
+            hover=lambda row: _UTILIZATION if row[1] == "utilization_ratio" else "",
         ),
-        rows=rows,
+        statistic("median", lambda values: values.median),
+        statistic("p05", lambda values: values.p05, "5 % of the samples are below this value"),
+        statistic("p95", lambda values: values.p95, "95 % of the samples are below this value"),
+        statistic("max", lambda values: values.max),
         absent="GPUs: not measured (no GPU of this process was sampled through NVML).",
     )
 
@@ -271,18 +363,6 @@ def device_name(device: Device) -> str:
     return plain.name(f"{device.name} ({device.uuid[:12]})" if device.uuid else device.name, 60)
 
 
-def _distribution_cells(field: str, values: Distribution | None) -> tuple[Cell, ...]:
-    if values is None:
-        shown: tuple[float | None, ...] = (None, None, None, None)
-    else:
-        shown = (values.median, values.p05, values.p95, values.max)
-    term = 'NVML\'s "a kernel was running"; says nothing about efficiency' if field == "utilization_ratio" else ""
-    return (
-        Cell(text=plain.name(numbers.label(field)), term=term),
-        *(Cell(text=numbers.quantity(field, value)) for value in shown),
-    )
-
-
 def values_table(
     title: str, values: Mapping[str, float | None], absent: str, terms: Mapping[str, str] | None = None
 ) -> Table:
@@ -294,19 +374,11 @@ def values_table(
         absent: Sentence for "there is none".
         terms: What names mean, of those that do not say it themselves.
     """
-    rows = tuple(
-        (
-            Cell(text=plain.name(numbers.label(field)), term=(terms or {}).get(field, "")),
-            Cell(text=numbers.quantity(field, value)),
-        )
+    rows = (
+        (plain.name(numbers.label(field)), numbers.quantity(field, value), (terms or {}).get(field, ""))
         for field, value in values.items()
     )
-    return Table(
-        title=title,
-        columns=(Column(title="what"), Column(title="value", numeric=True)),
-        rows=rows,
-        absent=absent,
-    )
+    return facts(title, rows, absent)
 
 
 def overhead_table(report: Report) -> Table:
@@ -317,35 +389,37 @@ def overhead_table(report: Report) -> Table:
 
 def window_table(report: Report) -> Table:
     """One row per trace window."""
-    rows = tuple(
-        (
-            Cell(text=window_steps(window)),
-            Cell(text=plain.name(window.file) if window.file else numbers.ABSENT),
-            Cell(text=numbers.count(window.events) if window.events else numbers.ABSENT),
-            Cell(text=numbers.count(window.kernels) if window.events else numbers.ABSENT),
-            *_busy_cells(window.devices),
-            Cell(text=numbers.significant(window.stop_cost_ms)),
-            Cell(text=window_inflation(window) or numbers.ABSENT),
-            Cell(text=plain.sentence(window.reason) or numbers.ABSENT),
-            Cell(text=plain.sentence(window.problem)),
-        )
-        for window in report.windows
-    )
-    return Table(
-        title="Trace windows",
-        columns=(
-            Column(title="steps", term="optimizer steps, both ends included"),
-            Column(title="file", term="opens in TensorBoard, Perfetto and chrome://tracing"),
-            Column(title="events", numeric=True),
-            Column(title="kernels", term="pieces of device work other than copies", numeric=True),
-            Column(title="busy", term="union of kernels and copies over all streams, per device", numeric=True),
-            Column(title="idle", term="the rest of the window, per device", numeric=True),
-            Column(title="closing", unit="ms", term="what closing the window cost the training thread", numeric=True),
-            Column(title="times", term="median period inside the window, against that of untraced steps", numeric=True),
-            Column(title="opened", term="why the window was opened"),
-            Column(title="problem", term="why there is no trace, or what is missing in it"),
+
+    def of_devices(row: WindowFacts, busy: bool) -> str | None:
+        known = [device for device in row.devices if device.window_us > 0]
+        shares = ((device.busy_us if busy else device.idle_us) / device.window_us for device in known)
+        return ", ".join(map(numbers.percent, shares)) or None
+
+    return Table.of(
+        "Trace windows",
+        report.windows,
+        Column("steps", window_steps, help="optimizer steps, both ends included"),
+        Column("file", lambda row: row.file or None, NAME, help="open it in TensorBoard, Perfetto or chrome://tracing"),
+        Column("events", lambda row: row.events or None, COUNT),
+        Column("kernels", lambda row: row.kernels if row.events else None, COUNT, help="without copies and memsets"),
+        Column(
+            "busy", lambda row: of_devices(row, True), FIGURE, help="a kernel or copy ran on any stream, per device"
         ),
-        rows=rows,
+        Column("idle", lambda row: of_devices(row, False), FIGURE, help="the rest of the window, per device"),
+        Column(
+            "closing",
+            lambda row: row.stop_cost_ms,
+            SIGNIFICANT.in_unit("ms"),
+            help="time that closing the window took from training",
+        ),
+        Column(
+            "times",
+            lambda row: window_inflation(row) or None,
+            FIGURE,
+            help="median step time inside the window over that of untraced steps",
+        ),
+        Column("opened", lambda row: row.reason or None, SENTENCE, help="why the window was opened"),
+        Column("problem", lambda row: row.problem, SENTENCE, help="why there is no trace, or what is missing in it"),
         absent="No trace window was recorded.",
     )
 
@@ -360,15 +434,6 @@ def window_steps(window: WindowFacts) -> str:
     if window.start_step == window.stop_step:
         return str(window.start_step)
     return f"{window.start_step} to {window.stop_step}"
-
-
-def _busy_cells(devices: tuple[DeviceActivity, ...]) -> tuple[Cell, Cell]:
-    known = [d for d in devices if d.window_us > 0]
-    if not known:
-        return Cell(text=numbers.ABSENT), Cell(text=numbers.ABSENT)
-    busy = ", ".join(numbers.percent(d.busy_us / d.window_us) for d in known)
-    idle = ", ".join(numbers.percent(d.idle_us / d.window_us) for d in known)
-    return Cell(text=busy), Cell(text=idle)
 
 
 def operator_table(window: WindowFacts) -> Table:
@@ -391,35 +456,24 @@ def named_times(title: str, what: str, rows: tuple[OperatorRow, ...], limit: int
         limit: Most characters of a name.
     """
     largest = max((row.total_us for row in rows), default=0.0)
-    return Table(
-        title=title,
-        columns=(
-            Column(title=what),
-            Column(title="", bar=True),
-            Column(title="count", numeric=True),
-            Column(title="total", unit="ms", term="in this window; inflated by profiling", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(row.name, limit)),
-                Cell(text="", ratio=row.total_us / largest if largest > 0 else 0.0, key="forward"),
-                Cell(text=numbers.count(row.count)),
-                Cell(text=numbers.fixed(row.total_us / 1e3)),
-            )
-            for row in rows
-        ),
+    return Table.of(
+        title,
+        rows,
+        Column(what, lambda row: row.name, name(limit)),
+        bar(lambda row: row.total_us / largest if largest > 0 else 0.0, "forward"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("total", lambda row: row.total_us, US_AS_MS, help="in this window; inflated by tracing"),
         absent=f"The window holds no {what}.",
     )
 
 
 def not_evaluated_table(report: Report) -> Table:
     """Rules that could not judge, by the reason."""
-    return Table(
-        title="Not evaluated",
-        columns=(Column(title="why"), Column(title="rules")),
-        rows=tuple(
-            (Cell(text=why), Cell(text=", ".join(names))) for why, names in wording.by_reason(report.not_evaluated)
-        ),
+    return Table.of(
+        "Not evaluated",
+        wording.by_reason(report.not_evaluated),
+        Column("why", lambda row: row[0]),
+        Column("rules", lambda row: ", ".join(row[1])),
         absent="Every rule could judge.",
     )
 
@@ -443,9 +497,9 @@ def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:
         sentences: In the order in which they are shown.
         absent: Stands there if there are none.
     """
-    return Table(
-        title=title,
-        columns=(Column(title=""),),
-        rows=tuple((Cell(text=plain.sentence(sentence)),) for sentence in sentences),
-        absent=absent,
-    )
+    return Table.of(title, sentences, Column("", lambda sentence: sentence, SENTENCE), absent=absent)
+
+
+def of_wall(report: Report, share: Callable[[R], Any], format: Format = PERCENT) -> Column[R]:
+    """The column of shares of the wall time."""
+    return Column(OF_WALL, share, format, help=f"share of the wall time of {wording.stage(report)}")

@@ -1,12 +1,13 @@
-"""A Table flows in, its drawing for the terminal flows out."""
+"""Draws a Table for the terminal: as wide as that is, no number cut, columns without room named below it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -16,95 +17,81 @@ from lightning_gpuprof.sinks.console import MIN_BAR, Bar
 
 BAR_CELLS = 20
 NAME_CELLS = 16
-"""A column of names keeps so many, or as many as its longest; columns of numbers are left out before it gives way."""
+"""A column of text keeps so many, or as many as its longest; columns of numbers are left out before it gives way."""
+WIDER = "a wider terminal"
 _GAP = 2
-_LEAST_WORD = 8
 
 _COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
 
-class _Words:
-    """Text that wraps at its spaces; a word that the column has no room for loses its middle instead of being broken.
-
-    Args:
-        text: Of a cell.
-    """
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(options.max_width, _LEAST_WORD)
-        yield Text(" ".join(plain.shorten(word, room) for word in self.text.split(" ")), overflow="fold")
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, Text(self.text))
-
-
-def draw(table: tables.Table, width: int | None = None) -> RenderableType:
-    """Draw a table; columns of numbers keep their width, bars and names give way.
+def draw(table: tables.Table, width: int | None = None, *, way_out: str = WIDER) -> RenderableType:
+    """Draw a table.
 
     Args:
         table: The table; one without rows becomes its sentence.
-        width: Columns of the terminal; what does not fit is left out, bars first, then columns of numbers from the
-            right. None leaves nothing out.
+        width: Columns of the terminal, where it is to take fewer than there are. Of what does not fit, bars are left
+            out first, then columns of numbers from the right.
+        way_out: What shows the columns that are left out.
     """
     if not table.rows:
         return Text(table.absent, style="dim")
-    table = table if width is None else fitted(table, width)
-    least = _widths(table, width)
-    drawn = RichTable(
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="dim",
-        show_header=any(column.title or column.unit for column in table.columns),
-    )
-    for index, column in enumerate(table.columns):
-        drawn.add_column(
-            f"{column.title} {column.unit}".strip(),
-            justify="right" if column.numeric else "left",
-            no_wrap=column.numeric,
-            overflow="ellipsis" if column.numeric else "fold",
-            min_width=None if column.bar else least[index],
-            max_width=least[index] if column.bar and width is not None else None,
+    return _Drawing(table, width, way_out)
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    table: tables.Table
+    width: int | None
+    way_out: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width if self.width is None else min(self.width, options.max_width)
+        kept = _kept(self.table, width)
+        shown = self.table.only(kept)
+        drawn = RichTable(
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            padding=(0, 1, 0, 0),
+            header_style="dim",
+            show_header=any(column.title or column.unit for column in shown.columns),
         )
-    for row in table.rows:
-        drawn.add_row(*(_drawn(column, cell) for column, cell in zip(table.columns, row, strict=True)))
-    return drawn
+        rooms = _widths(shown, width)
+        for column, room in zip(shown.columns, rooms, strict=True):
+            drawn.add_column(_heading(column), justify="right" if column.numeric else "left", width=room)
+        ellipsis = "..." if options.ascii_only else "…"
+        for row in shown.rows:
+            drawn.add_row(*(_drawn(*of, ellipsis) for of in zip(shown.columns, row, rooms, strict=True)))
+        yield drawn
+        if left_out := [_heading(c) for i, c in enumerate(self.table.columns) if i not in kept and not c.bar]:
+            yield Text(f"not shown: {', '.join(left_out)}; use {self.way_out}", style="dim")
 
 
-def fitted(table: tables.Table, width: int) -> tables.Table:
-    """The table without the columns that a narrow terminal has no place for; the first one always stays."""
+def _kept(table: tables.Table, width: int) -> list[int]:
+    """The columns that there is room for; the first one always stays."""
     kept = list(range(len(table.columns)))
-    while len(kept) > 1 and sum(_least(table, index) + _GAP for index in kept) > width:
+    while len(kept) > 1 and sum(_least(table, index) + _GAP for index in kept) - _GAP > width:
         bars = [index for index in kept if table.columns[index].bar]
         numeric = [index for index in kept[1:] if table.columns[index].numeric]
         kept.remove((bars or numeric[-1:] or kept[-1:])[0])
-    if len(kept) == len(table.columns):
-        return table
-    return replace(
-        table,
-        columns=tuple(table.columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
-    )
+    return kept
 
 
-def _widths(table: tables.Table, width: int | None) -> list[int]:
-    """Cells that each column keeps; what is left of the terminal goes to names first, then to bars."""
-    least = [_least(table, index) for index in range(len(table.columns))]
-    left = 0 if width is None else width - sum(cells + _GAP for cells in least)
-    for index, column in enumerate(table.columns):
-        if not column.numeric and not column.bar:
-            longest = max(len(row[index].text) for row in table.rows)
-            more = max(0, min(longest - least[index], left))
-            least[index] += more
-            left -= more
-    for index, column in enumerate(table.columns):
-        if column.bar:
-            least[index] = min(BAR_CELLS, least[index] + max(0, left))
-    return least
+def _widths(table: tables.Table, width: int) -> list[int]:
+    """Cells of each column; what the least leaves goes to titles of numbers first, then to text, then to bars."""
+    cells = [_least(table, index) for index in range(len(table.columns))]
+    left = width - sum(cells) - _GAP * (len(cells) - 1)
+    for wanted in (
+        {i: cell_len(_heading(column)) for i, column in enumerate(table.columns) if column.numeric},
+        {i: _longest(table, i) for i, column in enumerate(table.columns) if not column.numeric and not column.bar},
+        {i: BAR_CELLS for i, column in enumerate(table.columns) if column.bar},
+    ):
+        while left > 0 and (short := [i for i, most in wanted.items() if cells[i] < most]):
+            for index in short[:left]:
+                cells[index] += 1
+                left -= 1
+    cells[0] = min(cells[0], width)
+    return cells
 
 
 def _least(table: tables.Table, index: int) -> int:
@@ -112,14 +99,24 @@ def _least(table: tables.Table, index: int) -> int:
     column = table.columns[index]
     if column.bar:
         return MIN_BAR
-    title = f"{column.title} {column.unit}".strip()
-    longest = max(len(row[index].text) for row in table.rows)
+    word = max(map(cell_len, _heading(column).split(" ")))
     if column.numeric:
-        return max(longest, len(title))
-    return min(max(longest, len(title)), NAME_CELLS)
+        return max(word, *(cell_len(row[index].text) for row in table.rows))
+    return max(word, min(_longest(table, index), NAME_CELLS))
 
 
-def _drawn(column: tables.Column, cell: tables.Cell) -> RenderableType:
-    if not column.bar:
-        return Text(cell.text) if column.numeric else _Words(cell.text)
-    return Bar(cell.ratio or 0.0, BAR_CELLS, "blue" if cell.key in _COMPUTE else "yellow")
+def _longest(table: tables.Table, index: int) -> int:
+    return max(cell_len(_heading(table.columns[index])), *(cell_len(row[index].text) for row in table.rows))
+
+
+def _heading(column: tables.Column[Any]) -> str:
+    return f"{column.title} {column.unit}".strip()
+
+
+def _drawn(column: tables.Column[Any], cell: tables.Cell, room: int, ellipsis: str) -> RenderableType:
+    """A cell; text wraps at its spaces, and a word without room loses its middle: both ends tell names apart."""
+    if column.bar:
+        return Bar(cell.ratio or 0.0, BAR_CELLS, "blue" if cell.key in _COMPUTE else "yellow")
+    if column.numeric:
+        return Text(cell.text, no_wrap=True)
+    return Text(" ".join(plain.shorten(word, room, ellipsis) for word in cell.text.split(" ")), overflow="fold")

@@ -190,7 +190,7 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
         return
     first = found.lines[0]
     what = "line" if first.line.means == "call" else "function"
-    place = source_line.cell(first.line, plain.NAME_LIMIT).text
+    place = source_line.text(first.line, plain.NAME_LIMIT)
     yield f"The {what} of your code with most device time is {place}: {numbers.percent(first.device_ratio)}."
 
 

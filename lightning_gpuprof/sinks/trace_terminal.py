@@ -14,7 +14,7 @@ from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.sinks import trace_findings
 from lightning_gpuprof.sinks.console import MAX_WIDTH
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.sinks.terminal_table import draw
+from lightning_gpuprof.sinks.terminal_table import WIDER, draw
 from lightning_gpuprof.sinks.terminal_text import point
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
@@ -36,7 +36,7 @@ def render(
         diagnosis: What the rules say of it, which stands first; None: they were not asked.
         names: Tables to show, and nothing else; None for the summary and the tables that tell most, empty for the
             summary alone.
-        width: Columns that no line passes.
+        width: Columns that no table passes; sentences take 100 at most.
     """
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
     tables = [table for entry in entries for table in entry.tables(analysis)]
@@ -44,12 +44,14 @@ def render(
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
     if not names:
-        parts += [] if diagnosis is None else trace_findings.terminal(diagnosis)
-        parts += [point(line) for line in sentences(analysis)]
-    parts += drawn(tables, width - _INDENT)
+        said = [] if diagnosis is None else trace_findings.terminal(diagnosis)
+        said += [point(line) for line in sentences(analysis)]
+        parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
+    parts += drawn(tables)
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
 
 
-def drawn(tables: Iterable[Table], width: int = MAX_WIDTH - _INDENT) -> list[RenderableType]:
-    """Tables under their titles, without the columns that there is no place for."""
-    return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table, width))]
+def drawn(tables: Iterable[Table]) -> list[RenderableType]:
+    """Tables under their titles; columns that there is no place for are named below."""
+    way_out = f"{WIDER}, or --csv"
+    return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table, way_out=way_out))]

@@ -124,3 +124,11 @@ def test_an_interval_has_digits_that_tell_its_ends_apart(ends: tuple[float, floa
 )
 def test_numbers_read_as_people_write_them(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(0.123, "+12.3 %"), (-0.5, "-50.0 %"), (0.0001, "<0.1 %"), (-0.0001, "<0.1 %"), (0.0, "0 %"), (None, "-")],
+)
+def test_a_change_has_a_sign_unless_it_is_next_to_nothing(change: float | None, expected: str) -> None:
+    assert numbers.signed_percent(change) == expected

@@ -13,13 +13,16 @@ import sample_report
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.csv_tables import write_csv, write_rows_csv
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import FIGURE, TEXT, US, Column, Format, Table, bar
 
 
-def table(*rows: tuple[str, ...], title: str = "Some table", columns: tuple[Column, ...] | None = None) -> Table:
-    columns = columns or tuple(Column(title=f"c{number}") for number in range(len(rows[0])))
-    cells = tuple(tuple(Cell(text=text) for text in row) for row in rows)
-    return Table(title=title, columns=columns, rows=cells, absent="There is nothing.")
+def column(index: int, title: str, shown: Format) -> Column[tuple[str, ...]]:
+    return Column(title, lambda row: row[index], shown)
+
+
+def table(*rows: tuple[str, ...], title: str = "Some table", columns: tuple[tuple[str, Format], ...] = ()) -> Table:
+    columns = columns or tuple((f"c{number}", TEXT) for number in range(len(rows[0])))
+    return Table.of(title, rows, *(column(index, *of) for index, of in enumerate(columns)), absent="There is nothing.")
 
 
 def read(path: Path) -> list[list[str]]:
@@ -33,19 +36,19 @@ def written(tmp_path: Path, one: Table) -> list[list[str]]:
 
 
 def test_the_header_has_titles_with_units_and_bars_are_left_out(tmp_path: Path) -> None:
-    columns = (
-        Column(title="kernel", term="explained elsewhere"),
-        Column(title="", bar=True),
-        Column(title="total", unit="µs", numeric=True),
+    columns: tuple[Column[str], ...] = (
+        Column("kernel", lambda name: name, help="explained elsewhere"),
+        bar(lambda _: 0.5),
+        Column("total", lambda _: 12.3, US),
     )
-    assert written(tmp_path, table(("gemm", "", "12.3"), columns=columns)) == [
+    assert written(tmp_path, Table.of("t", ["gemm"], *columns)) == [
         ["kernel", "total (us)"],
         ["gemm", "12.3"],
     ]
 
 
 def test_numbers_are_such_that_programs_can_read_them(tmp_path: Path) -> None:
-    columns = (Column(title="n", numeric=True),)
+    columns = (("n", FIGURE),)
     texts = ["1,234,567.8", "-", "-3.5", "+12.3 %", "<0.001", "4.46e-07", "12 to 13"]
     expected = ["1234567.8", "", "-3.5", "+12.3 %", "<0.001", "4.46e-07", "12 to 13"]
     assert [row[0] for row in written(tmp_path, table(*((text,) for text in texts), columns=columns))[1:]] == expected
@@ -59,7 +62,7 @@ def test_separators_quotes_and_lines_inside_of_names_come_back(tmp_path: Path) -
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-x", "--"])
 def test_a_text_that_would_be_a_formula_gets_an_apostrophe(tmp_path: Path, text: str) -> None:
-    one = table((text, text), columns=(Column(title=text), Column(title="n", numeric=True)))
+    one = table((text, text), columns=((text, TEXT), ("n", FIGURE)))
     assert written(tmp_path, one) == [[f"'{text}", "n"], [f"'{text}", f"'{text}"]]
 
 
@@ -84,7 +87,7 @@ def test_files_are_named_by_titles_and_never_alike(tmp_path: Path) -> None:
 
 
 def test_a_table_without_rows_has_its_header(tmp_path: Path) -> None:
-    assert written(tmp_path, Table(title="t", columns=(Column(title="a"),), rows=(), absent="Nothing.")) == [["a"]]
+    assert written(tmp_path, table(columns=(("a", TEXT),))) == [["a"]]
 
 
 def test_files_are_replaced_whole(tmp_path: Path) -> None:

@@ -79,6 +79,6 @@ def test_each_process_has_a_row_and_each_row_a_cell_for_each_column() -> None:
     for table in found:
         assert {len(row) for row in table.rows} <= {len(table.columns)}
     by_title = {table.title: table for table in found}
-    assert [cell.text for cell in by_title["Longest pauses of the garbage collector"].rows[0]] == ["17", "2", "52.0 ms"]
+    assert [cell.text for cell in by_title["Longest garbage collector pauses"].rows[0]] == ["17", "2", "52.0 ms"]
     growth = [cell.text for cell in by_title["Growth of memory"].rows[0]]
     assert (growth[0], growth[1], growth[-1]) == ("process", "57.2 MiB", "rises")

@@ -77,7 +77,7 @@ def test_nothing_is_said_where_nothing_was_measured() -> None:
 
 def test_the_page_has_processes_parts_and_queues() -> None:
     page = render_html(with_input())
-    for title in ("Processes that make batches", "Transforms and regions", "Queues of finished batches"):
+    for title in ("Loading processes", "Transforms and regions", "Queues of finished batches"):
         assert title in page
     assert "<script>alert" not in page
 

@@ -1,59 +1,159 @@
-"""Tables on a narrow terminal: columns are left out before names become unreadable."""
+"""Tables as wide as the terminal: no number is cut, and a column without room is named below its table."""
 
 from __future__ import annotations
 
+import re
 from io import StringIO
+from pathlib import Path
 
 import pytest
+import sample_report
+import window_samples
 from rich.console import Console
 
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.terminal_table import draw, fitted
-
-COLUMNS = (
-    Column(title="kernel"),
-    Column(title="", bar=True),
-    *(Column(title=f"number {n}", unit="ms", numeric=True) for n in range(8)),
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import (
+    compile_tables,
+    device_tables,
+    host_tables,
+    input_tables,
+    memory_tables,
+    method_tables,
+    rank_tables,
+    tables,
+    time_tables,
 )
-ROWS = tuple(
-    (Cell(text=f"a_kernel_of_a_long_name_{row}"), Cell(text="", ratio=0.5), *(Cell(text="1,234.5") for _ in range(8)))
-    for row in range(3)
+from lightning_gpuprof.sinks.console import terminal_width
+from lightning_gpuprof.sinks.tables import MS, Column, Table, bar
+from lightning_gpuprof.sinks.terminal_table import draw
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+from lightning_gpuprof.trace.analysis import analyse
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
+
+WIDTHS = (60, 80, 100, 160)
+
+
+def number(index: int) -> Column[str]:
+    return Column(f"number {index}", lambda _: 1230.0, MS)
+
+
+TABLE = Table.of(
+    "t",
+    [f"a_kernel_of_a_long_name_{row}" for row in range(3)],
+    Column("kernel", str),
+    bar(lambda _: 0.5),
+    *(number(index) for index in range(8)),
 )
-TABLE = Table(title="t", columns=COLUMNS, rows=ROWS, absent="none")
 
 
-def drawn(width: int) -> str:
+def drawn(table: Table, width: int) -> str:
     stream = StringIO()
-    Console(file=stream, width=width, color_system=None).print(draw(TABLE, width))
+    Console(file=stream, width=width, color_system=None).print(draw(table))
     return stream.getvalue()
 
 
+def left_out(shown: str) -> list[str]:
+    found = re.search(r"not shown: (.*); use ", " ".join(shown.split()))
+    return [] if found is None else found[1].split(", ")
+
+
+def assert_whole(table: Table, width: int) -> None:
+    """Every line fits, every number of every column is there as it is, or the column is named."""
+    shown = drawn(table, width)
+    assert max(map(len, shown.splitlines())) <= width, shown
+    named = left_out(shown)
+    for index, column in enumerate(table.columns):
+        heading = f"{column.title} {column.unit}".strip()
+        if column.numeric and heading not in named:
+            for row in table.rows:
+                text = re.escape(row[index].text)
+                assert re.search(rf"(?<!\S){text}(?!\S)", shown), (width, heading, row[index].text, shown)
+
+
+def of_run(report: Report) -> list[Table]:
+    found = [
+        tables.wall_table(report),
+        tables.phase_table(report),
+        tables.callback_table(report, 10),
+        tables.period_table(report),
+        tables.device_table(report),
+        tables.overhead_table(report),
+        tables.window_table(report),
+        tables.not_evaluated_table(report),
+        time_tables.ledger_table(report, 8),
+        time_tables.label_table(report),
+        time_tables.regime_table(report),
+        compile_tables.summary_table(report),
+        input_tables.verdict_table(report),
+        *input_tables.inner_tables(report),
+        *device_tables.more_tables(report),
+        *host_tables.tables_of(report),
+        *memory_tables.memory_tables(report.memory),
+        method_tables.level_table(report),
+        method_tables.check_table(report),
+    ]
+    if report.ranks is not None:
+        found.append(rank_tables.rank_table(report.ranks))
+    return [table for table in found if table.rows]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_number_of_a_run_is_cut(width: int) -> None:
+    found = of_run(sample_report.full_report())
+    assert len(found) > 20
+    for table in found:
+        assert_whole(table, width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_number_of_a_made_trace_is_cut(width: int) -> None:
+    found = [table for entry in CATALOGUE for table in entry.long_tables(window_samples.analysis()) if table.rows]
+    assert len(found) > 20
+    for table in found:
+        assert_whole(table, width)
+
+
+@pytest.mark.parametrize("name", ["h100_bert_small", "a100_2rank_nccl_metadata"])
+def test_no_number_of_a_recorded_trace_is_cut(shared: Path, name: str) -> None:
+    analysis = analyse(LinkedTrace(Trace.read(shared / "traces" / f"{name}.json.gz")))
+    found = [table for entry in CATALOGUE for table in entry.tables(analysis) if table.rows]
+    assert len(found) > 10
+    for width in WIDTHS:
+        for table in found:
+            assert_whole(table, width)
+
+
 @pytest.mark.parametrize("width", range(20, 161, 7))
-def test_numbers_are_shown_whole_and_names_with_both_ends(width: int) -> None:
-    shown = drawn(width)
-    assert max(map(len, shown.splitlines())) <= width
-    assert "…" not in shown
-    for row, cells in enumerate(ROWS):
-        (line,) = (line for line in shown.splitlines() if line.split(" ")[0].endswith(f"_{row}"))
-        assert line.startswith("a_kern")
-        assert line.count("1,234.5") == sum(column.numeric for column in fitted(TABLE, width).columns)
-        assert width < 150 or cells[0].text in line
+def test_names_keep_both_ends_and_numbers_are_whole(width: int) -> None:
+    shown = drawn(TABLE, width)
+    assert_whole(TABLE, width)
+    names = [line.split()[0] for line in shown.splitlines() if line.startswith("a_")]
+    assert [name[-2:] for name in names] == ["_0", "_1", "_2"]
+    assert all("…" in name or name.startswith("a_kernel_of_a_long_name") for name in names)
+    assert width < 160 or left_out(shown) == []
 
 
-def test_names_of_several_words_wrap_between_them() -> None:
-    cell = Cell(text="resnet50_of_a_rather_long_file_name.py(46): <module>")
-    table = Table(title="t", columns=(Column(title="line"),), rows=((cell,),), absent="none")
-    stream = StringIO()
-    Console(file=stream, width=30, color_system=None).print(draw(table, 30))
-    assert [line.strip() for line in stream.getvalue().splitlines()[-2:]] == [
-        "resnet50_of_a_..._name.py(46):",
+def test_bars_go_first_then_numbers_from_the_right() -> None:
+    shown = drawn(TABLE, 70)
+    assert "█" not in shown
+    assert left_out(shown) == [f"number {index} ms" for index in range(8 - len(left_out(shown)), 8)]
+    assert "█" in drawn(TABLE, 160)
+    assert "use a wider terminal" in shown
+
+
+def test_text_of_several_words_wraps_between_them() -> None:
+    one = Table.of("t", ["resnet50_of_a_rather_long_file_name.py(46): <module>"], Column("line", str))
+    assert [line.strip() for line in drawn(one, 30).splitlines()[-2:]] == [
+        "resnet50_of_a_r…e_name.py(46):",
         "<module>",
     ]
 
 
-def test_bars_go_first_then_numbers_from_the_right() -> None:
-    titles = [column.title for column in fitted(TABLE, 70).columns]
-    assert titles == ["kernel", *(f"number {n}" for n in range(len(titles) - 1))]
-    assert fitted(TABLE, 500) == TABLE
-    assert [column.title for column in fitted(TABLE, 5).columns] == ["kernel"]
-    assert all(len(row) == len(titles) for row in fitted(TABLE, 70).rows)
+def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = StringIO()
+    assert terminal_width(stream) == 100
+    monkeypatch.setenv("COLUMNS", "160")
+    assert terminal_width(stream) == 160
+    monkeypatch.setenv("COLUMNS", "20")
+    assert terminal_width(stream) == 60

@@ -118,14 +118,14 @@ def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:
     assert texts(table) == [
         ["75.0 %", "1.2 %", "1,230", "3", "412", "400", "34.5", "800", "12", "cudaLaunchKernel"],
     ]
-    assert "nsys' Time (%)" in table.columns[0].term
-    assert "host" in table.columns[1].term
+    assert "nsys' Time (%)" in table.columns[0].help
+    assert "host" in table.columns[1].help
 
 
 def test_kernels_are_named_by_what_tells_them_apart_and_explained_by_the_full_name() -> None:
     cell = tables.cuda_gpu_kern_sum(found()).rows[0][-1]
     assert cell.text == "sum_kernel<float>"
-    assert cell.term == "void at::native::sum_kernel<float>(int, float*)"
+    assert cell.help == "void at::native::sum_kernel<float>(int, float*)"
 
 
 def test_grid_and_block_are_shown_where_they_are_known() -> None:
@@ -136,7 +136,7 @@ def test_grid_and_block_are_shown_where_they_are_known() -> None:
 def test_copies_tell_the_name_that_nsys_has_for_them() -> None:
     cell = tables.cuda_gpu_mem_time_sum(found()).rows[0][-1]
     assert cell.text == "Memcpy HtoD (Pageable -> Device)"
-    assert cell.term == "nsys: [CUDA memcpy Host-to-Device]"
+    assert cell.help == "nsys: [CUDA memcpy Host-to-Device]"
 
 
 def test_unknown_sizes_are_not_zero() -> None:

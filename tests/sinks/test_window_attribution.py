@@ -88,9 +88,9 @@ def test_a_line_shows_hits_host_device_backward_blocked_and_share() -> None:
         "0",
         "75.0 %",
     ]
-    assert "begins" in table.columns[0].term
+    assert "begins" in table.columns[0].help
     calls = line_table(result(line("net.py(5): forward", 1500.0, means="call")))
-    assert "line that called" in calls.columns[0].term
+    assert "made the call" in calls.columns[0].help
 
 
 def test_lines_that_took_next_to_nothing_have_no_row() -> None:
@@ -111,7 +111,7 @@ def test_modules_are_a_tree_also_where_rows_are_left_out() -> None:
     tree = (module("Net_0", device_us=1500.0), large, inner)
     table = module_table(result(modules=tree))
     assert [row[0].text for row in table.rows] == ["Net_0", "· Encoder_0", "· · Attention_0"]
-    assert table.rows[2][0].term == "Net_0 / Encoder_0 / Attention_0"
+    assert table.rows[2][0].help == "Net_0 / Encoder_0 / Attention_0"
     crowded = module_table(result(modules=(*tree, *small)))
     assert len(crowded.rows) == MOST_MODULES
     assert [row[0].text for row in crowded.rows][:3] == ["Net_0", "· Encoder_0", "· · Attention_0"]

@@ -108,7 +108,7 @@ def test_causes_stand_longest_first_above_their_sum() -> None:
         ["all idle time", "", "100", "100.0 %", "50.0 %", "4,321"],
     ]
     assert [row[1].ratio for row in table.rows] == [1, 0.5, pytest.approx(1 / 6), 0]
-    assert table.rows[1][0].term == IDLE_CAUSE_TERMS["launch"]
+    assert table.rows[1][0].help == IDLE_CAUSE_TERMS["launch"]
 
 
 @pytest.mark.parametrize("cause", IDLE_CAUSES)
@@ -156,7 +156,7 @@ def test_a_table_of_many_steps_says_that_it_shows_the_first() -> None:
     many = msgspec.structs.replace(DEVICE, steps=DEVICE.steps * 30)
     table = step_table(many, limit=7)
     assert len(table.rows) == 7
-    assert table.title == "Idle time in each step, inside the window of GPU 0, the first 7 of 30"
+    assert table.title == "Idle time in each step, inside the window of GPU 0 (first 7 of 30)"
 
 
 def test_the_longest_gaps_say_where_the_host_was() -> None:
@@ -166,8 +166,8 @@ def test_the_longest_gaps_say_where_the_host_was() -> None:
     assert row[5].startswith("...")
     assert row[5].endswith("train_resnet.py(42): train")
     cells = table.rows[0]
-    assert cells[2].term == "data 60 ms, slow launches 2 ms"
-    assert cells[4].term == "75.0 % of the time that the host was late"
+    assert cells[2].help == "data 60 ms, slow launches 2 ms"
+    assert cells[4].help == "75.0 % of the time that the host was late"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_name_cannot_break_the_table() -> None:
 def test_a_device_that_was_never_idle_says_so_in_one_table() -> None:
     table, *others = idle_tables(NEVER_IDLE)
     assert table.rows == ()
-    assert table.absent == "GPU 0 was never idle from its first work to its last."
+    assert table.absent == "GPU 0 was never idle between its first and last work."
     assert all(other.rows == () for other in others)
 
 

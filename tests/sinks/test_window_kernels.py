@@ -135,13 +135,13 @@ def texts(table: Table) -> list[list[str]]:
 
 def test_estimates_are_named_as_such_and_explained() -> None:
     table = tables.class_table(found())
-    titles = {column.title: column.term for column in table.columns}
+    titles = {column.title: column.help for column in table.columns}
     assert "not a measurement" in titles["est. SM eff."]
     assert texts(table) == [["elementwise", "", "4", "2", "100.0 %", "500", "50.0 %", "-"]]
 
 
 def test_a_type_that_the_name_does_not_tell_is_said_to_be_that() -> None:
-    assert texts(tables.dtype_table(found()))[0][0] == "not told by the name"
+    assert texts(tables.dtype_table(found()))[0][0] == "unknown from the name"
 
 
 def test_tensor_cores_have_a_row_for_unknown() -> None:
@@ -151,7 +151,7 @@ def test_tensor_cores_have_a_row_for_unknown() -> None:
         ("no", "30.0 %"),
         ("of these", "10.0 %"),
         ("volta_sgemm", "20.0 %"),
-        ("unknown", "20.0 %"),
+        ("unknown from the name", "20.0 %"),
     ]
 
 
@@ -162,7 +162,7 @@ def test_fill_says_for_how_much_of_the_time_it_is_known() -> None:
 
 def test_kernels_are_short_and_explained_by_their_full_name() -> None:
     cell = tables.kernel_table(found()).rows[0][0]
-    assert (cell.text, cell.term) == ("relu_kernel<BFloat16>", RELU)
+    assert (cell.text, cell.help) == ("relu_kernel<BFloat16>", RELU)
 
 
 def test_activity_has_what_launched_it_and_where_it_ran() -> None:

@@ -100,12 +100,12 @@ def test_ranks_show_transfer_and_waiting() -> None:
     table = tables.rank_table(FOUND)
     assert texts(table)[0] == ["0", "4", "3", "0.500", "1.50", "", "0.100", "1", "0.700"]
     assert [row[5].ratio for row in table.rows] == [1.0, 0.0]
-    assert table.rows[0][0].term == "rank0.json"
+    assert table.rows[0][0].help == "rank0.json"
 
 
 def test_collectives_show_their_late_rank() -> None:
     table = tables.matched_collective_table(FOUND)
-    assert table.title == "Collectives with most waiting (1 more)"
+    assert table.title == "Collectives with the most waiting (1 more)"
     assert texts(table) == [["ProfilerStep#3", "all_reduce", "0", "4 KiB", "2", "0.500", "1.50", "1.50", "1"]]
     assert texts(tables.rank_kind_table(FOUND)) == [["all_reduce", "2", "1", "1.50", "60.0 %"]]
 

@@ -95,7 +95,7 @@ def test_a_share_is_shown_only_if_it_is_one(change: dict[str, Any], shown: str) 
     one = msgspec.structs.replace(FULL, rows=(msgspec.structs.replace(MM, **change),))
     (row,) = roofline_table(one).rows
     assert row[-1].text == shown
-    assert bool(row[-1].term) == bool(set(change) - {"ceiling_ratio"})
+    assert bool(row[-1].help) == bool(set(change) - {"ceiling_ratio"})
 
 
 def test_the_row_of_a_product() -> None:

@@ -88,13 +88,13 @@ def test_what_a_stream_holds() -> None:
     unknown = msgspec.structs.replace(COMPUTE, stream=None)
     shown = texts(stream_table(msgspec.structs.replace(DEVICE, streams=(copies, memsets, mixed, unknown))))
     assert [row[-1] for row in shown] == ["copies", "memsets", "kernels, some communication", "kernels"]
-    assert shown[3][0] == "not known"
+    assert shown[3][0] == "unknown"
 
 
 def test_a_table_of_many_streams_says_that_it_shows_the_busiest() -> None:
     table = stream_table(msgspec.structs.replace(DEVICE, streams=(COMPUTE,) * 40), limit=5)
     assert len(table.rows) == 5
-    assert table.title == "Streams of GPU 0, the busiest 5 of 40"
+    assert table.title == "Streams of GPU 0, busiest first (first 5 of 40)"
 
 
 def test_how_many_streams_worked_at_a_time() -> None:

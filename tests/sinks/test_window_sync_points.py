@@ -75,12 +75,12 @@ def test_the_line_of_a_function_that_was_running_before_is_not_shown() -> None:
     frame = SourceLine(frame="train.py(161): main", means="when the recording began")
     cell = sync_site_table(points(site(frame))).rows[0][1]
     assert cell.text == "train.py: main"
-    assert "does not say" in cell.term
+    assert "does not say" in cell.help
 
 
 def test_totals_stand_beside_the_idle_time() -> None:
     table = sync_total_table(points(site()))
-    assert texts(table.rows[1]) == ["device idle time that the waits caused", "0.200 ms", "0.100 ms", "10.0 %"]
+    assert texts(table.rows[1]) == ["GPU idle time caused by the waits", "0.200 ms", "0.100 ms", "10.0 %"]
     assert texts(table.rows[3])[-1] == ""  # what the host was blocked is no part of the idle time
 
 

@@ -16,7 +16,7 @@ from tiny_traces import document, span
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import html_page, plain
 from lightning_gpuprof.sinks.html import render_html
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import Column, Table
 from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.views import windows
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html
@@ -152,13 +152,7 @@ def test_the_page_of_a_trace_has_the_rows_that_a_reader_may_look_for() -> None:
 
 
 def table(rows: int, foot: int = 0) -> Table:
-    return Table(
-        title="t",
-        columns=(Column(title="a"),),
-        rows=tuple((Cell(text=str(number)),) for number in range(rows)),
-        absent="",
-        foot=foot,
-    )
+    return Table.of("t", range(rows), Column("a", str), foot=foot)
 
 
 def test_tables_that_are_large_are_marked_for_the_script_and_rows_that_sum_up_are_their_foot() -> None:

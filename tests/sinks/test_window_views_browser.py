@@ -12,7 +12,7 @@ import sample_report
 import window_samples
 
 from lightning_gpuprof.sinks import html_page, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import FIGURE, Column, Table
 from lightning_gpuprof.sinks.views import windows
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -148,8 +148,8 @@ def test_a_large_table_shows_the_rows_that_are_looked_for(page: sync_api.Page) -
 
 
 def test_a_name_that_was_cut_is_found_by_what_is_left_out(browser: sync_api.Browser) -> None:
-    rows = [(Cell(text=f"ker...nel{number}", term=f"ker MIDDLE{number} nel"),) for number in range(12)]
-    table = Table(title="t", columns=(Column(title="kernel"),), rows=tuple(rows), absent="")
+    kernel: Column[int] = Column("kernel", lambda n: f"ker...nel{n}", hover=lambda n: f"ker MIDDLE{n} nel")
+    table = Table.of("t", range(12), kernel)
     one = browser.new_page()
     one.set_default_timeout(WAIT_MS)
     one.set_content(html_page.page("t", [html_page.table_html(table)]))
@@ -180,13 +180,7 @@ def test_the_sorting_script_reads_numbers_as_shown_and_keeps_what_is_not_measure
 ) -> None:
     texts = ["-", *sorted(SORTED[kind])]
     assert texts[1:] != SORTED[kind]
-    table = Table(
-        title="t",
-        columns=(Column(title="size", numeric=True),),
-        rows=tuple((Cell(text=text),) for text in (*texts, "sum")),
-        absent="",
-        foot=1,
-    )
+    table = Table.of("t", (*texts, "sum"), Column("size", str, FIGURE), foot=1)
     one = browser.new_page()
     one.set_default_timeout(WAIT_MS)
     one.set_content(html_page.page("t", [html_page.table_html(table)]))

@@ -10,7 +10,7 @@ from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain, tables
 from lightning_gpuprof.sinks.html_page import folded, section
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
     (
@@ -61,13 +61,12 @@ def terms(_: Report) -> str:
 def condition_table(report: Report) -> Table:
     """All conditions of the run, those that name it last."""
     facts = sorted(report.run.items(), key=lambda item: GROUPS.index(fact_of(item[0]).group))
-    return Table(
-        title="Conditions",
-        columns=(Column(title="about"), Column(title="condition"), Column(title="value")),
-        rows=tuple(
-            (Cell(text=fact_of(name).group), Cell(text=plain.name(name)), Cell(text=condition_value(value)))
-            for name, value in facts
-        ),
+    return Table.of(
+        "Conditions",
+        facts,
+        Column("about", lambda row: fact_of(row[0]).group),
+        Column("condition", lambda row: row[0], NAME),
+        Column("value", lambda row: condition_value(row[1])),
         absent="No condition of the run is known.",
     )
 

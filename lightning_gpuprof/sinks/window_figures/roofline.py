@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.trace.roofline import Ceiling, Roofline, RooflineRow
 from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.window_tables.flops import flops, gb_per_s, tflops_per_s
+from lightning_gpuprof.sinks.tables import GB_PER_S
+from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
 
 MOST_MARKERS = 120
 """Operators with the most device time that are drawn."""
@@ -71,7 +72,7 @@ def _line(ceiling: Ceiling, number: int, roofline: Roofline, left: float, right:
         ridge = ceiling.flops_per_s / roofline.bytes_per_s
         x, y = [left, ridge, right], [left * roofline.bytes_per_s, ceiling.flops_per_s, ceiling.flops_per_s]
     source = "measured" if ceiling.measured else "data sheet"
-    name = f"{ceiling.dtype}: {tflops_per_s(ceiling.flops_per_s)} TFLOP/s ({source})"
+    name = f"{ceiling.dtype}: {TFLOPS(ceiling.flops_per_s)} TFLOP/s ({source})"
     return _drawn(name, list(x), list(y), _DASHES[number % len(_DASHES)], f"{ceiling.dtype} peak")
 
 
@@ -79,7 +80,7 @@ def _bandwidth(roofline: Roofline, left: float, right: float) -> Sequence[Json]:
     if not roofline.bytes_per_s:
         return ()
     rate = roofline.bytes_per_s
-    return (_drawn(f"memory: {gb_per_s(rate)} GB/s", [left, right], [left * rate, right * rate], "solid", "memory"),)
+    return (_drawn(f"memory: {GB_PER_S(rate)} GB/s", [left, right], [left * rate, right * rate], "solid", "memory"),)
 
 
 def _drawn(name: str, x: list[Json], y: list[Json], dash: str, label: str) -> Json:
@@ -139,7 +140,7 @@ def _hover(row: RooflineRow) -> str:
         _escaped(row.input_shape),
         f"{numbers.significant(row.device_us / 1000)} ms on the device in {numbers.count(row.calls)} calls",
         f"{flops(row.flops_per_call)} per call",
-        f"{tflops_per_s(row.flops_per_s)} TFLOP/s, {gb_per_s(row.bytes_per_s)} GB/s",
+        f"{TFLOPS(row.flops_per_s)} TFLOP/s, {GB_PER_S(row.bytes_per_s)} GB/s",
     ]
     if row.algorithm:
         lines.append(f"{row.algorithm}: does fewer FLOPs than are counted")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS
-from lightning_gpuprof.model.trace.attribution import Attribution, Level, LineTime, Reason, Stacks
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.model.trace.attribution import Attributed, Attribution, Level, LineTime, Reason, Stacks
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar
 from lightning_gpuprof.sinks.window_tables import source_line
 
 MOST_LINES = 20
@@ -14,11 +15,12 @@ MOST_MODULES = 30
 SMALLEST_LINE_RATIO = 0.001
 """Lines without device time and with less of the host's or of the blocked time have no row."""
 
-_LINE_LIMIT = 38
-_MODULE_LIMIT = 46
+_LINE_LIMIT = 60
+_MODULE_LIMIT = 60
 
-_DEVICE = "sum of the durations of kernels and copies; work that overlaps counts twice"
-_BACKWARD = "the part of the device time that the backward pass of this code launched"
+_DEVICE = "sum of the durations of kernels and copies; overlapping ones count twice"
+_OF_DEVICE = "of the device time of the window"
+_BACKWARD = "the part of it that the backward pass of this code launched"
 
 _REASONS: dict[Reason, str] = {
     "launch_unknown": "launched before the window",
@@ -46,30 +48,21 @@ _LEVELS: dict[Level, str] = {"operator": "operator", "module": "module", "line":
 
 def attributed_table(result: Attribution) -> Table:
     """How much of the device time is attributed on each level, and why the rest is not."""
-    rows = []
-    for level in result.levels:
-        why = [
-            f"{numbers.percent(one.device_us / result.device_us if result.device_us > 0 else None)} "
+
+    def why(level: Attributed) -> str:
+        return "; ".join(
+            f"{numbers.percent(one.device_us / result.device_us)} "
             + (_not_recorded(level.level, result.stacks) if one.reason == "not_recorded" else _REASONS[one.reason])
             for one in level.rest
-        ]
-        rows.append(
-            (
-                Cell(text=_LEVELS[level.level]),
-                Cell(text="", ratio=level.ratio or 0.0, key="forward"),
-                Cell(text=numbers.percent(level.ratio)),
-                Cell(text=plain.sentence("; ".join(why))),
-            )
         )
-    return Table(
-        title="Device time that is attributed",
-        columns=(
-            Column(title="to"),
-            Column(title="", bar=True),
-            Column(title="share", term="of the device time of the window", numeric=True),
-            Column(title="the rest", term="why it is attributed to nothing"),
-        ),
-        rows=tuple(rows) if result.device_us > 0 else (),
+
+    return Table.of(
+        "Attributed device time",
+        result.levels if result.device_us > 0 else (),
+        Column("to", lambda level: _LEVELS[level.level]),
+        bar(lambda level: level.ratio, "forward"),
+        Column("share", lambda level: level.ratio, PERCENT, help=_OF_DEVICE),
+        Column("not attributed", why, SENTENCE),
         absent="The window holds no work of a device.",
     )
 
@@ -87,33 +80,24 @@ def _not_recorded(level: Level, stacks: Stacks | None) -> str:
 def line_table(result: Attribution) -> Table:
     """Lines of user code by their device time, as line_profiler and Scalene show them."""
     lines = [line for line in result.lines if _matters(line, result)]
-    rows = tuple(
-        (
-            source_line.cell(line.line, _LINE_LIMIT),
-            Cell(text=numbers.count(line.hits)),
-            Cell(text=numbers.fixed(line.host_us / 1e3)),
-            Cell(text=numbers.fixed(line.device_us / 1e3)),
-            Cell(text=numbers.fixed(line.backward_us / 1e3)),
-            Cell(text=numbers.fixed(line.blocked_us / 1e3)),
-            Cell(text=numbers.percent(line.device_ratio)),
-        )
-        for line in lines[:MOST_LINES]
-    )
-    host = "the training thread was in this code and in the libraries that it called, but in no other code of yours"
+    host = "time in which the training thread was in this code or in libraries that it called"
     if any(line.line.means == "call" for line in lines):
         host = "operators of the training thread that this line called; the trace does not say what else it did"
-    return Table(
-        title="Lines of your code",
-        columns=(
-            Column(title="line", term=source_line.meaning(tuple(line.line for line in lines))),
-            Column(title="hits", term="operators that it called, without those in them", numeric=True),
-            Column(title="host", unit="ms", term=host, numeric=True),
-            Column(title="device", unit="ms", term=_DEVICE, numeric=True),
-            Column(title="backward", unit="ms", term=_BACKWARD, numeric=True),
-            Column(title="blocked", unit="ms", term="the host waited for the device, or for its queue", numeric=True),
-            Column(title="share", term="of the device time of the window", numeric=True),
+    return Table.of(
+        "Lines of your code",
+        lines[:MOST_LINES],
+        Column(
+            "line",
+            lambda line: source_line.text(line.line, _LINE_LIMIT),
+            help=source_line.meaning(tuple(line.line for line in lines)),
+            hover=lambda line: source_line.TERMS[line.line.means],
         ),
-        rows=rows,
+        Column("hits", lambda line: line.hits, COUNT, help="operators that it called, nested ones excluded"),
+        Column("host", lambda line: line.host_us, US_AS_MS, help=host),
+        Column("device", lambda line: line.device_us, US_AS_MS, help=_DEVICE),
+        Column("backward", lambda line: line.backward_us, US_AS_MS, help=_BACKWARD),
+        Column("blocked", lambda line: line.blocked_us, US_AS_MS, help="the host waited for the device or its queue"),
+        Column("share", lambda line: line.device_ratio, PERCENT, help=_OF_DEVICE),
         absent=_NO_LINES[result.stacks],
     )
 
@@ -131,65 +115,44 @@ def module_table(result: Attribution) -> Table:
     """The tree of modules with the device time of each; modules with little of it are left out."""
     # an outer module has no less time than those in it, so the largest are a tree, too
     smallest_us = sorted((one.device_us for one in result.modules), reverse=True)[:MOST_MODULES][-1:]
-    shown = [one for one in result.modules if one.device_us >= smallest_us[0]]
-    rows = tuple(
-        (
-            Cell(
-                text=plain.shorten("· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT),
-                term=plain.name(" / ".join(one.path), 400),
+    shown = [one for one in result.modules if one.device_us >= smallest_us[0]][:MOST_MODULES]
+    return Table.of(
+        "Modules",
+        shown,
+        Column(
+            "module",
+            lambda one: plain.shorten(
+                "· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT
             ),
-            Cell(text="", ratio=one.device_ratio or 0.0, key="forward"),
-            Cell(text=numbers.fixed(one.device_us / 1e3)),
-            Cell(text=numbers.fixed(one.backward_us / 1e3)),
-            Cell(text=numbers.fixed(one.own_us / 1e3)),
-            Cell(text=numbers.percent(one.device_ratio)),
-        )
-        for one in shown[:MOST_MODULES]
-    )
-    return Table(
-        title="Modules",
-        columns=(
-            Column(
-                title="module",
-                term="the number tells modules of a class apart, in the order in which they first ran; "
-                f"the {len(rows)} of {len(result.modules)} with most device time",
-            ),
-            Column(title="", bar=True),
-            Column(title="device", unit="ms", term=f"with the modules in it: {_DEVICE}", numeric=True),
-            Column(title="backward", unit="ms", term=_BACKWARD, numeric=True),
-            Column(title="own", unit="ms", term="without the modules in it", numeric=True),
-            Column(title="share", term="of the device time of the window", numeric=True),
+            help=f"the {len(shown)} of {len(result.modules)} with most device time; modules of one class are numbered "
+            "in the order in which they first ran",
+            hover=lambda one: plain.name(" / ".join(one.path), 400),
         ),
-        rows=rows,
+        bar(lambda one: one.device_ratio, "forward"),
+        Column("device", lambda one: one.device_us, US_AS_MS, help=f"with nested modules: {_DEVICE}"),
+        Column("backward", lambda one: one.backward_us, US_AS_MS, help=_BACKWARD),
+        Column("self", lambda one: one.own_us, US_AS_MS, help="nested modules excluded"),
+        Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),
         absent=_NO_MODULES[result.stacks],
     )
 
 
 def phase_device_table(result: Attribution) -> Table:
     """The phases in which the device's work was launched."""
-    rows = tuple(
-        (
-            Cell(text=one.phase, term=PHASE_TERMS[one.phase]),
-            Cell(text="", ratio=one.device_ratio or 0.0, key=one.phase),
-            Cell(text=numbers.fixed(one.device_us / 1e3)),
-            Cell(text=numbers.percent(one.device_ratio)),
-            Cell(text=numbers.count(one.kernels)),
-        )
-        for one in result.phases
-    )
-    return Table(
-        title="Device time by phase",
-        columns=(
-            Column(title="phase", term="of the host when it launched the work"),
-            Column(title="", bar=True),
-            Column(title="device", unit="ms", term=_DEVICE, numeric=True),
-            Column(title="share", term="of the device time of the window", numeric=True),
-            Column(title="pieces", term="kernels, copies and memsets", numeric=True),
+    return Table.of(
+        "Device time by phase",
+        result.phases,
+        Column(
+            "phase",
+            lambda one: one.phase,
+            help="of the host when it launched the work",
+            hover=lambda one: PHASE_TERMS[one.phase],
         ),
-        rows=rows,
-        absent=(
-            "Phases are not known: the trace names no part of the training loop."
-            if result.device_us > 0
-            else "The window holds no work of a device."
-        ),
+        bar(lambda one: one.device_ratio, lambda one: one.phase),
+        Column("device", lambda one: one.device_us, US_AS_MS, help=_DEVICE),
+        Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),
+        Column("launched", lambda one: one.kernels, COUNT, help="kernels, copies and memsets"),
+        absent="Phases are not known: the trace names no part of the training loop."
+        if result.device_us > 0
+        else "The window holds no work of a device.",
     )

@@ -2,85 +2,66 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, sentence_table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    FIGURE,
+    GB_PER_S,
+    PERCENT,
+    SIZE,
+    US_AS_MS,
+    Column,
+    Table,
+    bar,
+    name,
+    sentence_table,
+)
 
 NO_COLLECTIVE = "No kernel of NCCL or RCCL is in the trace."
 
-_COUNT = Column(title="count", numeric=True)
-_EXPOSED = Column(title="exposed", unit="ms", term="what no computation of the device covers", numeric=True)
-_BUS = Column(
-    title="bus",
-    unit="GB/s",
-    term="bus bandwidth as nccl-tests defines it: what the links carry; the time waited for late ranks lowers it",
-    numeric=True,
-)
+_EXPOSED = "not covered by computation on the device"
+_BUS = "bus bandwidth as nccl-tests defines it: what the links carry; time spent waiting for late ranks lowers it"
 
 
 def device_communication_table(communication: Communication) -> Table:
     """Communication, computation and copies of each device."""
-    return Table(
-        title="Communication and computation",
-        columns=(
-            Column(title="device"),
-            Column(title="communication", unit="ms", term="union of the kernels of NCCL and RCCL", numeric=True),
-            Column(title="computation", unit="ms", term="union of all other kernels", numeric=True),
-            Column(title="both", unit="ms", term="while both ran", numeric=True),
-            _EXPOSED,
-            Column(title="of window", term="exposed communication", numeric=True),
-            Column(title="copies", unit="ms", term="union of copies and memsets", numeric=True),
-            Column(title="exposed", unit="ms", term="of the copies: what no computation covers", numeric=True),
+    return Table.of(
+        "Communication and computation",
+        communication.devices,
+        Column("device", lambda one: one.device, name(16)),
+        Column(
+            "communication", lambda one: one.communication_us, US_AS_MS, help="union of the kernels of NCCL and RCCL"
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(one.device, 16)),
-                Cell(text=numbers.fixed(one.communication_us / 1e3)),
-                Cell(text=numbers.fixed(one.computation_us / 1e3)),
-                Cell(text=numbers.fixed(one.overlap_us / 1e3)),
-                Cell(text=numbers.fixed(one.exposed_us / 1e3)),
-                Cell(text=numbers.percent(one.exposed_ratio)),
-                Cell(text=numbers.fixed(one.copy_us / 1e3)),
-                Cell(text=numbers.fixed(one.copy_exposed_us / 1e3)),
-            )
-            for one in communication.devices
-        ),
+        Column("computation", lambda one: one.computation_us, US_AS_MS, help="union of all other kernels"),
+        Column("both", lambda one: one.overlap_us, US_AS_MS, help="while both ran"),
+        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="what no computation of the device covers"),
+        Column("of window", lambda one: one.exposed_ratio, PERCENT, help="exposed communication"),
+        Column("copies", lambda one: one.copy_us, US_AS_MS, help="union of copies and memsets"),
+        Column("exposed", lambda one: one.copy_exposed_us, US_AS_MS, help="of the copies: what no computation covers"),
         absent="The trace holds no device work.",
     )
 
 
 def collective_kind_table(communication: Communication) -> Table:
     """Collectives by kind."""
-    return Table(
-        title="Collectives",
-        columns=(
-            Column(title="collective"),
-            Column(title="", bar=True),
-            _COUNT,
-            Column(
-                title="total", unit="ms", term="sum of durations, with the time waited for late ranks", numeric=True
-            ),
-            Column(title="mean", unit="ms", numeric=True),
-            _EXPOSED,
-            Column(title="data", term="sum of the sizes of those whose size is known", numeric=True),
-            _BUS,
-            Column(
-                title="best bus", unit="GB/s", term="of the fastest one: closest to what links can do", numeric=True
-            ),
-        ),
-        rows=tuple(
-            (
-                Cell(text=one.kind),
-                Cell(text="", ratio=one.share_ratio),
-                Cell(text=numbers.count(one.count)),
-                Cell(text=numbers.fixed(one.total_us / 1e3)),
-                Cell(text=numbers.fixed(one.mean_us / 1e3)),
-                Cell(text=numbers.fixed(one.exposed_us / 1e3)),
-                Cell(text=numbers.size(one.total_bytes)),
-                _giga(one.bus_bandwidth_bytes_per_s),
-                _giga(one.best_bus_bandwidth_bytes_per_s),
-            )
-            for one in communication.kinds
+    return Table.of(
+        "Collectives",
+        communication.kinds,
+        Column("collective", lambda one: one.kind),
+        bar(lambda one: one.share_ratio),
+        Column("count", lambda one: one.count, COUNT),
+        Column("total", lambda one: one.total_us, US_AS_MS, help="sum of durations, waiting for late ranks included"),
+        Column("mean", lambda one: one.mean_us, US_AS_MS),
+        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help=_EXPOSED),
+        Column("data", lambda one: one.total_bytes, SIZE, help="sum of the known sizes"),
+        Column("bus", lambda one: one.bus_bandwidth_bytes_per_s, GB_PER_S, help=_BUS),
+        Column(
+            "best bus",
+            lambda one: one.best_bus_bandwidth_bytes_per_s,
+            GB_PER_S,
+            help="of the fastest one: closest to what the links can do",
         ),
         absent=NO_COLLECTIVE,
     )
@@ -89,66 +70,43 @@ def collective_kind_table(communication: Communication) -> Table:
 def collective_size_table(communication: Communication) -> Table:
     """Collectives by kind, size, type and group."""
     left_out = f" ({communication.sizes_left_out} more)" if communication.sizes_left_out else ""
-    return Table(
-        title=f"Collectives by size{left_out}",
-        columns=(
-            Column(title="collective"),
-            Column(title="size", term="of one, counted as nccl-tests counts", numeric=True),
-            Column(title="type"),
-            Column(title="group", term="name of the process group and its ranks"),
-            _COUNT,
-            Column(title="mean", unit="ms", numeric=True),
-            Column(title="min", unit="ms", numeric=True),
-            Column(title="max", unit="ms", numeric=True),
-            Column(title="exposed", term="share of the durations that no computation covers", numeric=True),
-            _BUS,
+    return Table.of(
+        f"Collectives by size{left_out}",
+        communication.sizes,
+        Column("collective", lambda one: one.kind),
+        Column("size", lambda one: one.message_bytes, SIZE, help="of one, counted as nccl-tests counts"),
+        Column("type", lambda one: one.dtype, name(12)),
+        Column("group", _group, help="name of the process group and its ranks"),
+        Column("count", lambda one: one.count, COUNT),
+        Column("mean", lambda one: one.mean_us, US_AS_MS),
+        Column("min", lambda one: one.min_us, US_AS_MS),
+        Column("max", lambda one: one.max_us, US_AS_MS),
+        Column(
+            "exposed",
+            lambda one: one.exposed_us / one.total_us if one.total_us > 0 else None,
+            PERCENT,
+            help=f"share of the durations {_EXPOSED}",
         ),
-        rows=tuple(
-            (
-                Cell(text=one.kind),
-                Cell(text=numbers.size(one.message_bytes)),
-                Cell(text=numbers.ABSENT if one.dtype is None else plain.name(one.dtype, 12)),
-                Cell(text=_group(one)),
-                Cell(text=numbers.count(one.count)),
-                Cell(text=numbers.fixed(one.mean_us / 1e3)),
-                Cell(text=numbers.fixed(one.min_us / 1e3)),
-                Cell(text=numbers.fixed(one.max_us / 1e3)),
-                Cell(text=numbers.percent(one.exposed_us / one.total_us if one.total_us > 0 else None)),
-                _giga(one.bus_bandwidth_bytes_per_s),
-            )
-            for one in communication.sizes
-        ),
+        Column("bus", lambda one: one.bus_bandwidth_bytes_per_s, GB_PER_S, help=_BUS),
         absent=NO_COLLECTIVE,
     )
 
 
 def communication_stream_table(communication: Communication) -> Table:
     """Streams on which communication ran."""
-    return Table(
-        title="Streams with communication",
-        columns=(
-            Column(title="device"),
-            Column(title="stream", numeric=True),
-            Column(title="collectives", numeric=True),
-            Column(title="communication", unit="ms", term="union of the stream's", numeric=True),
-            _EXPOSED,
-            Column(
-                title="computation",
-                unit="ms",
-                term="on the same stream: there it and communication wait for one another",
-                numeric=True,
-            ),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(one.device, 16)),
-                Cell(text=str(one.stream)),
-                Cell(text=numbers.count(one.collectives)),
-                Cell(text=numbers.fixed(one.communication_us / 1e3)),
-                Cell(text=numbers.fixed(one.exposed_us / 1e3)),
-                Cell(text=numbers.fixed(one.computation_us / 1e3)),
-            )
-            for one in communication.streams
+    return Table.of(
+        "Streams with communication",
+        communication.streams,
+        Column("device", lambda one: one.device, name(16)),
+        Column("stream", lambda one: one.stream, FIGURE),
+        Column("collectives", lambda one: one.collectives, COUNT),
+        Column("communication", lambda one: one.communication_us, US_AS_MS, help="union of the stream's"),
+        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="what no computation of the device covers"),
+        Column(
+            "computation",
+            lambda one: one.computation_us,
+            US_AS_MS,
+            help="on the same stream: there it and communication wait for one another",
         ),
         absent=NO_COLLECTIVE,
     )
@@ -158,10 +116,6 @@ def communication_note_table(communication: Communication) -> Table:
     """What is not known of the communication."""
     absent = "Everything is known of each collective." if communication.kinds else NO_COLLECTIVE
     return sentence_table("Notes on communication", communication.notes, absent)
-
-
-def _giga(bytes_per_s: float | None) -> Cell:
-    return Cell(text=numbers.fixed(None if bytes_per_s is None else bytes_per_s / 1e9))
 
 
 def _group(one: CollectiveTimes) -> str:

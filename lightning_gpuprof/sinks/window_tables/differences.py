@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS
-from lightning_gpuprof.model.trace.differences import Change, ComparedTrace, DeviceTimes, Differences
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, sentence_table
+from lightning_gpuprof.model.trace.differences import Change, ComparedTrace, DeviceTimes, Differences, OperatorChange
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, US_AS_MS, Column, Format, R, Table, name, sentence_table
 from lightning_gpuprof.sinks.window_tables import kernel_text
 
-NAME_LIMIT = 38
-"""Characters of a name, so that the numbers beside it fit 100 columns."""
+NAME_LIMIT = 60
+"""Characters of a name."""
 
 KERNEL_LIMIT = 70
-"""The same for a kernel, on two lines: what tells torch's templates apart stands far behind in their names."""
+"""The same for a kernel: what tells torch's templates apart stands far behind in their names."""
 
 _PHASE_TERMS: Mapping[str, str] = {
     **{str(phase): term for phase, term in PHASE_TERMS.items()},
@@ -24,57 +25,42 @@ _PHASE_TERMS: Mapping[str, str] = {
 
 def compared_trace_table(differences: Differences) -> Table:
     """The two traces."""
-    return Table(
-        title="Compared traces",
-        columns=(
-            Column(title=""),
-            Column(title="trace"),
-            Column(title="GPU"),
-            Column(title="rank"),
-            Column(title="steps", numeric=True),
-            Column(title=differences.unit, unit="ms", term="mean", numeric=True),
-            Column(title="min", unit="ms", numeric=True),
-            Column(title="max", unit="ms", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=which),
-                Cell(text=plain.name(one.name, 30)),
-                Cell(text=numbers.ABSENT if one.gpu is None else plain.name(one.gpu, 24)),
-                Cell(text=_rank(one)),
-                Cell(text=numbers.count(one.steps)),
-                Cell(text=numbers.fixed(one.period_us / 1e3)),
-                Cell(text=numbers.fixed(one.period_min_us / 1e3)),
-                Cell(text=numbers.fixed(one.period_max_us / 1e3)),
-            )
-            for which, one in (("before", differences.before), ("after", differences.after))
-        ),
+
+    def rank(one: ComparedTrace) -> str | int | None:
+        return f"{one.rank} of {one.world_size}" if one.rank is not None and one.world_size else one.rank
+
+    return Table.of(
+        "Compared traces",
+        (("before", differences.before), ("after", differences.after)),
+        Column("", lambda row: row[0]),
+        Column("trace", lambda row: row[1].name, name(30)),
+        Column("GPU", lambda row: row[1].gpu, name(24)),
+        Column("rank", lambda row: rank(row[1])),
+        Column("steps", lambda row: row[1].steps, COUNT),
+        Column(differences.unit, lambda row: row[1].period_us, US_AS_MS, help="mean"),
+        Column("min", lambda row: row[1].period_min_us, US_AS_MS),
+        Column("max", lambda row: row[1].period_max_us, US_AS_MS),
         absent="No traces were compared.",
     )
 
 
 def device_change_table(differences: Differences) -> Table:
     """Busy, idle and communication of each device before and after."""
-    rows = []
-    for device in differences.devices:
-        for what, term, field in _DEVICE_ROWS:
-            before, after = _value(device.before, field), _value(device.after, field)
-            known = before is not None and after is not None
-            change = after - before if before is not None and after is not None else None
-            rows.append(
-                (
-                    Cell(text=plain.name(device.device, 16)),
-                    Cell(text=what, term=term),
-                    Cell(text=_ms(before)),
-                    Cell(text=_ms(after)),
-                    Cell(text=_signed_ms(change)),
-                    Cell(text=_percent(before, after) if known else numbers.ABSENT),
-                )
-            )
-    return Table(
-        title=f"Devices per {differences.unit}",
-        columns=(Column(title="device"), Column(title="time"), *_change_columns()),
-        rows=tuple(rows),
+
+    def value(times: DeviceTimes | None, field: str) -> float | None:
+        return None if times is None else getattr(times, field)
+
+    return Table.of(
+        f"Devices per {differences.unit}",
+        [
+            _DeviceRow(device.device, what, help, value(device.before, field), value(device.after, field))
+            for device in differences.devices
+            for what, help, field in _DEVICE_ROWS
+        ],
+        Column("device", lambda row: row.device, name(16)),
+        Column("time", lambda row: row.what, hover=lambda row: row.help),
+        *_TIMES,
+        _RELATIVE,
         absent="Neither trace holds device work.",
     )
 
@@ -117,25 +103,12 @@ def kernel_change_table(differences: Differences) -> Table:
 def operator_change_table(differences: Differences) -> Table:
     """Operators before and after: host time without inner operators, and device time."""
     left_out = f" ({differences.operators_left_out} more)" if differences.operators_left_out else ""
-    return Table(
-        title=f"Operators per {differences.unit}{left_out}",
-        columns=(
-            Column(title="operator"),
-            Column(title="host", unit="ms", term="before: own time, without inner operators", numeric=True),
-            Column(title="after", unit="ms", numeric=True),
-            Column(title="change", unit="ms", numeric=True),
-            Column(title="device", unit="ms", term="before: of the work that it launched itself", numeric=True),
-            Column(title="after", unit="ms", numeric=True),
-            Column(title="change", unit="ms", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(one.host.name, NAME_LIMIT)),
-                *_three(one.host),
-                *(_three(one.device) if one.device else (Cell(text=numbers.ABSENT),) * 3),
-            )
-            for one in differences.operators
-        ),
+    return Table.of(
+        f"Operators per {differences.unit}{left_out}",
+        differences.operators,
+        Column("operator", lambda one: one.host.name, name(NAME_LIMIT)),
+        *_HOST,
+        *_DEVICE,
         absent="Neither trace holds operators.",
     )
 
@@ -156,83 +129,71 @@ def change_table(title: str, what: str, changes: Sequence[Change], left_out: int
         absent: Stands in place of a table without rows.
     """
     more = f" ({left_out} more)" if left_out else ""
-    return Table(
-        title=f"{title}{more}",
-        columns=(
-            Column(title=what),
-            *_change_columns(),
-            Column(title="count", term="before and after", numeric=True),
-            Column(title="is", term="same: less than 2 % apart"),
-        ),
-        rows=tuple(
-            (
-                _named(what, one.name),
-                *_three(one),
-                Cell(text=_percent(one.before_us, one.after_us)),
-                Cell(text=_counts(one)),
-                Cell(text=one.status),
-            )
-            for one in changes
-        ),
+
+    def counts(one: Change) -> str:
+        before, after = _often(one.before_count), _often(one.after_count)
+        return numbers.ABSENT if before == after == "0" else before if before == after else f"{before} to {after}"
+
+    named: Column[Change] = Column(what, lambda one: one.name, name(NAME_LIMIT))
+    if what == "kernel":
+        named = kernel_text.column(KERNEL_LIMIT)
+    elif what == "phase":
+        named = Column(what, lambda one: one.name, hover=lambda one: _PHASE_TERMS.get(one.name, ""))
+    return Table.of(
+        f"{title}{more}",
+        changes,
+        named,
+        *_TIMES,
+        _RELATIVE,
+        Column("count", counts, FIGURE, help="before and after"),
+        Column("is", lambda one: one.status, help="same: less than 2 % apart"),
         absent=absent,
     )
-
-
-def _named(what: str, name: str) -> Cell:
-    if what == "kernel":
-        return kernel_text.cell(name, KERNEL_LIMIT)
-    if what == "phase":
-        return Cell(text=name, term=_PHASE_TERMS.get(name, ""))
-    return Cell(text=plain.name(name, NAME_LIMIT))
-
-
-def _change_columns() -> tuple[Column, ...]:
-    return (
-        Column(title="before", unit="ms", numeric=True),
-        Column(title="after", unit="ms", numeric=True),
-        Column(title="change", unit="ms", term="above 0: slower", numeric=True),
-        Column(title="", term="change over before", numeric=True),
-    )
-
-
-def _three(one: Change) -> tuple[Cell, Cell, Cell]:
-    return Cell(text=_ms(one.before_us)), Cell(text=_ms(one.after_us)), Cell(text=_signed_ms(one.change_us))
-
-
-def _value(times: DeviceTimes | None, field: str) -> float | None:
-    value: float | None = None if times is None else getattr(times, field)
-    return value
-
-
-def _ms(us: float | None) -> str:
-    return numbers.ABSENT if us is None else numbers.fixed(us / 1e3)
-
-
-def _signed_ms(us: float | None) -> str:
-    if us is None or us == 0:
-        return _ms(us)
-    return f"{'+' if us > 0 else '-'}{numbers.fixed(abs(us) / 1e3)}"
-
-
-def _percent(before: float | None, after: float | None) -> str:
-    if before is None or after is None or before <= 0 or after <= 0:
-        return numbers.ABSENT
-    share = (after - before) / before
-    return f"{'+' if share > 0 else '-' if share < 0 else ''}{numbers.percent(abs(share))}"
-
-
-def _counts(one: Change) -> str:
-    if not one.before_count and not one.after_count:
-        return numbers.ABSENT
-    before, after = _often(one.before_count), _often(one.after_count)
-    return before if before == after else f"{before} to {after}"
 
 
 def _often(count: float) -> str:
     return numbers.count(int(count)) if count.is_integer() else numbers.significant(count)
 
 
-def _rank(one: ComparedTrace) -> str:
-    if one.rank is None:
-        return numbers.ABSENT
-    return str(one.rank) if one.world_size is None else f"{one.rank} of {one.world_size}"
+class _DeviceRow(NamedTuple):
+    device: str
+    what: str
+    help: str
+    before_us: float | None
+    after_us: float | None
+
+
+class _Times(Protocol):
+    @property
+    def before_us(self) -> float | None: ...
+    @property
+    def after_us(self) -> float | None: ...
+
+
+def _times(of: Callable[[R], _Times | None], before: str, after: str) -> tuple[Column[R], ...]:
+    """Columns of the time before, after and what it changed by."""
+
+    def change_us(row: R) -> float | None:
+        found = of(row)
+        if found is None or found.before_us is None or found.after_us is None:
+            return None
+        return found.after_us - found.before_us
+
+    return (
+        Column(before, lambda row: getattr(of(row), "before_us", None), US_AS_MS),
+        Column(after, lambda row: getattr(of(row), "after_us", None), US_AS_MS),
+        Column("change", change_us, _CHANGE, help="+ is slower"),
+    )
+
+
+_CHANGE = Format(lambda us: numbers.signed(us / 1e3, numbers.fixed), "ms")
+
+
+def _relative(row: _Times) -> float | None:
+    return (row.after_us - row.before_us) / row.before_us if row.before_us and row.after_us else None
+
+
+_HOST: tuple[Column[OperatorChange], ...] = _times(lambda one: one.host, "host before", "after")
+_DEVICE: tuple[Column[OperatorChange], ...] = _times(lambda one: one.device, "device before", "after")
+_TIMES: tuple[Column[_Times], ...] = _times(lambda row: row, "before", "after")
+_RELATIVE: Column[_Times] = Column("", _relative, Format(numbers.signed_percent), help="change over before")

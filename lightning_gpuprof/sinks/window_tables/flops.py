@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.sinks.tables import NUMBER
 
 _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 
 
-def tflops_per_s(rate: float | None) -> str:
-    """A rate in a column of TFLOP/s; "-" for None."""
-    return numbers.ABSENT if rate is None else numbers.fixed(rate / 1e12)
-
-
-def gb_per_s(rate: float | None) -> str:
-    """A rate in a column of GB/s, of 10**9 bytes as data sheets count them; "-" for None."""
-    return numbers.ABSENT if rate is None else numbers.fixed(rate / 1e9)
+TFLOPS = NUMBER.in_unit("", of=1e12)
+"""A rate in a column whose title is its unit."""
 
 
 def flops(value: float | None) -> str:

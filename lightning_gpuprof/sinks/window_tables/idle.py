@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.idle import (
     IDLE_CAUSE_TERMS,
     DeviceIdle,
     Idle,
     IdleCause,
     IdleGap,
+    IdleShare,
     StepIdle,
 )
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name, of_first_rows
 from lightning_gpuprof.sinks.window_tables import kernel_text, source_line
 
 STEP_CAUSES = 4
@@ -20,8 +24,7 @@ STEP_CAUSES = 4
 _NAME_CELLS = 24
 _LINE_CELLS = 38
 _WORK_CELLS = 27
-_OPERATOR_CELLS = 20
-_OTHER = "other"
+_OPERATOR_CELLS = 32
 _PREFIX = "ProfilerStep#"
 
 _WORDS: dict[IdleCause, str] = {
@@ -42,45 +45,27 @@ def cause_word(cause: IdleCause) -> str:
 def cause_table(device: DeviceIdle) -> Table:
     """Why the device was idle, longest first; the causes sum to the last row."""
     longest = device.causes[0].idle_ratio if device.causes else 0.0
-    rows = [
-        (
-            Cell(text=cause_word(row.cause), term=IDLE_CAUSE_TERMS[row.cause]),
-            Cell(text="", ratio=row.idle_ratio / longest, key=row.cause),
-            Cell(text=numbers.fixed(row.idle_us / 1e3)),
-            Cell(text=numbers.percent(row.idle_ratio)),
-            Cell(text=numbers.percent(row.window_ratio)),
-            Cell(text=numbers.count(row.gaps)),
-        )
-        for row in device.causes
-    ]
-    if rows:
-        rows.append(
-            (
-                Cell(text="all idle time", term="the window without the time in which at least one stream worked"),
-                Cell(text="", ratio=0.0),
-                Cell(text=numbers.fixed(device.idle_us / 1e3)),
-                Cell(text=numbers.percent(1.0)),
-                Cell(text=numbers.percent(device.idle_ratio)),
-                Cell(text=numbers.count(device.gaps)),
-            )
-        )
-    return Table(
-        title=f"Why {_device(device)} was idle",
-        columns=(
-            Column(title="cause", term="each moment of idle time has one cause: the causes sum to all of it"),
-            Column(title="", bar=True),
-            Column(title="idle", unit="ms", term="time in which no stream of the device worked", numeric=True),
-            Column(title="of idle", term="share of all idle time; the shares sum to 100 %", numeric=True),
-            Column(
-                title="of window",
-                term=f"share of {numbers.significant(device.window_us / 1e3)} ms, from the first start to the last end "
-                "of the device's work",
-                numeric=True,
-            ),
-            Column(title="gaps", term="gaps with some time of this cause; a gap can have several", numeric=True),
+    total = IdleSum(idle_us=device.idle_us, idle_ratio=1.0, window_ratio=device.idle_ratio, gaps=device.gaps)
+    rows: list[IdleShare | IdleSum] = [*device.causes, total] if device.causes else []
+    window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
+    return Table.of(
+        f"Why {_device(device)} was idle",
+        rows,
+        Column(
+            "cause",
+            lambda row: "all idle time" if isinstance(row, IdleSum) else cause_word(row.cause),
+            help="each moment of idle time has one cause: the causes sum to all of it",
+            hover=lambda row: _ALL_IDLE if isinstance(row, IdleSum) else IDLE_CAUSE_TERMS[row.cause],
         ),
-        rows=tuple(rows),
-        absent=f"{_device(device)} was never idle from its first work to its last.",
+        bar(
+            lambda row: 0.0 if isinstance(row, IdleSum) else row.idle_ratio / longest,
+            lambda row: "" if isinstance(row, IdleSum) else row.cause,
+        ),
+        Column("idle", lambda row: row.idle_us, US_AS_MS, help="no stream of the device worked"),
+        Column("of idle", lambda row: row.idle_ratio, PERCENT, help="share of all idle time; sums to 100 %"),
+        Column("of window", lambda row: row.window_ratio, PERCENT, help=f"share of {window}"),
+        Column("gaps", lambda row: row.gaps, COUNT, help="gaps with some time of this cause; a gap can have several"),
+        absent=f"{_device(device)} was never idle between its first and last work.",
         foot=1 if rows else 0,
     )
 
@@ -89,36 +74,24 @@ def host_table(device: DeviceIdle) -> Table:
     """What the host did while it launched too slowly or was at other work."""
     host = device.host
     recorded = host.operators_us is not None
-    parts = (
+    outside = "outside of both" if recorded else "outside of such calls (operators were not recorded)"
+    rows = [
         ("CUDA or HIP calls", host.calls_us, "launches and other calls of the runtime and driver"),
-        ("operators", host.operators_us or 0.0, "operators of torch, outside of such calls"),
+        *([("operators", host.operators_us or 0.0, "torch operators, outside of such calls")] if recorded else []),
         (
             "Python and others" if recorded else "anything else",
             host.elsewhere_us,
-            f"outside of {'both' if recorded else 'such calls; operators were not recorded'}: Python, or work that "
-            "leaves no record",
+            f"{outside}: Python, or work that leaves no record",
         ),
-    )
-    total_us = sum(spent_us for _, spent_us, _ in parts)
-    rows = tuple(
-        (
-            Cell(text=name, term=term),
-            Cell(text="", ratio=spent_us / total_us, key="launch"),
-            Cell(text=numbers.fixed(spent_us / 1e3)),
-            Cell(text=numbers.percent(spent_us / total_us)),
-        )
-        for name, spent_us, term in parts
-        if total_us > 0 and (recorded or name != "operators")
-    )
-    return Table(
-        title=f"What the host did while {_device(device)} waited for a launch",
-        columns=(
-            Column(title="host in"),
-            Column(title="", bar=True),
-            Column(title="idle", unit="ms", term="sums to host work and slow launches; profiling adds", numeric=True),
-            Column(title="share", numeric=True),
-        ),
-        rows=rows,
+    ]
+    total_us = sum(spent_us for _, spent_us, _ in rows)
+    return Table.of(
+        f"What the host did while {_device(device)} waited for a launch",
+        rows if total_us > 0 else (),
+        Column("host in", lambda row: row[0], hover=lambda row: row[2]),
+        bar(lambda row: row[1] / total_us, "launch"),
+        Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work and slow launches; inflated by tracing"),
+        Column("share", lambda row: row[1] / total_us, PERCENT),
         absent=f"{_device(device)} waited neither for slow launches nor for other work of the host.",
     )
 
@@ -131,33 +104,33 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
         limit: Most rows.
     """
     named = _largest_of_steps(device.steps)
-    shown = device.steps[:limit]
-    first = f", the first {len(shown)} of {numbers.count(len(device.steps))}" if len(shown) < len(device.steps) else ""
-    table = Table(
-        title=f"Idle time in each step, inside the window of {_device(device)}{first}",
-        columns=(
-            Column(title="step", term="ProfilerStep range, by the host's time: the device may still run earlier work"),
-            Column(title="length", unit="ms", term="on the host; inflated by profiling", numeric=True),
-            Column(title="busy", term="share of the step in which at least one stream worked", numeric=True),
-            Column(title="idle", unit="ms", term="the rest; the columns behind it sum to it", numeric=True),
-            *(Column(title=cause_word(cause), term=IDLE_CAUSE_TERMS[cause], numeric=True) for cause in named),
-            Column(title=_OTHER, term="all other causes", numeric=True),
+    columns: list[Column[StepIdle]] = [
+        Column(
+            "step",
+            lambda step: step.step.removeprefix(_PREFIX),
+            name(12),
+            help="ProfilerStep range on the host; the device may still run earlier work",
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(step.step.removeprefix(_PREFIX), 12)),
-                Cell(text=numbers.fixed(step.step_us / 1e3)),
-                Cell(text=numbers.percent(step.busy_ratio)),
-                Cell(text=numbers.fixed(step.idle_us / 1e3)),
-                *(Cell(text=numbers.fixed(step.causes_us.get(cause, 0.0) / 1e3)) for cause in named),
-                Cell(text=numbers.fixed(sum(us for c, us in step.causes_us.items() if c not in named) / 1e3)),
+        Column("length", lambda step: step.step_us, US_AS_MS, help="on the host; inflated by tracing"),
+        Column("busy", lambda step: step.busy_ratio, PERCENT, help="share of the step in which a stream worked"),
+        Column("idle", lambda step: step.idle_us, US_AS_MS, help="the rest; the next columns sum to it"),
+        *(_of_cause(cause) for cause in named),
+    ]
+    if any(cause not in named for step in device.steps for cause in step.causes_us):
+        columns.append(
+            Column(
+                "other",
+                lambda step: sum(us for cause, us in step.causes_us.items() if cause not in named),
+                US_AS_MS,
+                help="all other causes",
             )
-            for step in shown
-        ),
-        absent="The trace holds no steps (ProfilerStep ranges), so idle time is not told by step.",
+        )
+    return Table.of(
+        of_first_rows(f"Idle time in each step, inside the window of {_device(device)}", len(device.steps), limit),
+        device.steps[:limit],
+        *columns,
+        absent="The trace holds no steps (ProfilerStep ranges), so idle time cannot be given by step.",
     )
-    all_named = all(cause in named for step in device.steps for cause in step.causes_us)
-    return table.without(_OTHER) if all_named else table
 
 
 def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
@@ -168,29 +141,35 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
         limit: Most rows.
     """
     shown = device.longest[:limit]
-    return Table(
-        title=f"Longest gaps of {_device(device)}",
-        columns=(
-            _AT,
-            _LENGTH,
-            Column(title="cause", term="the cause with most of the gap's time"),
-            Column(title="step", term="in which the host was at the middle of its part of the gap"),
-            Column(
-                title="host in", term="innermost operator, range, call or function that held the host for most of it"
-            ),
-            Column(title="line", term=source_line.meaning(tuple(gap.line for gap in shown if gap.line))),
+    return Table.of(
+        f"Longest gaps of {_device(device)}",
+        shown,
+        *_WHEN,
+        Column(
+            "cause",
+            lambda gap: cause_word(gap.cause),
+            help="the cause with most of the gap's time",
+            hover=_mixture,
         ),
-        rows=tuple(
-            (
-                *_when(gap),
-                Cell(text=cause_word(gap.cause), term=_mixture(gap)),
-                Cell(text=plain.name(gap.step.removeprefix(_PREFIX), 12) if gap.step else numbers.ABSENT),
-                Cell(text=_host(gap), term=_held(gap)),
-                source_line.cell(gap.line, _LINE_CELLS) if gap.line else Cell(text=numbers.ABSENT),
-            )
-            for gap in shown
+        Column(
+            "step",
+            lambda gap: gap.step.removeprefix(_PREFIX) if gap.step else None,
+            name(12),
+            help="in which the host was at the middle of its part of the gap",
         ),
-        absent=f"{_device(device)} was never idle from its first work to its last.",
+        Column(
+            "host in",
+            _host,
+            help="innermost operator, range, call or function that held the host for most of it",
+            hover=_held,
+        ),
+        Column(
+            "line",
+            lambda gap: source_line.text(gap.line, _LINE_CELLS) if gap.line else None,
+            help=source_line.meaning(tuple(gap.line for gap in shown if gap.line)),
+            hover=lambda gap: source_line.TERMS[gap.line.means] if gap.line else "",
+        ),
+        absent=f"{_device(device)} was never idle between its first and last work.",
     )
 
 
@@ -201,27 +180,20 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
         device: The device.
         limit: Most rows.
     """
-    return Table(
-        title=f"Work around the longest gaps of {_device(device)}",
-        columns=(
-            _AT,
-            _LENGTH,
-            Column(title="work before"),
-            Column(title="work after"),
-            Column(title="operator", term="that launched the work after the gap"),
-            Column(title="thread", term="that launched it"),
+    return Table.of(
+        f"Kernels and copies around the longest gaps of {_device(device)}",
+        device.longest[:limit],
+        *_WHEN,
+        Column("before", lambda gap: kernel_text.work(gap.before, _WORK_CELLS)),
+        Column("after", lambda gap: kernel_text.work(gap.after, _WORK_CELLS)),
+        Column("operator", lambda gap: gap.operator or None, name(_OPERATOR_CELLS), help="that launched the one after"),
+        Column(
+            "thread",
+            lambda gap: gap.launch_thread.rpartition("/")[2] if gap.launch_thread else None,
+            name(12),
+            help="that launched it",
         ),
-        rows=tuple(
-            (
-                *_when(gap),
-                Cell(text=kernel_text.work(gap.before, _WORK_CELLS)),
-                Cell(text=kernel_text.work(gap.after, _WORK_CELLS)),
-                Cell(text=_name(gap.operator, _OPERATOR_CELLS)),
-                Cell(text=_name(gap.launch_thread and gap.launch_thread.rpartition("/")[2], 12)),
-            )
-            for gap in device.longest[:limit]
-        ),
-        absent=f"{_device(device)} was never idle from its first work to its last.",
+        absent=f"{_device(device)} was never idle between its first and last work.",
     )
 
 
@@ -231,14 +203,6 @@ def unseen_sentence(idle: Idle) -> str:
         return ""
     words = ", ".join(cause_word(cause) for cause in idle.unseen)
     return f"The trace has no record of: {words}. If there was such time, it counts as host work or slow launches."
-
-
-_AT = Column(title="at", unit="ms", term="from the start of the device's first work", numeric=True)
-_LENGTH = Column(title="length", unit="ms", numeric=True)
-
-
-def _when(gap: IdleGap) -> tuple[Cell, Cell]:
-    return Cell(text=numbers.fixed(gap.start_us / 1e3)), Cell(text=numbers.fixed(gap.duration_us / 1e3))
 
 
 def _mixture(gap: IdleGap) -> str:
@@ -263,10 +227,30 @@ def _largest_of_steps(steps: tuple[StepIdle, ...]) -> list[IdleCause]:
     return sorted(total_us, key=lambda cause: -total_us[cause])[:STEP_CAUSES]
 
 
-def _name(text: str | None, limit: int) -> str:
-    return plain.name(text, limit) if text else numbers.ABSENT
-
-
 def _device(device: DeviceIdle) -> str:
     shown = plain.name(device.device, 40)
     return f"GPU {shown}" if shown.isdecimal() else shown
+
+
+_ALL_IDLE = "the window without the time in which at least one stream worked"
+
+
+class IdleSum(NamedTuple):
+    """All causes together."""
+
+    idle_us: float
+    idle_ratio: float
+    window_ratio: float | None
+    gaps: int
+
+
+def _of_cause(cause: IdleCause) -> Column[StepIdle]:
+    return Column(
+        cause_word(cause), lambda step: step.causes_us.get(cause, 0.0), US_AS_MS, help=IDLE_CAUSE_TERMS[cause]
+    )
+
+
+_WHEN: tuple[Column[IdleGap], ...] = (
+    Column("at", lambda gap: gap.start_us, US_AS_MS, help="from the start of the device's first work"),
+    Column("length", lambda gap: gap.duration_us, US_AS_MS),
+)

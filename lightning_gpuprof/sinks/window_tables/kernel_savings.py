@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, DurationBucket, KernelFacts, SavingRow
-from lightning_gpuprof.sinks import numbers
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, PERCENT, TEXT, US_AS_MS, Column, Table, bar, of_first_rows
 from lightning_gpuprof.sinks.window_tables import kernel_text
 
 ROWS = 20
@@ -16,27 +16,15 @@ _NO_KERNEL = "The trace holds no kernel."
 
 def duration_table(found: KernelFacts) -> Table:
     """Kernels by their duration."""
-    return Table(
-        title="Kernels by duration",
-        columns=(
-            Column(title="duration", unit="µs", term="from the first value to below the second"),
-            Column(title="count", numeric=True),
-            Column(title="of kernels", term="share of the number of kernels", numeric=True),
-            Column(title="", bar=True),
-            Column(title="time", unit="ms", numeric=True),
-            Column(title="of time", term=_SHARE, numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=_range(row)),
-                Cell(text=numbers.count(row.count)),
-                Cell(text=numbers.percent(row.count_ratio)),
-                Cell(text="", ratio=row.count_ratio, key="forward"),
-                Cell(text=numbers.fixed(row.total_us / 1e3)),
-                Cell(text=numbers.percent(row.total_ratio)),
-            )
-            for row in found.durations
-        ),
+    return Table.of(
+        "Kernels by duration",
+        found.durations,
+        Column("duration", _range, TEXT.in_unit("µs"), help="from the first value to below the second"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("of kernels", lambda row: row.count_ratio, PERCENT, help="share of the number of kernels"),
+        bar(lambda row: row.count_ratio, "forward"),
+        Column("time", lambda row: row.total_us, US_AS_MS),
+        Column("of time", lambda row: row.total_ratio, PERCENT, help=_SHARE),
         absent=_NO_KERNEL,
     )
 
@@ -44,47 +32,38 @@ def duration_table(found: KernelFacts) -> Table:
 def small_kernel_table(found: KernelFacts) -> Table:
     """What small kernels and their launches cost."""
     small = found.small
-    gap = "idle time of the device directly before them while the host was in the operator and call that launch them"
-    lines = (
+    gap = "GPU idle time right before them, while the host was in the operator and call that launch them"
+    rows = (
         ("kernels", numbers.count(small.count), f"{numbers.percent(small.count_ratio)} of all kernels"),
         ("their time", _ms(small.total_us), f"{numbers.percent(small.total_ratio)} of kernel time"),
-        ("calls that launched them", _ms(small.launch_call_us), "host time, inflated by profiling"),
-        ("half of them took up to", f"{numbers.significant(small.launch_call_median_us)} µs", "median, host time"),
+        ("calls that launched them", _ms(small.launch_call_us), "host time, inflated by tracing"),
+        ("median of a launch", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
         ("launch longer than kernel", numbers.count(small.longer_launch_count), "alone they cannot keep a device busy"),
         ("launch gaps", _ms(small.launch_gap_us), gap),
     )
-    return Table(
-        title=f"Kernels below {numbers.significant(small.limit_us)} µs",
-        columns=(Column(title="what"), Column(title="value", numeric=True), Column(title="")),
-        rows=tuple(tuple(Cell(text=text) for text in line) for line in lines) if small.count else (),
-        absent=f"No kernel is shorter than {numbers.significant(small.limit_us)} µs." if found.count else _NO_KERNEL,
+    limit = f"{numbers.significant(small.limit_us)} µs"
+    return Table.of(
+        f"Kernels below {limit}",
+        rows if small.count else (),
+        Column("what", lambda row: row[0]),
+        Column("value", lambda row: row[1], FIGURE),
+        Column("", lambda row: row[2]),
+        absent=f"No kernel is shorter than {limit}." if found.count else _NO_KERNEL,
     )
 
 
 def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     """Kernels by what could be saved on them at most."""
-    bound = "an upper bound for this kernel alone, each kernel by one estimate; see why"
-    return Table(
-        title=of_first_rows("Possible savings by kernel", len(found.savings), limit),
-        columns=(
-            Column(title="at most", unit="ms", term=bound, numeric=True),
-            Column(title="time", unit="ms", term="of these kernels", numeric=True),
-            Column(title="count", numeric=True),
-            Column(title="class"),
-            Column(title="kernel"),
-            Column(title="why"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=numbers.fixed(row.saving_us / 1e3)),
-                Cell(text=numbers.fixed(row.total_us / 1e3)),
-                Cell(text=numbers.count(row.count)),
-                Cell(text=row.kernel_class),
-                kernel_text.cell(row.name, 60),
-                Cell(text=_why(row)),
-            )
-            for row in found.savings[:limit]
-        ),
+    bound = "upper bound for this kernel alone; see why"
+    return Table.of(
+        of_first_rows("Possible savings by kernel", len(found.savings), limit),
+        found.savings[:limit],
+        Column("at most", lambda row: row.saving_us, US_AS_MS, help=bound),
+        Column("time", lambda row: row.total_us, US_AS_MS, help="of these kernels"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("class", lambda row: row.kernel_class),
+        kernel_text.column(60),
+        Column("why", _why),
         absent="No saving can be estimated for any kernel." if found.count else _NO_KERNEL,
     )
 
@@ -100,25 +79,14 @@ def _why(row: SavingRow) -> str:
 
 def no_saving_table(found: KernelFacts) -> Table:
     """Kernels for which no saving is estimated, by reason."""
-    return Table(
-        title="Kernels without an estimate of a saving",
-        columns=(
-            Column(title="reason"),
-            Column(title="count", numeric=True),
-            Column(title="time", unit="ms", numeric=True),
-            Column(title="share", term="of the time of all kernels", numeric=True),
-            Column(title="because"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=row.why),
-                Cell(text=numbers.count(row.count)),
-                Cell(text=numbers.fixed(row.total_us / 1e3)),
-                Cell(text=numbers.percent(row.share_ratio)),
-                Cell(text=NO_SAVING_TERMS[row.why]),
-            )
-            for row in found.no_savings
-        ),
+    return Table.of(
+        "Kernels without an estimate of a saving",
+        found.no_savings,
+        Column("reason", lambda row: row.why),
+        Column("count", lambda row: row.count, COUNT),
+        Column("time", lambda row: row.total_us, US_AS_MS),
+        Column("share", lambda row: row.share_ratio, PERCENT, help="of the time of all kernels"),
+        Column("because", lambda row: NO_SAVING_TERMS[row.why]),
         absent="Every kernel has an estimate." if found.count else _NO_KERNEL,
     )
 

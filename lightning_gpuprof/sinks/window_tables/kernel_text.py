@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol, TypeVar
 
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import Cell
+from lightning_gpuprof.sinks.tables import Column, Format
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::|c10::")
 _WRAPPER = re.compile(r"^cutlass::Kernel2?<(.*)>$")
@@ -26,11 +27,32 @@ def short(name: str, limit: int) -> str:
     return f"{text[: limit - 3 - tail]}...{text[len(text) - tail :]}"
 
 
-def cell(name: str, limit: int) -> Cell:
-    """The short name, which the full one explains."""
-    shown = short(name, limit)
-    return Cell(text=shown, term="" if shown == name else plain.sentence(name))
+class _Named(Protocol):
+    @property
+    def name(self) -> str:
+        """Of a kernel, as the trace has it."""
 
+
+N = TypeVar("N", bound=_Named)
+
+
+def column(limit: int, title: str = "kernel") -> Column[N]:
+    """The column of short names, which the full ones explain.
+
+    Args:
+        limit: Most characters of a name.
+        title: Of the column.
+    """
+    return Column(title, lambda row: short(row.name, limit), hover=lambda row: whole(row.name, limit))
+
+
+def whole(name: str, limit: int) -> str:
+    """The name where the short one is another."""
+    return "" if short(name, limit) == name else plain.sentence(name)
+
+
+THREE = Format(lambda sizes: " ".join(map(str, sizes)))
+"""Sizes in x, y and z."""
 
 _BUILT_IN = re.compile(r"^<built-in (?:function|method) (?P<function>\S+).*>$")
 _FRAME = re.compile(r"\(\d+\): ")

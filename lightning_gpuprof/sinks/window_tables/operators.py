@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple
 
-from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes, OperatorType
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, of_first_rows
-from lightning_gpuprof.sinks.window_tables.flops import tflops_per_s
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US, US_AS_MS, Column, Table, bar, name, of_first_rows
+from lightning_gpuprof.sinks.window_tables.flops import TFLOPS
 
 TOP = 20
-NAME_CELLS = 32
+NAME_CELLS = 40
 SHAPE_CELLS = 60
 
-INFLATED = "profiling makes host times longer, those of short operators most: compare them, do not add them up"
-_SUMMED = "sum of the durations of kernels, copies and memsets, also where they ran side by side"
-_PHASE = "what the operator was run for; optimizer holds the clearing and clipping of gradients"
-_OCCURRENCES = "calls in the window"
-
-
-T = TypeVar("T")
+_INFLATED = "inflated by tracing, most for short operators: compare them, do not add them up"
+_SELF = f"self time (nested operators excluded); {_INFLATED}"
+SHAPES = "shapes of the tensors; () is a scalar, a list is in brackets"
+_SUMMED = "sum of the durations of kernels, copies and memsets, concurrent ones included"
+_PHASE = "optimizer includes clearing and clipping gradients"
 
 
 def operator_types_by_device_time(operators: Operators, limit: int = TOP) -> Table:
@@ -30,33 +27,23 @@ def operator_types_by_device_time(operators: Operators, limit: int = TOP) -> Tab
         operators: The operators.
         limit: Most types that are named.
     """
-    rows = [row for row in operators.types if row.device_self_us]
-    total = operators.device_us or 0.0
-    cells = [
-        _type_cells(row, row.device_self_us or 0.0, row.device_average_us, row.device_ratio) for row in rows[:limit]
+    total_us = operators.device_us or 0.0
+    rows = [
+        _Share(row.type, row.occurrences, row.device_self_us, row.device_average_us)
+        for row in operators.types
+        if row.device_self_us
     ]
-    rest = rows[limit:]
-    if rest:
-        spent = sum(row.device_self_us or 0.0 for row in rest)
-        cells.append(_rest_cells(rest, spent, total))
-    outside = total - (operators.attributed_device_us or 0.0)
-    if rows and outside > 0 and not operators.filter:
-        cells.append(
-            (
-                Cell(text="outside operators", term="device work that was launched before the window, or by none"),
-                Cell(text="", ratio=outside / total),
-                Cell(text=""),
-                Cell(text=numbers.fixed(outside / 1000)),
-                Cell(text=""),
-                Cell(text=numbers.percent(outside / total)),
-            )
-        )
-    return Table(
-        title="Operator types by device time",
-        columns=_type_columns("device", f"{_SUMMED}; only what operators of the type launched themselves"),
-        rows=tuple(cells),
-        absent=_absent(operators, on_device=True),
-        foot=len(cells) - len(rows[:limit]),
+    outside_us = total_us - (operators.attributed_device_us or 0.0)
+    outside = rows and outside_us > 0 and not operators.filter
+    return _types(
+        "device",
+        "all device work of the window",
+        f"{_SUMMED}; only what operators of the type launched themselves",
+        rows,
+        [_Share("outside operators", None, outside_us)] if outside else [],
+        total_us,
+        limit,
+        _absent(operators, on_device=True),
     )
 
 
@@ -78,53 +65,11 @@ def operator_types_by_host_time(operators: Operators, limit: int = TOP) -> Table
         operators: The operators.
         limit: Most types that are named.
     """
-    rows = sorted(operators.types, key=lambda row: -row.host_self_us)
-    cells = [_type_cells(row, row.host_self_us, row.host_average_us, row.host_ratio) for row in rows[:limit]]
-    rest = rows[limit:]
-    if rest:
-        cells.append(_rest_cells(rest, sum(row.host_self_us for row in rest), operators.host_self_us))
-    return Table(
-        title="Operator types by host time",
-        columns=_type_columns("host", f"without the operators inside; {INFLATED}"),
-        rows=tuple(cells),
-        absent=_absent(operators),
-        foot=len(cells) - len(rows[:limit]),
-    )
-
-
-def _type_columns(side: str, term: str) -> tuple[Column, ...]:
-    of = "all device work of the window" if side == "device" else "all operators"
-    return (
-        Column(title="type", term="the operator's name without its namespace"),
-        Column(title="", bar=True),
-        Column(title="calls", term=_OCCURRENCES, numeric=True),
-        Column(title=side, unit="ms", term=term, numeric=True),
-        Column(title="average", unit="µs", term="per call", numeric=True),
-        Column(title="share", term=f"of the time of {of}", numeric=True),
-    )
-
-
-def _type_cells(row: OperatorType, spent_us: float, average_us: float | None, ratio: float | None) -> tuple[Cell, ...]:
-    return (
-        Cell(text=plain.name(row.type, NAME_CELLS)),
-        Cell(text="", ratio=ratio or 0.0),
-        Cell(text=numbers.count(row.occurrences)),
-        Cell(text=numbers.fixed(spent_us / 1000)),
-        Cell(text=numbers.fixed(average_us)),
-        Cell(text=numbers.percent(ratio)),
-    )
-
-
-def _rest_cells(rest: Sequence[OperatorType], spent_us: float, total_us: float) -> tuple[Cell, ...]:
-    ratio = spent_us / total_us if total_us else None
-    return (
-        Cell(text=f"{numbers.count(len(rest))} more"),
-        Cell(text="", ratio=ratio or 0.0),
-        Cell(text=numbers.count(sum(row.occurrences for row in rest))),
-        Cell(text=numbers.fixed(spent_us / 1000)),
-        Cell(text=""),
-        Cell(text=numbers.percent(ratio)),
-    )
+    rows = [
+        _Share(row.type, row.occurrences, row.host_self_us, row.host_average_us)
+        for row in sorted(operators.types, key=lambda row: -row.host_self_us)
+    ]
+    return _types("host", "all operators", _SELF, rows, [], operators.host_self_us, limit, _absent(operators))
 
 
 def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
@@ -136,28 +81,23 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.device_us
     rows = [row for row in operators.operators if row.device_total_us]
-    return Table(
-        title=of_first_rows("Operators by device time", len(rows), limit),
-        columns=(
-            Column(title="operator"),
-            Column(title="phase", term=_PHASE),
-            Column(title="calls", term=_OCCURRENCES, numeric=True),
-            Column(title="self", unit="ms", term=f"{_SUMMED}; launched by the operator itself", numeric=True),
-            Column(title="total", unit="ms", term="with what operators inside it launched", numeric=True),
-            Column(title="average", unit="µs", term="total per call", numeric=True),
-            Column(title="share", term="self time, of all device work of the window", numeric=True),
-            Column(title="launched", term="kernels, copies and memsets, also by operators inside", numeric=True),
+    return Table.of(
+        of_first_rows("Operators by device time", len(rows), limit),
+        rows[:limit],
+        *_NAMED,
+        Column(
+            "self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=f"{_SUMMED}; launched by the operator itself"
         ),
-        rows=tuple(
-            (
-                *_name_cells(row),
-                Cell(text=numbers.fixed((row.device_self_us or 0.0) / 1000)),
-                Cell(text=numbers.fixed((row.device_total_us or 0.0) / 1000)),
-                Cell(text=numbers.fixed(row.device_average_us)),
-                Cell(text=numbers.percent((row.device_self_us or 0.0) / total if total else None)),
-                Cell(text=numbers.count(row.device_work)),
-            )
-            for row in rows[:limit]
+        Column("total", lambda row: row.device_total_us, US_AS_MS, help="with what nested operators launched"),
+        Column("average", lambda row: row.device_average_us, US, help="total per call"),
+        Column(
+            "share",
+            lambda row: (row.device_self_us or 0.0) / total if total else None,
+            PERCENT,
+            help="self time, of all device work of the window",
+        ),
+        Column(
+            "launched", lambda row: row.device_work, COUNT, help="kernels, copies and memsets, also by nested operators"
         ),
         absent=_absent(operators, on_device=True),
     )
@@ -171,36 +111,20 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
         limit: Most rows.
     """
     total = operators.host_self_us
-    return Table(
-        title=of_first_rows("Operators by host time", len(operators.operators), limit),
-        columns=(
-            Column(title="operator"),
-            Column(title="phase", term=_PHASE),
-            Column(title="calls", term=_OCCURRENCES, numeric=True),
-            Column(title="self", unit="ms", term=f"without the operators inside; {INFLATED}", numeric=True),
-            Column(title="total", unit="ms", term="with the operators inside", numeric=True),
-            Column(title="average", unit="µs", term="total per call", numeric=True),
-            Column(title="share", term="self time, of all operators of the window", numeric=True),
-        ),
-        rows=tuple(
-            (
-                *_name_cells(row),
-                Cell(text=numbers.fixed(row.host_self_us / 1000)),
-                Cell(text=numbers.fixed(row.host_total_us / 1000)),
-                Cell(text=numbers.fixed(row.host_average_us)),
-                Cell(text=numbers.percent(row.host_self_us / total if total else None)),
-            )
-            for row in sorted(operators.operators, key=lambda row: -row.host_self_us)[:limit]
+    return Table.of(
+        of_first_rows("Operators by host time", len(operators.operators), limit),
+        sorted(operators.operators, key=lambda row: -row.host_self_us)[:limit],
+        *_NAMED,
+        Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
+        Column("total", lambda row: row.host_total_us, US_AS_MS, help="nested operators included"),
+        Column("average", lambda row: row.host_average_us, US, help="total per call"),
+        Column(
+            "share",
+            lambda row: row.host_self_us / total if total else None,
+            PERCENT,
+            help="self time, of all operators of the window",
         ),
         absent=_absent(operators),
-    )
-
-
-def _name_cells(row: OperatorDetail) -> tuple[Cell, ...]:
-    return (
-        Cell(text=plain.name(row.operator, NAME_CELLS)),
-        Cell(text=row.phase),
-        Cell(text=numbers.count(row.occurrences)),
     )
 
 
@@ -212,41 +136,72 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
         limit: Most rows.
     """
     on_device = operators.device_us is not None
-    return Table(
-        title=f"Operators by shape of inputs, by {'device' if on_device else 'host'} time",
-        columns=(
-            Column(title="operator"),
-            Column(title="inputs", term="shapes of the tensors; () has no dimensions, a list is in brackets"),
-            Column(title="type", term="of the tensors' elements"),
-            Column(title="phase", term=_PHASE),
-            Column(title="calls", term=_OCCURRENCES, numeric=True),
+    columns: tuple[Column[OperatorShapes], ...] = (
+        Column("operator", lambda row: row.operator, name(NAME_CELLS)),
+        Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
+        Column("type", lambda row: row.dtype, name(SHAPE_CELLS), help="of the tensors' elements"),
+        Column("phase", lambda row: row.phase, help=_PHASE),
+        Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
+    )
+    if on_device:
+        columns += (
             Column(
-                title="total",
-                unit="ms",
-                term=f"{_SUMMED}; also by operators inside" if on_device else f"with the operators inside; {INFLATED}",
-                numeric=True,
+                "total", lambda row: row.device_total_us or 0.0, US_AS_MS, help=f"{_SUMMED}; also by nested operators"
             ),
-            Column(title="average", unit="µs", term="per call", numeric=True),
-            Column(
-                title="TFLOP/s",
-                term="lower bound of FLOPs by the operator's formula, over its device time; a multiply-add counts 2",
-                numeric=True,
-            ),
-        ),
-        rows=tuple(_shape_cells(row, on_device) for row in (operators.shapes or ())[:limit]),
+            Column("average", lambda row: row.device_average_us, US, help="per call"),
+        )
+    else:
+        columns += (
+            Column("total", lambda row: row.host_total_us, US_AS_MS, help=f"nested operators included; {_INFLATED}"),
+            Column("average", lambda row: row.host_average_us, US, help="per call"),
+        )
+    rate = "lower bound of FLOPs by the operator's formula, over its device time; a multiply-add counts 2"
+    return Table.of(
+        f"Operators by shape of inputs, by {'device' if on_device else 'host'} time",
+        (operators.shapes or ())[:limit],
+        *columns,
+        Column("TFLOP/s", lambda row: row.flops_per_s, TFLOPS, help=rate),
         absent=_absent(operators, with_shapes=True),
     )
 
 
-def _shape_cells(row: OperatorShapes, on_device: bool) -> tuple[Cell, ...]:
-    total_us = row.device_total_us if on_device else row.host_total_us
-    return (
-        Cell(text=plain.name(row.operator, NAME_CELLS)),
-        Cell(text=plain.name(row.input_shape, SHAPE_CELLS)),
-        Cell(text=plain.name(row.dtype, SHAPE_CELLS)),
-        Cell(text=row.phase),
-        Cell(text=numbers.count(row.occurrences)),
-        Cell(text=numbers.fixed((total_us or 0.0) / 1000)),
-        Cell(text=numbers.fixed(row.device_average_us if on_device else row.host_average_us)),
-        Cell(text=tflops_per_s(row.flops_per_s)),
+class _Share(NamedTuple):
+    """Time of a type of operators, of several, or of none."""
+
+    type: str
+    calls: int | None
+    spent_us: float
+    average_us: float | None = None
+
+
+def _types(
+    side: str, of: str, help: str, rows: list[_Share], outside: list[_Share], total_us: float, limit: int, absent: str
+) -> Table:
+    rest = rows[limit:]
+    more = _Share(
+        f"{numbers.count(len(rest))} more", sum(row.calls or 0 for row in rest), sum(r.spent_us for r in rest)
     )
+    foot = [*([more] if rest else []), *outside]
+
+    def share(row: _Share) -> float | None:
+        return row.spent_us / total_us if total_us else None
+
+    return Table.of(
+        f"Operator types by {side} time",
+        [*rows[:limit], *foot],
+        Column("type", lambda row: row.type, name(NAME_CELLS), help="the operator's name without its namespace"),
+        bar(share),
+        Column("calls", lambda row: row.calls, COUNT, help="in the window"),
+        Column(side, lambda row: row.spent_us, US_AS_MS, help=help),
+        Column("average", lambda row: row.average_us, US, help="per call"),
+        Column("share", share, PERCENT, help=f"of the time of {of}"),
+        absent=absent,
+        foot=len(foot),
+    )
+
+
+_NAMED: tuple[Column[OperatorDetail], ...] = (
+    Column("operator", lambda row: row.operator, name(NAME_CELLS)),
+    Column("phase", lambda row: row.phase, help=_PHASE),
+    Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
+)

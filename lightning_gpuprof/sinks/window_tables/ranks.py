@@ -2,82 +2,82 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.ranks import LateRank, RanksComparison
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table, sentence_table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    FIGURE,
+    PERCENT,
+    SENTENCE,
+    SIZE,
+    US_AS_MS,
+    Column,
+    Table,
+    bar,
+    name,
+    sentence_table,
+)
 
 _NO_MATCH = "No collective was found in two of the traces."
-_TRANSFER = Column(
-    title="transfer",
-    unit="ms",
-    term="the shortest duration among the ranks: who comes last waits for no one",
-    numeric=True,
-)
-_WAITING = Column(
-    title="waiting", unit="ms", term="duration without the transfer: for ranks that came later", numeric=True
-)
+_TRANSFER = "shortest duration among the ranks: the last to arrive waits for no one"
+_WAITING = "duration beyond the transfer: waiting for ranks that came later"
 
 
 def rank_table(comparison: RanksComparison) -> Table:
     """What each rank did, and who waited for whom."""
     largest = max((rank.waiting_us for rank in comparison.ranks), default=0.0)
-    return Table(
-        title="Ranks",
-        columns=(
-            Column(title="rank", numeric=True),
-            Column(title="computing", unit="ms", term="union of kernels that do not communicate", numeric=True),
-            Column(title="idle", unit="ms", term="the device's window without kernels and copies", numeric=True),
-            _TRANSFER,
-            _WAITING,
-            Column(title="", bar=True),
-            Column(
-                title="in first",
-                unit="ms",
-                term="of the waiting: in the first collective, where ranks may be apart from before the window",
-                numeric=True,
-            ),
-            Column(title="last", term="collectives to which the rank came last", numeric=True),
-            Column(title="caused", unit="ms", term="waiting of all other ranks in those", numeric=True),
+    return Table.of(
+        "Ranks",
+        comparison.ranks,
+        Column("rank", lambda rank: rank.rank, FIGURE, hover=lambda rank: plain.name(rank.trace)),
+        Column("computing", lambda rank: rank.computation_us, US_AS_MS, help="kernels other than communication"),
+        Column("idle", lambda rank: rank.idle_us, US_AS_MS, help="no kernel and no copy ran"),
+        Column(
+            "transfer",
+            lambda rank: rank.transfer_us,
+            US_AS_MS,
+            help=_TRANSFER,
         ),
-        rows=tuple(
-            (
-                Cell(text=str(rank.rank), term=plain.name(rank.trace)),
-                Cell(text=numbers.fixed(rank.computation_us / 1e3)),
-                Cell(text=numbers.fixed(rank.idle_us / 1e3)),
-                Cell(text=numbers.fixed(rank.transfer_us / 1e3)),
-                Cell(text=numbers.fixed(rank.waiting_us / 1e3)),
-                Cell(text="", ratio=rank.waiting_us / largest if largest > 0 else 0.0),
-                Cell(text=numbers.fixed(rank.waiting_in_first_us / 1e3)),
-                Cell(text=numbers.count(rank.last)),
-                Cell(text=numbers.fixed(rank.caused_us / 1e3)),
-            )
-            for rank in comparison.ranks
+        Column(
+            "waiting",
+            lambda rank: rank.waiting_us,
+            US_AS_MS,
+            help=_WAITING,
         ),
+        bar(lambda rank: rank.waiting_us / largest if largest > 0 else 0.0),
+        Column(
+            "in first",
+            lambda rank: rank.waiting_in_first_us,
+            US_AS_MS,
+            help="waiting in the first collective, where ranks may have entered the window at different times",
+        ),
+        Column("last", lambda rank: rank.last, COUNT, help="collectives in which it was the last to arrive"),
+        Column("caused", lambda rank: rank.caused_us, US_AS_MS, help="waiting of all other ranks in those collectives"),
         absent="No rank was given.",
     )
 
 
 def rank_kind_table(comparison: RanksComparison) -> Table:
     """Transfer and waiting by kind of collective."""
-    return Table(
-        title="Transfer and waiting of all ranks",
-        columns=(
-            Column(title="collective"),
-            Column(title="count", term="one on several ranks counts once", numeric=True),
-            _TRANSFER,
-            _WAITING,
-            Column(title="waiting", term="of both", numeric=True),
+    return Table.of(
+        "Transfer and waiting of all ranks",
+        comparison.kinds,
+        Column("collective", lambda one: one.kind),
+        Column("count", lambda one: one.count, COUNT, help="one collective on several ranks counts once"),
+        Column(
+            "transfer",
+            lambda one: one.transfer_us,
+            US_AS_MS,
+            help=_TRANSFER,
         ),
-        rows=tuple(
-            (
-                Cell(text=one.kind),
-                Cell(text=numbers.count(one.count)),
-                Cell(text=numbers.fixed(one.transfer_us / 1e3)),
-                Cell(text=numbers.fixed(one.waiting_us / 1e3)),
-                Cell(text=numbers.percent(one.waiting_ratio)),
-            )
-            for one in comparison.kinds
+        Column(
+            "waiting",
+            lambda one: one.waiting_us,
+            US_AS_MS,
+            help=_WAITING,
         ),
+        Column("waiting", lambda one: one.waiting_ratio, PERCENT, help="of transfer and waiting"),
         absent=_NO_MATCH,
     )
 
@@ -85,58 +85,42 @@ def rank_kind_table(comparison: RanksComparison) -> Table:
 def matched_collective_table(comparison: RanksComparison) -> Table:
     """The collectives with most waiting."""
     left_out = f" ({comparison.collectives_left_out} more)" if comparison.collectives_left_out else ""
-    return Table(
-        title=f"Collectives with most waiting{left_out}",
-        columns=(
-            Column(title="step"),
-            Column(title="collective"),
-            Column(title="number", term="which of its kind and size in the step, from 0", numeric=True),
-            Column(title="size", numeric=True),
-            Column(title="ranks", numeric=True),
-            _TRANSFER,
-            Column(title="skew", unit="ms", term="from the first rank's coming to the last one's", numeric=True),
-            Column(title="waiting", unit="ms", term="of all ranks together", numeric=True),
-            Column(title="late rank", numeric=True),
+    return Table.of(
+        f"Collectives with the most waiting{left_out}",
+        comparison.collectives,
+        Column("step", lambda one: one.step or numbers.ABSENT, name(20)),
+        Column("collective", lambda one: one.kind),
+        Column("number", lambda one: one.number, FIGURE, help="index among those of its kind and size in the step"),
+        Column("size", lambda one: one.message_bytes, SIZE),
+        Column("ranks", lambda one: len(one.ranks), FIGURE),
+        Column(
+            "transfer",
+            lambda one: one.transfer_us,
+            US_AS_MS,
+            help=_TRANSFER,
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(one.step or numbers.ABSENT, 20)),
-                Cell(text=one.kind),
-                Cell(text=str(one.number)),
-                Cell(text=numbers.size(one.message_bytes)),
-                Cell(text=str(len(one.ranks))),
-                Cell(text=numbers.fixed(one.transfer_us / 1e3)),
-                Cell(text=numbers.fixed(max(one.waiting_us) / 1e3)),
-                Cell(text=numbers.fixed(sum(one.waiting_us) / 1e3)),
-                Cell(text=numbers.ABSENT if one.late_rank is None else str(one.late_rank)),
-            )
-            for one in comparison.collectives
-        ),
+        Column("skew", lambda one: max(one.waiting_us), US_AS_MS, help="from the first to the last rank to arrive"),
+        Column("waiting", lambda one: sum(one.waiting_us), US_AS_MS, help="of all ranks together"),
+        Column("late rank", lambda one: one.late_rank, FIGURE),
         absent=_NO_MATCH,
     )
 
 
 def unmatched_collective_table(comparison: RanksComparison) -> Table:
     """Collectives that could not be matched."""
-    return Table(
-        title="Collectives without counterpart",
-        columns=(
-            Column(title="step"),
-            Column(title="collective"),
-            Column(title="size", numeric=True),
-            Column(title="on each rank", term="how many, in the order of the ranks"),
-            Column(title="why"),
+    return Table.of(
+        "Collectives without counterpart",
+        comparison.unmatched,
+        Column("step", lambda one: one.step or numbers.ABSENT, name(20)),
+        Column("collective", lambda one: one.kind),
+        Column("size", lambda one: one.message_bytes, SIZE),
+        Column(
+            "on each rank",
+            lambda one: ", ".join(map(str, one.counts)),
+            name(30),
+            help="count on each rank, in order",
         ),
-        rows=tuple(
-            (
-                Cell(text=plain.name(one.step or numbers.ABSENT, 20)),
-                Cell(text=one.kind),
-                Cell(text=numbers.size(one.message_bytes)),
-                Cell(text=plain.name(", ".join(map(str, one.counts)), 30)),
-                Cell(text=plain.sentence(one.why)),
-            )
-            for one in comparison.unmatched
-        ),
+        Column("why", lambda one: one.why, SENTENCE),
         absent="Every collective was found in the other ranks." if comparison.matched else _NO_MATCH,
     )
 
@@ -145,23 +129,13 @@ def late_rank_table(comparison: RanksComparison) -> Table:
     """Kernel classes on which the late rank spends more than the others."""
     late = comparison.late
     title = "Computation of the late rank" if late is None else f"Computation of rank {late.rank} against the others"
-    return Table(
-        title=title,
-        columns=(
-            Column(title="class of kernels"),
-            Column(title="this rank", unit="ms", numeric=True),
-            Column(title="others", unit="ms", term="median", numeric=True),
-            Column(title="more", unit="ms", numeric=True),
-        ),
-        rows=tuple(
-            (
-                Cell(text=one.kernel_class),
-                Cell(text=numbers.fixed(one.rank_us / 1e3)),
-                Cell(text=numbers.fixed(one.others_median_us / 1e3)),
-                Cell(text=numbers.fixed(one.excess_us / 1e3)),
-            )
-            for one in (late.excess_by_class if late else ())
-        ),
+    return Table.of(
+        title,
+        late.excess_by_class if late else (),
+        Column("class of kernels", lambda one: one.kernel_class),
+        Column("this rank", lambda one: one.rank_us, US_AS_MS),
+        Column("others", lambda one: one.others_median_us, US_AS_MS, help="median"),
+        Column("more", lambda one: one.excess_us, US_AS_MS),
         absent="No rank is late." if late is None else "It computes no longer than the others.",
     )
 
@@ -169,7 +143,7 @@ def late_rank_table(comparison: RanksComparison) -> Table:
 def rank_note_table(comparison: RanksComparison) -> Table:
     """Who is late, and what to mind."""
     sentences = ([] if comparison.late is None else [_who_is_late(comparison.late)]) + list(comparison.notes)
-    return sentence_table("Notes on the ranks", sentences, "Nobody waited for anyone.")
+    return sentence_table("Notes on the ranks", sentences, "No rank waited for another.")
 
 
 def _who_is_late(late: LateRank) -> str:

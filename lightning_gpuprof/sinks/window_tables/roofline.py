@@ -2,84 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.roofline import Rate, Roofline, RooflineRow
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
-from lightning_gpuprof.sinks.window_tables.flops import flops, gb_per_s, tflops_per_s
-
-_Add = Callable[[str, str, str], None]
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import FIGURE, GB_PER_S, SIGNIFICANT, TEXT, US_AS_MS, Column, Table, facts, name
+from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
+from lightning_gpuprof.sinks.window_tables.operators import SHAPES
 
 TOP = 20
-NAME_CELLS = 30
-SHAPE_CELLS = 44
+NAME_CELLS = 48
+SHAPE_CELLS = 60
 
-_MFU = "FLOPs that the model asks for over the dense peak of their type on the data sheet"
-_ABOVE_COMPUTE = "more FLOP/s than the device can do: the FLOPs, or the type they are computed in, are wrong"
-_ABOVE_MEMORY = (
-    "more bytes per second than the memory gives: the tensors were still in the cache, or the bytes are wrong"
-)
-_REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so they are held against no limit"
+_MFU = "model FLOPs over the dense peak of their type on the data sheet"
+_ABOVE_COMPUTE = "more FLOP/s than the device can do: the FLOPs or their type are wrong"
+_ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
+_REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
 
 def flops_table(roofline: Roofline) -> Table:
     """FLOPs, their rates and the MFU of the window."""
-    rows: list[tuple[Cell, ...]] = []
-
-    def add(what: str, value: str, term: str = "") -> None:
-        rows.append((Cell(text=what, term=term), Cell(text=value)))
-
+    rows: list[tuple[str, str, str]] = []
     if roofline.flops_by_dtype:
+        shapes = "of matrix products, convolutions and attention, from the shapes of inputs; a multiply-add counts 2"
         if roofline.flops_per_step is not None:
-            add(
-                "FLOPs per step",
-                flops(roofline.flops_per_step),
-                "of matrix products, convolutions and attention, by the shapes of inputs; a multiply-add counts 2",
-            )
-        for dtype, amount in roofline.flops_by_dtype.items():
-            add(f"of the window in {dtype or 'an unknown type'}", flops(amount), "the type that is computed in")
-        _add_rate(add, roofline.steps, "in steps", "the time of the steps; profiling makes it longer, and this lower")
-        _add_rate(
-            add,
-            roofline.busy,
-            "while busy",
-            "the time in which the device worked: what the kernels reach without idling",
-        )
-        add(
-            "matrix kernels with known FLOPs",
-            numbers.percent(roofline.coverage_ratio),
-            "of their device time; the rates are about that much too low where it is below 100 %",
-        )
+            rows.append(("FLOPs per step", flops(roofline.flops_per_step), shapes))
+        rows += [
+            (f"of the window in {dtype or 'an unknown type'}", flops(amount), "the type of the computation")
+            for dtype, amount in roofline.flops_by_dtype.items()
+        ]
+        rows += _rate(roofline.steps, "in steps", "the time of the steps; tracing inflates it, so the rate is too low")
+        rows += _rate(roofline.busy, "while busy", "the time in which the device worked")
+        covered = "of their device time; below 100 %, the rates are that much too low"
+        rows.append(("matrix kernels with known FLOPs", numbers.percent(roofline.coverage_ratio), covered))
         if roofline.reduced_flops_ratio:
-            add("FLOPs of Winograd and FFT convolutions", numbers.percent(roofline.reduced_flops_ratio), _REDUCED)
+            rows.append(
+                ("FLOPs of Winograd and FFT convolutions", numbers.percent(roofline.reduced_flops_ratio), _REDUCED)
+            )
         if roofline.faster_flops_ratio:
-            add("FLOPs that cannot be right", numbers.percent(roofline.faster_flops_ratio), _ABOVE_COMPUTE)
-        add("device", plain.name(roofline.device or numbers.ABSENT, 60))
-        for ceiling in roofline.ceilings:
-            add(f"peak in {ceiling.dtype}", f"{tflops_per_s(ceiling.flops_per_s)} TFLOP/s", _source(ceiling.measured))
+            rows.append(("FLOPs that cannot be right", numbers.percent(roofline.faster_flops_ratio), _ABOVE_COMPUTE))
+        rows.append(("device", plain.name(roofline.device or numbers.ABSENT, 60), ""))
+        rows += [
+            (f"peak in {one.dtype}", f"{TFLOPS(one.flops_per_s)} TFLOP/s", _source(one.measured))
+            for one in roofline.ceilings
+        ]
         if roofline.bytes_per_s is not None:
-            add("memory bandwidth", f"{gb_per_s(roofline.bytes_per_s)} GB/s", _source(roofline.bytes_measured))
-        add("data sheet", plain.sentence(roofline.peak_source or "this device is in no table of ours"))
-    return Table(
-        title="FLOPs and MFU",
-        columns=(Column(title="what"), Column(title="value")),
-        rows=tuple(rows),
-        absent=roofline.reason or "No matrix product, convolution or attention of the window has known FLOPs.",
-    )
+            rows.append(
+                ("memory bandwidth", f"{GB_PER_S(roofline.bytes_per_s)} GB/s", _source(roofline.bytes_measured))
+            )
+        rows.append(("data sheet", plain.sentence(roofline.peak_source or "unknown device"), ""))
+    absent = roofline.reason or "No matrix product, convolution or attention of the window has known FLOPs."
+    return facts("FLOPs and MFU", rows, absent=absent, value=TEXT)
 
 
 def _source(measured: bool) -> str:
     return "measured on the device" if measured else "dense, from the data sheet"
-
-
-def _add_rate(add: _Add, rate: Rate | None, when: str, time: str) -> None:
-    if rate is None:
-        return
-    add(f"TFLOP/s {when}", tflops_per_s(rate.flops_per_s), f"over {time}")
-    add(f"MFU {when}", numbers.percent(rate.mfu_ratio), f"{_MFU}; over {time}")
-    if rate.measured_ratio is not None:
-        add(f"of measured ceilings {when}", numbers.percent(rate.measured_ratio), "instead of the data sheet's peaks")
 
 
 def roofline_table(roofline: Roofline, limit: int = TOP) -> Table:
@@ -89,47 +67,63 @@ def roofline_table(roofline: Roofline, limit: int = TOP) -> Table:
         roofline: The roofline.
         limit: Most rows.
     """
-    return Table(
-        title="Operators under the roofline",
-        columns=(
-            Column(title="operator"),
-            Column(title="inputs", term="shapes of the tensors; () has no dimensions, a list is in brackets"),
-            Column(title="type", term="what is computed in"),
-            Column(
-                title="device", unit="ms", term="sum over all calls, without copies from and to the host", numeric=True
-            ),
-            Column(
-                title="TFLOP/s", term="lower bound of FLOPs over device time; a multiply-add counts 2", numeric=True
-            ),
-            Column(title="GB/s", term="each input read and each output written once, over device time", numeric=True),
-            Column(title="FLOP/B", term="arithmetic intensity: FLOPs per byte that must be moved", numeric=True),
-            Column(title="limit", term="what bounds it at best: the peak of the type or the memory's bandwidth"),
-            Column(title="reached", term="least time that the device needs over the time it took", numeric=True),
+    return Table.of(
+        "Operators under the roofline",
+        roofline.rows[:limit],
+        Column("operator", lambda row: row.operator, name(NAME_CELLS)),
+        Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
+        Column("type", lambda row: row.dtype or None, help="of the computation"),
+        Column("device", lambda row: row.device_us, US_AS_MS, help="sum over all calls, without host-device copies"),
+        Column(
+            "TFLOP/s",
+            lambda row: row.flops_per_s,
+            TFLOPS,
+            help="lower bound of FLOPs over device time; a multiply-add counts 2",
         ),
-        rows=tuple(_cells(row) for row in roofline.rows[:limit]),
+        Column(
+            "GB/s",
+            lambda row: row.bytes_per_s,
+            replace(GB_PER_S, unit=""),
+            help="each input read and each output written once, over device time",
+        ),
+        Column(
+            "FLOP/B",
+            lambda row: row.flops_per_byte,
+            SIGNIFICANT,
+            help="arithmetic intensity: FLOPs per byte to be moved",
+        ),
+        Column(
+            "limit", lambda row: row.bound or None, help="what bounds it: the peak of the type, or memory bandwidth"
+        ),
+        Column(
+            "reached",
+            lambda row: _reached(row)[0],
+            FIGURE,
+            help="shortest possible device time over the actual one",
+            hover=lambda row: _reached(row)[1],
+        ),
         absent=roofline.reason,
     )
 
 
-def _cells(row: RooflineRow) -> tuple[Cell, ...]:
-    return (
-        Cell(text=plain.name(row.operator, NAME_CELLS)),
-        Cell(text=plain.name(row.input_shape, SHAPE_CELLS)),
-        Cell(text=row.dtype or numbers.ABSENT),
-        Cell(text=numbers.fixed(row.device_us / 1000)),
-        Cell(text=tflops_per_s(row.flops_per_s)),
-        Cell(text=gb_per_s(row.bytes_per_s)),
-        Cell(text=numbers.significant(row.flops_per_byte)),
-        Cell(text=row.bound or numbers.ABSENT),
-        _reached(row),
-    )
-
-
-def _reached(row: RooflineRow) -> Cell:
+def _reached(row: RooflineRow) -> tuple[str, str]:
     if row.algorithm is not None:
-        return Cell(text=row.algorithm, term=_REDUCED)
+        return row.algorithm, _REDUCED
     if row.faster_than == "compute":
-        return Cell(text="impossible", term=_ABOVE_COMPUTE)
+        return "impossible", _ABOVE_COMPUTE
     if row.faster_than == "memory":
-        return Cell(text="cached", term=_ABOVE_MEMORY)
-    return Cell(text=numbers.percent(row.ceiling_ratio))
+        return "cached", _ABOVE_MEMORY
+    return numbers.percent(row.ceiling_ratio), ""
+
+
+def _rate(rate: Rate | None, when: str, time: str) -> list[tuple[str, str, str]]:
+    if rate is None:
+        return []
+    rows = [
+        (f"TFLOP/s {when}", TFLOPS(rate.flops_per_s), f"over {time}"),
+        (f"MFU {when}", numbers.percent(rate.mfu_ratio), f"{_MFU}; over {time}"),
+    ]
+    if rate.measured_ratio is not None:
+        share = numbers.percent(rate.measured_ratio)
+        rows.append((f"of measured ceilings {when}", share, "instead of the data sheet's peaks"))
+    return rows

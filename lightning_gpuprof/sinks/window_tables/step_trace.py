@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
 from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name
 
 MOST_STEPS = 20
 NAME_CELLS = 24
@@ -20,26 +22,30 @@ _INFLATED = "host time, inflated by profiling: compare the parts, take times fro
 def step_phase_table(trace: StepTrace) -> Table:
     """The mean step on the training thread: its phases, which sum to it, with their range over the steps."""
     mean = trace.mean or (trace.steps[0] if trace.steps else None)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[_PhaseTime] = []
     if mean is not None:
         for phase in _told(trace):
             of_steps = [row.phases_us.get(phase, 0.0) for row in trace.steps]
-            rows.append(_phase_cells(phase, PHASE_TERMS[phase], mean.phases_us.get(phase, 0.0), mean, of_steps, phase))
-        rows.append(_phase_cells("other", _OTHER, mean.other_us, mean, [row.other_us for row in trace.steps], "loop"))
-        rows.append(_phase_cells("sum", "", mean.total_us, mean, [row.total_us for row in trace.steps], ""))
+            rows.append(_PhaseTime(phase, PHASE_TERMS[phase], mean.phases_us.get(phase, 0.0), of_steps, phase))
+        rows.append(_PhaseTime("other", _OTHER, mean.other_us, [row.other_us for row in trace.steps], "loop"))
+        rows.append(_PhaseTime("sum", "", mean.total_us, [row.total_us for row in trace.steps], ""))
+
+    def share(row: _PhaseTime) -> float | None:
+        return row.mean_us / mean.total_us if mean is not None and mean.total_us else None
+
     steps = len(trace.steps)
     what = f"mean of {steps} step{'s' if steps > 1 else ''}" if trace.has_steps else "the window has no steps"
-    return Table(
-        title=f"Where a step's time went on the training thread ({what})" if rows else "Steps on the training thread",
-        columns=(
-            Column(title="phase", term="disjoint; where nothing names it, it is told by the operators that run"),
-            Column(title="", bar=True),
-            Column(title="mean", unit="ms", term=_INFLATED, numeric=True),
-            Column(title="share", term="of the step", numeric=True),
-            Column(title="shortest", unit="ms", term="of all steps", numeric=True),
-            Column(title="longest", unit="ms", term="of all steps", numeric=True),
+    return Table.of(
+        f"Step time on the training thread ({what})" if rows else "Steps on the training thread",
+        rows,
+        Column(
+            "phase", lambda row: row.phase, help="from named ranges, or else from operators", hover=lambda row: row.help
         ),
-        rows=tuple(rows),
+        bar(lambda row: share(row) if row.key else 0.0, lambda row: row.key),
+        Column("mean", lambda row: row.mean_us, US_AS_MS, help=_INFLATED),
+        Column("share", share, PERCENT, help="of the step"),
+        Column("shortest", lambda row: min(row.steps_us), US_AS_MS),
+        Column("longest", lambda row: max(row.steps_us), US_AS_MS),
         absent=_ABSENT,
         foot=1 if rows else 0,
     )
@@ -48,20 +54,6 @@ def step_phase_table(trace: StepTrace) -> Table:
 def _told(trace: StepTrace) -> list[Phase]:
     told = {phase for row in trace.steps for phase in row.phases_us}
     return [phase for phase in PHASES if phase in told]
-
-
-def _phase_cells(
-    name: str, term: str, time_us: float, mean: StepRow, of_steps: list[float], key: str
-) -> tuple[Cell, ...]:
-    share = time_us / mean.total_us if mean.total_us else None
-    return (
-        Cell(text=name, term=term),
-        Cell(text="", ratio=(share or 0.0) if key else 0.0, key=key),
-        Cell(text=numbers.fixed(time_us / 1000)),
-        Cell(text=numbers.percent(share)),
-        Cell(text=numbers.fixed(min(of_steps) / 1000)),
-        Cell(text=numbers.fixed(max(of_steps) / 1000)),
-    )
 
 
 def step_host_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
@@ -74,21 +66,19 @@ def step_host_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
     largest = {phase: max(row.phases_us.get(phase, 0.0) for row in trace.steps) for phase in _told(trace)}
     kept = sorted(largest, key=lambda phase: -largest[phase])[:_PHASE_COLUMNS]
     phases = [phase for phase in largest if phase in kept]
-    shown = _shown(trace, limit)
-    return Table(
-        title="Steps on the training thread, ms",
-        columns=(
-            Column(title="step"),
-            Column(title="total", term=_INFLATED, numeric=True),
-            *(Column(title=phase, term=PHASE_TERMS[phase], numeric=True) for phase in phases),
-            Column(
-                title="other",
-                term=_OTHER if len(phases) == len(largest) else f"all other phases, and: {_OTHER}",
-                numeric=True,
-            ),
-            Column(title="launched", term="kernels whose launch began in the step", numeric=True),
+    return Table.of(
+        "Steps on the training thread, ms",
+        _shown(trace, limit),
+        Column("step", lambda row: row.name, name(NAME_CELLS)),
+        Column("total", lambda row: row.total_us, _MS, help=_INFLATED),
+        *(_of_phase(phase) for phase in phases),
+        Column(
+            "other",
+            lambda row: row.other_us + sum(time for phase, time in row.phases_us.items() if phase not in phases),
+            _MS,
+            help=_OTHER if len(phases) == len(largest) else f"all other phases, and: {_OTHER}",
         ),
-        rows=tuple(_host_cells(row, phases) for row in shown),
+        Column("launched", lambda row: round(row.kernels_launched), COUNT, help="kernels launched in the step"),
         absent=_ABSENT,
     )
 
@@ -100,17 +90,6 @@ def _shown(trace: StepTrace, limit: int) -> list[StepRow]:
     return [*mean, *(trace.steps[at] for at in sorted(by_length[:limit]))]
 
 
-def _host_cells(row: StepRow, phases: list[Phase]) -> tuple[Cell, ...]:
-    other_us = row.other_us + sum(time for phase, time in row.phases_us.items() if phase not in phases)
-    return (
-        Cell(text=plain.name(row.name, NAME_CELLS)),
-        Cell(text=numbers.fixed(row.total_us / 1000)),
-        *(Cell(text=numbers.fixed(row.phases_us.get(phase, 0.0) / 1000)) for phase in phases),
-        Cell(text=numbers.fixed(other_us / 1000)),
-        Cell(text=numbers.count(round(row.kernels_launched))),
-    )
-
-
 def step_device_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
     """Each step on each device, from the begin to the end of the step on the host; first the mean.
 
@@ -118,37 +97,53 @@ def step_device_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
         trace: The steps.
         limit: Most steps, the longest; they stay in their order.
     """
-    shown = _shown(trace, limit)
-    several = any(len(row.devices) > 1 for row in shown)
-    communicates = any(device.communication_us for row in shown for device in row.devices)
-    columns = [
-        Column(title="step"),
-        *([Column(title="GPU")] if several else []),
-        Column(title="busy", unit="ms", term="kernels, copies or memsets, on any stream", numeric=True),
-        Column(title="idle", unit="ms", term="nothing of it; busy and idle are the step", numeric=True),
-        Column(title="busy share", term="of the step", numeric=True),
-        Column(title="compute", unit="ms", term="kernels that do not communicate", numeric=True),
-        Column(title="copies", unit="ms", term="copies and memsets", numeric=True),
+    rows = [(row, device) for row in _shown(trace, limit) for device in row.devices]
+    columns: list[Column[tuple[StepRow, StepDevice]]] = [Column("step", lambda row: row[0].name, name(NAME_CELLS))]
+    if any(len(row.devices) > 1 for row, _ in rows):
+        columns.append(Column("GPU", lambda row: row[1].device, name(12)))
+    columns += [
+        Column("busy", lambda row: row[1].busy_us, US_AS_MS, help="kernels, copies or memsets on any stream"),
+        Column("idle", lambda row: row[1].idle_us, US_AS_MS, help="the rest of the step"),
+        Column(
+            "busy share",
+            lambda row: row[1].busy_us / row[0].total_us if row[0].total_us else None,
+            PERCENT,
+            help="of the step",
+        ),
+        Column("compute", lambda row: row[1].compute_us, US_AS_MS, help="kernels other than communication"),
+        Column("copies", lambda row: row[1].memcpy_us, US_AS_MS, help="copies and memsets"),
     ]
-    if communicates:
+    if any(device.communication_us for _, device in rows):
         columns += [
-            Column(title="communication", unit="ms", term="kernels of NCCL or RCCL, with their waits", numeric=True),
-            Column(title="exposed", unit="ms", term="communication while nothing computes", numeric=True),
+            Column(
+                "communication",
+                lambda row: row[1].communication_us,
+                US_AS_MS,
+                help="kernels of NCCL or RCCL, waiting included",
+            ),
+            Column(
+                "exposed",
+                lambda row: row[1].exposed_communication_us,
+                US_AS_MS,
+                help="communication not covered by computation",
+            ),
         ]
-    rows = tuple(_device_cells(row, device, several, communicates) for row in shown for device in row.devices)
     absent = _ABSENT if not trace.steps else "The window holds no device work."
-    return Table(title="Steps on the GPU", columns=tuple(columns), rows=rows, absent=absent)
+    return Table.of("Steps on the GPU", rows, *columns, absent=absent)
 
 
-def _device_cells(row: StepRow, device: StepDevice, several: bool, communicates: bool) -> tuple[Cell, ...]:
-    times = [device.compute_us, device.memcpy_us]
-    if communicates:
-        times += [device.communication_us, device.exposed_communication_us]
-    return (
-        Cell(text=plain.name(row.name, NAME_CELLS)),
-        *([Cell(text=plain.name(device.device, 12))] if several else []),
-        Cell(text=numbers.fixed(device.busy_us / 1000)),
-        Cell(text=numbers.fixed(device.idle_us / 1000)),
-        Cell(text=numbers.percent(device.busy_us / row.total_us if row.total_us else None)),
-        *(Cell(text=numbers.fixed(time / 1000)) for time in times),
-    )
+class _PhaseTime(NamedTuple):
+    """Of a phase, in the mean step and in each."""
+
+    phase: str
+    help: str
+    mean_us: float
+    steps_us: list[float]
+    key: str
+
+
+_MS = replace(US_AS_MS, unit="")
+
+
+def _of_phase(phase: Phase) -> Column[StepRow]:
+    return Column(phase, lambda row: row.phases_us.get(phase, 0.0), _MS, help=PHASE_TERMS[phase])

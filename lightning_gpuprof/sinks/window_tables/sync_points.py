@@ -2,106 +2,88 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SIGNIFICANT, US_AS_MS, Column, Table
 from lightning_gpuprof.sinks.window_tables import source_line
 
 MOST_SITES = 15
 """Rows of the table of places."""
 
-_OPERATION_LIMIT = 30
-_PLACE_LIMIT = 28
+_OPERATION_LIMIT = 40
+_PLACE_LIMIT = 60
 
 _COST = (
-    "device idle time that the wait caused: of the idle time after it, not more than the host was blocked, since "
-    "without the wait the host would have come to its next launch so much earlier"
+    "device idle time caused by the wait: the idle time after it, at most the time that the host was blocked, as "
+    "without the wait the host would have reached its next launch that much earlier"
 )
-_IDLE_AFTER = "device idle time from when the device ran dry in the wait until its next work, whatever the host did"
-_BLOCKED = "the host was inside of the waiting calls; the device mostly works meanwhile, so this is not the cost"
+_IDLE_AFTER = "device idle time from when the device ran out of work during the wait until its next work"
+_BLOCKED = "time inside the waiting calls; the device mostly works meanwhile, so this is not the cost"
 
 
 def sync_site_table(points: SyncPoints) -> Table:
     """The places where the host waits for the device, costliest first."""
     lines = tuple(site.line for site in points.sites if site.line is not None)
     place = source_line.meaning(lines) if lines else "phase, named range and operator; the trace has no stacks"
-    rows = tuple(
-        (
-            Cell(text=_operation(site), term=f"waits in {', '.join(map(plain.name, site.calls))}"),
-            _place(site),
-            Cell(text=numbers.significant(site.count_per_step) if points.steps else numbers.count(site.count)),
-            Cell(text=numbers.fixed(site.cost_us / 1e3)),
-            Cell(text=numbers.fixed(site.idle_after_us / 1e3)),
-            Cell(text=numbers.fixed(site.blocked_us / 1e3)),
-        )
-        for site in points.sites[:MOST_SITES]
-    )
-    return Table(
-        title="Where the host waits for the device",
-        columns=(
-            Column(title="operation", term="outermost aten operator, else the call; what it copies"),
-            Column(title="called from", term=place),
-            (
-                Column(title="per step", term="occurrences inside of steps over the number of steps", numeric=True)
-                if points.steps
-                else Column(title="count", numeric=True)
-            ),
-            Column(title="cost", unit="ms", term=_COST, numeric=True),
-            Column(title="idle", unit="ms", term=_IDLE_AFTER, numeric=True),
-            Column(title="blocked", unit="ms", term=_BLOCKED, numeric=True),
+    often: Column[SyncSite] = Column("count", lambda site: site.count, COUNT)
+    if points.steps:
+        often = Column("per step", lambda site: site.count_per_step, SIGNIFICANT, help="occurrences inside of steps")
+    return Table.of(
+        "Where the host waits for the device",
+        points.sites[:MOST_SITES],
+        Column(
+            "operation",
+            _operation,
+            help="outermost aten operator, else the call; what it copies",
+            hover=lambda site: f"waits in {', '.join(map(plain.name, site.calls))}",
         ),
-        rows=rows,
+        Column("called from", lambda site: _place(site)[0], help=place, hover=lambda site: _place(site)[1]),
+        often,
+        Column("cost", lambda site: site.cost_us, US_AS_MS, help=_COST),
+        Column("idle", lambda site: site.idle_after_us, US_AS_MS, help=_IDLE_AFTER),
+        Column("blocked", lambda site: site.blocked_us, US_AS_MS, help=_BLOCKED),
         absent=_absent(points),
     )
 
 
 def sync_total_table(points: SyncPoints) -> Table:
     """All waits of the window together, per step where there are steps, and the cost beside the idle time."""
-    per_step = points.steps > 0
-    shown = (
+
+    def ms(us: float | None) -> str:
+        return f"{numbers.fixed((us or 0.0) / 1e3)} ms"
+
+    def of_idle(us: float) -> str:
+        return numbers.percent(us / points.idle_us) if points.idle_us > 0 else ""
+
+    rows = (
+        ("waits of the host", "", numbers.count(points.count), numbers.significant(points.count_per_step), ""),
         (
-            "device idle time that the waits caused",
+            "GPU idle time caused by the waits",
             _COST,
-            points.cost_us,
-            points.cost_us_per_step,
+            ms(points.cost_us),
+            ms(points.cost_us_per_step),
+            of_idle(points.cost_us),
         ),
-        ("device idle time after the waits", _IDLE_AFTER, points.idle_after_us, points.idle_after_us_per_step),
-        ("host blocked in waits", _BLOCKED, points.blocked_us, points.blocked_us_per_step),
-    )
-    rows = [
         (
-            Cell(text="waits of the host"),
-            Cell(text=numbers.count(points.count)),
-            *([Cell(text=numbers.significant(points.count_per_step))] if per_step else []),
-            Cell(text=""),
-        )
-    ]
-    for text, term, total_us, of_step_us in shown:
-        is_idle = term != _BLOCKED
-        share = numbers.percent(total_us / points.idle_us) if is_idle and points.idle_us > 0 else ""
-        rows.append(
-            (
-                Cell(text=text, term=term),
-                Cell(text=f"{numbers.fixed(total_us / 1e3)} ms"),
-                *([Cell(text=f"{numbers.fixed((of_step_us or 0.0) / 1e3)} ms")] if per_step else []),
-                Cell(text=share),
-            )
-        )
-    return Table(
-        title="Host waits in all",
-        columns=(
-            Column(title="what"),
-            Column(title="in the window", numeric=True),
-            *(
-                [Column(title="per step", term="of what lies in steps, over the number of steps", numeric=True)]
-                if per_step
-                else []
-            ),
-            Column(title="of idle time", term="of all idle time of the devices in the window", numeric=True),
+            "GPU idle time after the waits",
+            _IDLE_AFTER,
+            ms(points.idle_after_us),
+            ms(points.idle_after_us_per_step),
+            of_idle(points.idle_after_us),
         ),
-        rows=tuple(rows) if points.count else (),
+        ("host blocked in waits", _BLOCKED, ms(points.blocked_us), ms(points.blocked_us_per_step), ""),
+    )
+    table = Table.of(
+        "All host waits",
+        rows if points.count else (),
+        Column("what", lambda row: row[0], hover=lambda row: row[1]),
+        Column("in the window", lambda row: row[2], FIGURE),
+        Column("per step", lambda row: row[3], FIGURE, help="mean over the steps"),
+        Column("of idle time", lambda row: row[4], FIGURE, help="of all idle time of the devices in the window"),
         absent=_absent(points),
     )
+    return table if points.steps else table.without("per step")
 
 
 def _absent(points: SyncPoints) -> str:
@@ -121,12 +103,13 @@ def _operation(site: SyncSite) -> str:
     return plain.name(site.operation, _OPERATION_LIMIT - len(after)) + after
 
 
-def _place(site: SyncSite) -> Cell:
+def _place(site: SyncSite) -> tuple[str, str]:
+    """Where it is, and what explains that."""
     if site.line is not None:
-        cell = source_line.cell(site.line, _PLACE_LIMIT)
-        return Cell(text=cell.text, term=f"{cell.term}; in {plain.name(site.module)}" if site.module else cell.term)
+        means = source_line.TERMS[site.line.means]
+        inside = f"; in {plain.name(site.module)}" if site.module else ""
+        return source_line.text(site.line, _PLACE_LIMIT), f"{means}{inside}"
     told = [one for one in (site.annotation, site.module, site.inside) if one]
     phase = None if site.phase == "h2d" else site.phase  # that is what it does, not where
     text = told[0] if told else phase
-    term = ", ".join(plain.name(one) for one in told[1:])
-    return Cell(text=plain.name(text or numbers.ABSENT, _PLACE_LIMIT), term=term)
+    return plain.name(text or numbers.ABSENT, _PLACE_LIMIT), ", ".join(plain.name(one) for one in told[1:])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES, IdleCause
 from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, Timeline, TimelineLane
-from lightning_gpuprof.sinks import numbers, plain
-from lightning_gpuprof.sinks.tables import Cell, Column, Table
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar
 from lightning_gpuprof.sinks.window_tables import kernel_text
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
 
@@ -70,32 +71,21 @@ def part_key(name: str, kind: PartKind) -> str:
 
 def timeline_table(timeline: Timeline) -> Table:
     """Everything in the lanes of the step by name: phases and causes all, operators, calls and kernels the longest."""
-    rows = tuple(_row(lane, row, timeline.duration_us) for lane in timeline.lanes for row in lane.sums)
     length = numbers.seconds(timeline.duration_us / 1e6)
-    return Table(
-        title=f"One step, moment by moment: {step_name(timeline)} ({length} on the host)",
-        columns=(
-            Column(title="row", term="phases, operators and calls are the host's; streams and idle time the device's"),
-            Column(title="what"),
-            Column(title="", bar=True),
-            Column(title="time", unit="ms", term="within the step; profiling makes the host's longer", numeric=True),
-            Column(title="share", term="of the step; of a row they sum to what it covers", numeric=True),
-            Column(title="count", term="calls, kernels, or stretches of time", numeric=True),
-        ),
-        rows=rows,
+
+    def share(row: tuple[TimelineLane, LaneSum]) -> float | None:
+        return row[1].time_us / timeline.duration_us if timeline.duration_us else None
+
+    return Table.of(
+        f"One step, moment by moment: {step_name(timeline)} ({length} on the host)",
+        [(lane, row) for lane in timeline.lanes for row in lane.sums],
+        Column("row", lambda row: lane_name(row[0]), help="phases, operators and calls are on the host"),
+        Column("what", lambda row: part_name(row[0], row[1].name, row[1].kind), hover=lambda row: _term(row[1])),
+        bar(share, lambda row: part_key(row[1].name, row[1].kind)),
+        Column("time", lambda row: row[1].time_us, US_AS_MS, help="within the step; inflated by tracing on the host"),
+        Column("share", share, PERCENT, help="of the step; sums over a row to what it covers"),
+        Column("count", lambda row: row[1].count, COUNT, help="calls, kernels, or stretches of time"),
         absent="The step holds nothing with a time.",
-    )
-
-
-def _row(lane: TimelineLane, row: LaneSum, duration_us: float) -> tuple[Cell, ...]:
-    share = row.time_us / duration_us if duration_us else None
-    return (
-        Cell(text=lane_name(lane)),
-        Cell(text=part_name(lane, row.name, row.kind), term=_term(row)),
-        Cell(text="", ratio=share, key=part_key(row.name, row.kind)),
-        Cell(text=numbers.fixed(row.time_us / 1000)),
-        Cell(text=numbers.percent(share)),
-        Cell(text=numbers.count(row.count)),
     )
 
 
