@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from docstrings import FieldDoc, class_doc, markdown
-from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.model import numbers
 
 Struct = type[msgspec.Struct]
 

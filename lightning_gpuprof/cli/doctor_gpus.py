@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from lightning_gpuprof.capture.nvml.look import GpuLook, MachineLook
 from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, WORDS, reasons_of
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.sinks import numbers
 
 NOT_MEASURED = "utilization, memory, power and clocks of GPUs are not measured"
 

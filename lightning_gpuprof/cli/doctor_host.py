@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
 from lightning_gpuprof.capture.host.sources import HostSources, Roots, examine
 from lightning_gpuprof.cli.check import Check, State
-from lightning_gpuprof.sinks import numbers
+from lightning_gpuprof.model import numbers
 
 _SMALL_SHM_BYTES = 1 << 30
 """Docker's default of 64 MiB is what DataLoader workers fail with; a GiB holds a few batches of images."""

@@ -108,7 +108,7 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def percent(ratio: float | None) -> str:
+def exact_percent(ratio: float | None) -> str:
     """A share of 0 to 1 as percent with one decimal; "-" for None."""
     if ratio is None or not math.isfinite(ratio):
         return ABSENT
@@ -134,10 +134,10 @@ def signed(value: float | None, show: Callable[[float], str]) -> str:
 
 def signed_percent(ratio: float | None) -> str:
     """A change as percent, with its sign: ``+2.3 %``, ``<0.1 %``."""
-    return signed(ratio, percent)
+    return signed(ratio, exact_percent)
 
 
-def round_percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
     """A share of 0 to 1 in a sentence: ``83 %``, below a tenth with one digit more: ``3.2 %``."""
     value = ratio * 100
     if not math.isfinite(value):
@@ -207,7 +207,7 @@ def quantity(field: str, value: float | None) -> str:
         return ABSENT
     unit = unit_of(field)
     if unit == "%":
-        return percent(value)
+        return exact_percent(value)
     if unit == "B":
         return size(value)
     if unit == "B/s":
@@ -227,7 +227,7 @@ def with_unit(value: float | None, unit: str) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
     if unit == "ratio":
-        return percent(value)
+        return exact_percent(value)
     if unit in ("bytes", "B"):
         return size(value)
     if unit == "%":

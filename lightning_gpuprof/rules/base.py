@@ -22,6 +22,7 @@ from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal as MissingSignal
 from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
 from lightning_gpuprof.model.missing import measured as measured
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.numbers import possible as possible
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.share import usable as usable
@@ -36,7 +37,6 @@ from lightning_gpuprof.model.signals import require_possible as require_possible
 from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
 from lightning_gpuprof.model.signals import step_share as step_share
 from lightning_gpuprof.rules.examples import Example
-from lightning_gpuprof.rules.wording import percent
 
 CRITICAL_STEPS = 20
 """Steady steps that a critical finding needs. TraceML."""

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
 from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import (
@@ -32,7 +33,6 @@ from lightning_gpuprof.rules.steps.outliers import (
     in_slow_parts,
     spread_alike,
 )
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
 OUTSIDE_RATIO = 0.25
 """Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""

@@ -21,6 +21,7 @@ from lightning_gpuprof.model.finding import (
     speedup,
 )
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules.base import (
     CRITICAL_STEPS,
     MissingSignal,
@@ -40,7 +41,6 @@ from lightning_gpuprof.rules.pace import Pace, workers_pace
 from lightning_gpuprof.rules.steps.since_when import since_when
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
-from lightning_gpuprof.rules.wording import millis
 
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 """What is no part of the ordinary step. All else is."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlook
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import amount, counted, factor, listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import condition, is_cpu_only
@@ -14,7 +15,6 @@ from lightning_gpuprof.rules.causes import LEAST_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method_checklist import checklist
 from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
-from lightning_gpuprof.rules.wording import amount, counted, factor, listed, millis, percent
 
 MAX_COST_RATIO = 0.01
 """What the profiler may take of a step. The method."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import amount, counted, millis, percent
 from lightning_gpuprof.rules.base import is_cpu_only
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.hardware.gpus import MIN_SAMPLES
@@ -16,7 +17,6 @@ from lightning_gpuprof.rules.method_facts import (
     half_width,
     slowest,
 )
-from lightning_gpuprof.rules.wording import amount, counted, millis, percent
 
 MIN_WARM_UP_STEPS = 5
 """The method's checklist."""
@@ -105,7 +105,10 @@ def _component_checks(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Che
     yield _check("component", "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step")
     phase, ratio = slowest(metrics)
     yield _check(
-        "component", "the slowest phase is known", phase is not None, f"{phase}, {percent(ratio)}" if phase else "none"
+        "component",
+        "the slowest phase is known",
+        phase is not None,
+        f"{phase}, {percent(ratio)}" if phase else "none",
     )
     opened = [
         level.name for level in levels if level.name in ("bottleneck", "component", "operation") and level.unfolded

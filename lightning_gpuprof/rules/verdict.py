@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.finding import Verdict, VerdictKind
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules.base import (
     MissingSignal,
     device_step,
@@ -24,7 +25,6 @@ from lightning_gpuprof.rules.causes import (
     starved_words,
 )
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 MIXED_RATIO = 0.10
 """Two causes that are closer than this are named together. The method."""

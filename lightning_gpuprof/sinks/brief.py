@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
-from lightning_gpuprof.sinks import numbers, plain, wording
+from lightning_gpuprof.sinks import plain, wording
 
 LEAST_STEPS = MIN_STEADY_STEPS + 10
 """The first steps of a run are slower than the others."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement, Outcome
-from lightning_gpuprof.sinks import comparison_tables, numbers, plain
+from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.html_page import bdi, page, section, term
 
@@ -69,7 +70,7 @@ def render_html(comparison: Comparison) -> str:
 def _verdict(comparison: Comparison) -> str:
     judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
     sources = comparison_tables.sources(comparison)
-    limit = numbers.percent(comparison.threshold_ratio)
+    limit = numbers.exact_percent(comparison.threshold_ratio)
     return (
         '<section id="outcome" class="verdict">\n'
         f"<h2>Outcome: <strong>{escape(comparison.outcome)}</strong></h2>\n"

@@ -9,8 +9,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.constrain import Constrain
 from rich.text import Text
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement, Outcome
-from lightning_gpuprof.sinks import comparison_tables, first_screen, numbers, plain
+from lightning_gpuprof.sinks import comparison_tables, first_screen, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
 from lightning_gpuprof.sinks.terminal_text import labelled, said
 
@@ -107,7 +108,7 @@ def _times(judged: Judgement) -> str:
     if judged.speedup is None:
         return ""
     if judged.outcome not in ("improved", "regressed"):
-        limit = "" if judged.noise_ratio is None else f" of {numbers.percent(judged.noise_ratio)}"
+        limit = "" if judged.noise_ratio is None else f" of {numbers.exact_percent(judged.noise_ratio)}"
         return f": no change beyond the noise{limit}"
     fast = judged.speedup > 1
     ends = [end if fast else 1 / end for end in (judged.lower, judged.upper) if end]

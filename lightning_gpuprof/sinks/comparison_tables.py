@@ -179,7 +179,7 @@ def judgement(judged: Judgement) -> str:
     if judged.lower is not None and judged.upper is not None:
         text += f" (95 %: {numbers.significant(judged.lower)}x to {numbers.significant(judged.upper)}x)"
     if judged.noise_ratio is not None:
-        text += f", {judged.outcome} (noise: {numbers.percent(judged.noise_ratio)})"
+        text += f", {judged.outcome} (noise: {numbers.exact_percent(judged.noise_ratio)})"
     return f"{text}; {plain.sentence(judged.why)}" if judged.why else text
 
 
@@ -245,7 +245,7 @@ def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return numbers.ABSENT
     if unit == "ratio":
-        return numbers.percent(value)
+        return numbers.exact_percent(value)
     if unit in ("bytes", "bytes/s"):
         return numbers.size(value) + unit.removeprefix("bytes")
     return numbers.significant(value)

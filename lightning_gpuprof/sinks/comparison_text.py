@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
-from lightning_gpuprof.sinks import comparison_screen, comparison_tables, numbers, plain, tables
+from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain, tables
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to
 from lightning_gpuprof.sinks.terminal_table import draw
@@ -97,7 +98,11 @@ def _speedups(comparison: Comparison) -> RenderableType:
         rows.insert(1, ("in", plain.sentence(comparison.cause)))
     if comparison.metrics:
         judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
-        limit = f"; below {numbers.percent(comparison.threshold_ratio)} is noise" if comparison.threshold_ratio else ""
+        limit = (
+            f"; below {numbers.exact_percent(comparison.threshold_ratio)} is noise"
+            if comparison.threshold_ratio
+            else ""
+        )
         rows.append(("judged by", f"{judged}{limit}"))
     if sources := comparison_tables.sources(comparison):
         rows.append(("intervals", sources))
@@ -123,7 +128,9 @@ def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[Render
     small = [c.name for c in changes if c not in large and (c.before or c.after)]
     lines = _drawn(comparison_tables.change_table(title, large), width)
     if lines and small:
-        lines.append(Text(f"  below {numbers.percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim"))
+        lines.append(
+            Text(f"  below {numbers.exact_percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim")
+        )
     if lines and (why := comparison_tables.unjudged(large)):
         lines.append(Text(f"  {comparison_tables.UNJUDGED}: {why}", style="dim"))
     return lines

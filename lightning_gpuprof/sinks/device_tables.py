@@ -106,7 +106,11 @@ def _value(device: Device, name: str) -> Distribution | None:
 
 def _utilization(device: Device) -> str:
     found = _value(device, "utilization_ratio")
-    return "" if found is None else f"utilization {numbers.percent(found.median)} (p95 {numbers.percent(found.p95)})"
+    return (
+        ""
+        if found is None
+        else f"utilization {numbers.exact_percent(found.median)} (p95 {numbers.exact_percent(found.p95)})"
+    )
 
 
 def _memory(device: Device) -> str:
@@ -143,7 +147,7 @@ def _temperature(device: Device) -> str:
 def _activity(device: Device) -> str:
     words = {"sm_active_ratio": "SMs active", "tensor_active_ratio": "tensor cores", "dram_active_ratio": "DRAM"}
     known = [
-        f"{word} {numbers.percent(found.median)}"
+        f"{word} {numbers.exact_percent(found.median)}"
         for name, word in words.items()
         if (found := _value(device, name)) is not None
     ]
@@ -159,7 +163,7 @@ def _clocks(device: Device) -> str:
     if clock is not None:
         shown = f"SM clock {numbers.significant(clock)}"
         shown += " MHz" if most is None else f" of {numbers.significant(most)} MHz"
-    reasons = ", ".join(f"{_reason(share)} in {numbers.percent(share.busy_ratio)}" for share in limits)
+    reasons = ", ".join(f"{_reason(share)} in {numbers.exact_percent(share.busy_ratio)}" for share in limits)
     return f"{shown} held down: {reasons} of busy samples"
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
+from lightning_gpuprof.model.numbers import significant
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.sinks.curve_figure import CurveFigure, Panel
 from lightning_gpuprof.sinks.figures import SpreadFigure, StepFigure
 from lightning_gpuprof.sinks.html_page import scrolling, term
-from lightning_gpuprof.sinks.numbers import significant
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 
 WIDTH = 1000

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
-from lightning_gpuprof.sinks import numbers, plain, wording
+from lightning_gpuprof.sinks import plain, wording
 
 ReliabilityKind = Literal["ok", "conditional", "too little"]
 Scale = Literal["step", "run"]

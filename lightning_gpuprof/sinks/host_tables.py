@@ -61,7 +61,7 @@ def _unusual(host: HostUse) -> str:
     found = []
     delay = host.process.run_delay_ratio if host.process else None
     if delay is not None and delay.mean >= NOTABLE_RATIO:
-        found.append(f"training thread waited for a CPU {numbers.percent(delay.mean)} of the time")
+        found.append(f"training thread waited for a CPU {numbers.exact_percent(delay.mean)} of the time")
     found += _machine_troubles(host.machine)
     for row in host.pressure:
         level = row.some_ratio
@@ -71,17 +71,18 @@ def _unusual(host: HostUse) -> str:
             and (row.scope == "machine" or not _same(host, row.resource))
         ):
             found.append(
-                f"{plain.name(row.resource)} pressure of the {plain.name(row.scope)} {numbers.percent(level.mean)}"
+                f"{plain.name(row.resource)} pressure of the {plain.name(row.scope)} "
+                f"{numbers.exact_percent(level.mean)}"
             )
     group = host.cgroup
     if group is not None:
         if group.throttled_ratio is not None and group.throttled_ratio >= NOTABLE_RATIO:
-            found.append(f"CPU quota used up in {numbers.percent(group.throttled_ratio)} of its periods")
+            found.append(f"CPU quota used up in {numbers.exact_percent(group.throttled_ratio)} of its periods")
         if group.oom_kill_count:
             found.append(f"{numbers.significant(group.oom_kill_count)} processes killed for lack of memory")
     if host.gc is not None and host.gc.pause_ratio >= _NOTABLE_GC_RATIO:
         longest = numbers.seconds(host.gc.longest_s)
-        found.append(f"garbage collector {numbers.percent(host.gc.pause_ratio)} of the time (longest {longest})")
+        found.append(f"garbage collector {numbers.exact_percent(host.gc.pause_ratio)} of the time (longest {longest})")
     return " · ".join(found)
 
 
@@ -97,7 +98,7 @@ def _machine_troubles(machine: MachineUse | None) -> list[str]:
         )
         found.append(f"swapping: at most {' in, '.join(rates)} out per second")
     if machine.shm_used_ratio is not None and machine.shm_used_ratio.max >= _NOTABLE_SHM_RATIO:
-        found.append(f"/dev/shm {numbers.percent(machine.shm_used_ratio.max)} full")
+        found.append(f"/dev/shm {numbers.exact_percent(machine.shm_used_ratio.max)} full")
     return found
 
 

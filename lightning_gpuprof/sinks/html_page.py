@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from lightning_gpuprof.sinks import numbers, tables
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 
 _POLICY = (
@@ -142,9 +143,9 @@ def stack(what: str, shares: Sequence[tuple[str, float]]) -> str:
     shown = [(key, share) for key, share in shares if share > 0]
     if not shown:
         return ""
-    words = ", ".join(f"{key} {numbers.percent(share)}" for key, share in shown)
+    words = ", ".join(f"{key} {numbers.exact_percent(share)}" for key, share in shown)
     pieces = "".join(
-        f'<span class="c-{key}" style="width:{share * 100:.3f}%" title="{key} {numbers.percent(share)}"></span>'
+        f'<span class="c-{key}" style="width:{share * 100:.3f}%" title="{key} {numbers.exact_percent(share)}"></span>'
         for key, share in shown
     )
     return f'<div class="stack" role="img" aria-label="{escape(f"{what}: {words}")}">{pieces}</div>\n'

@@ -34,7 +34,7 @@ def lines(report: Report) -> list[str]:
     said = [f"{found.verdict}: {plain.sentence(found.summary)}"]
     costly = [part for part in found.parts if (part.share or 0.0) >= LEAST_SHARE][:3]
     if costly:
-        named = ", ".join(f"{plain.name(part.name, 40)} {numbers.percent(part.share)}" for part in costly)
+        named = ", ".join(f"{plain.name(part.name, 40)} {numbers.exact_percent(part.share)}" for part in costly)
         said.append(f"of the items' time: {named}")
     return said
 
@@ -49,7 +49,7 @@ def verdict_table(report: Report) -> Table:
             ("because", plain.sentence(found.summary)),
             ("step without its wait", _ms(found.step_ms)),
             ("wait for data", _ms(found.wait_ms)),
-            ("steps that had to wait", numbers.percent(found.waited_ratio)),
+            ("steps that had to wait", numbers.exact_percent(found.waited_ratio)),
             (
                 "workers needed (one spare)",
                 "" if found.enough_workers is None else str(found.enough_workers),
@@ -84,7 +84,7 @@ def worker_table(found: InputPipeline) -> Table:
         Column("collate", lambda one: one.collate_mean_ms, MS, help="mean time to put the items of a batch together"),
         Column(
             "waits",
-            lambda one: numbers.ABSENT if one.process == "process" else numbers.percent(one.idle_ratio),
+            lambda one: numbers.ABSENT if one.process == "process" else numbers.exact_percent(one.idle_ratio),
             FIGURE,
             help="share of its time in which it had nothing to do",
         ),

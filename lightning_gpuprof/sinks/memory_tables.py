@@ -67,7 +67,7 @@ def memory_lines(memory: Memory) -> list[tuple[str, str]]:
 def _device_line(device: DeviceMemory, memory: Memory) -> str:
     parts = [f"reserved peak {numbers.size(device.reserved_peak_bytes)}"]
     if device.total_bytes is not None:
-        share = numbers.percent(device.peak_ratio)
+        share = numbers.exact_percent(device.peak_ratio)
         parts[0] += f" of {numbers.size(device.total_bytes)} ({share}), headroom {numbers.size(device.headroom_bytes)}"
     parts.append(f"allocated peak {numbers.size(device.allocated_peak_bytes)}")
     if device.peak_phase is not None:
@@ -77,7 +77,7 @@ def _device_line(device: DeviceMemory, memory: Memory) -> str:
         parts.append("held by " + ", ".join(f"{name} {numbers.size(count)}" for name, count in held if count))
     if device.activations_bytes is not None:
         parts.append(f"activations {numbers.size(device.activations_bytes)}")
-    parts.append(f"fragmentation at the peak {numbers.percent(device.fragmentation_ratio)}")
+    parts.append(f"fragmentation at the peak {numbers.exact_percent(device.fragmentation_ratio)}")
     parts.append(f"retries {numbers.ABSENT if device.retries_count is None else device.retries_count}")
     return " · ".join(parts)
 
@@ -153,7 +153,7 @@ def _overview(memory: Memory) -> Table:
         of_device = (
             ("total", numbers.size(device.total_bytes), "the device's memory"),
             ("reserved peak", numbers.size(device.reserved_peak_bytes), "most that torch had taken from it"),
-            ("of the total", numbers.percent(device.peak_ratio), "reserved peak over total"),
+            ("of the total", numbers.exact_percent(device.peak_ratio), "reserved peak over total"),
             (
                 "headroom",
                 numbers.size(device.headroom_bytes),
@@ -166,7 +166,7 @@ def _overview(memory: Memory) -> Table:
                 numbers.size(device.activations_bytes),
                 "allocated at the end of forward beside model, optimizer and live gradients",
             ),
-            ("fragmentation at the peak", numbers.percent(device.fragmentation_ratio), _SPLIT),
+            ("fragmentation at the peak", numbers.exact_percent(device.fragmentation_ratio), _SPLIT),
             ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
             ("cudaMalloc in steady steps", _per(device.device_allocs_steady_count, device.steady_steps)),
             ("cudaFree in steady steps", _per(device.device_frees_steady_count, device.steady_steps)),

@@ -67,7 +67,7 @@ FIGURE = Format(str)
 COUNT = Format(numbers.count)
 NUMBER = Format(numbers.fixed)
 SIGNIFICANT = Format(numbers.significant)
-PERCENT = Format(numbers.percent)
+PERCENT = Format(numbers.exact_percent)
 SIZE = Format(numbers.size)
 SECONDS = Format(numbers.seconds)
 US = NUMBER.in_unit("µs")
@@ -393,7 +393,7 @@ def window_table(report: Report) -> Table:
     def of_devices(row: WindowFacts, busy: bool) -> str | None:
         known = [device for device in row.devices if device.window_us > 0]
         shares = ((device.busy_us if busy else device.idle_us) / device.window_us for device in known)
-        return ", ".join(map(numbers.percent, shares)) or None
+        return ", ".join(map(numbers.exact_percent, shares)) or None
 
     return Table.of(
         "Trace windows",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import method_tables, numbers, plain, tables, time_tables, wording
+from lightning_gpuprof.sinks import method_tables, plain, tables, time_tables, wording
 
 TOP_ROWS = 12
 

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.host import HostUse
@@ -24,7 +25,6 @@ from lightning_gpuprof.sinks import (
     input_tables,
     memory_tables,
     method_tables,
-    numbers,
     plain,
     tables,
     time_tables,
@@ -115,7 +115,7 @@ class _WallLine:
                     Bar(share, BAR_CELLS, "").text(options.ascii_only),
                     "blue" if part == STEP_PARTS[self.stage] else "yellow",
                 ),
-                f" {numbers.percent(share)} ({numbers.seconds(seconds)})",
+                f" {numbers.exact_percent(share)} ({numbers.seconds(seconds)})",
             )
             if line and line.cell_len + 2 + piece.cell_len > options.max_width:
                 yield line
@@ -213,8 +213,8 @@ def _windows(report: Report) -> list[RenderableType]:
         for device in window.devices:
             if device.window_us > 0:
                 facts.append(
-                    f"{tables.traced_device(device)} busy {numbers.percent(device.busy_us / device.window_us)}, "
-                    f"idle {numbers.percent(device.idle_us / device.window_us)}"
+                    f"{tables.traced_device(device)} busy {numbers.exact_percent(device.busy_us / device.window_us)}, "
+                    f"idle {numbers.exact_percent(device.idle_us / device.window_us)}"
                 )
         if inflation := tables.window_inflation(window):
             facts.append(f"times inside are {inflation} of untraced ones")

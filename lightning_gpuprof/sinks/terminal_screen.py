@@ -14,10 +14,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.constrain import Constrain
 from rich.text import Text
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import first_screen, numbers, plain, wording
+from lightning_gpuprof.sinks import first_screen, plain, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
@@ -129,7 +130,7 @@ class _Segments:
         names = max(cell_len(label) for _, label, _ in rows)
         for key, label, ms in rows:
             ratio = ms / self.bar.ms if self.bar.ms > 0 else 0.0
-            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.percent(ratio):>7}  "
+            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.exact_percent(ratio):>7}  "
             bar = Bar(ratio, max(4, options.max_width - max(TABLE_WIDTH, len(head))), "").text(options.ascii_only)
             yield Text.assemble(head, (bar, "blue" if key in _COMPUTE else "yellow"), no_wrap=True)
 
@@ -143,7 +144,7 @@ def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
 
 
 def _one_line(bar: StepBar) -> str:
-    parts = [f"{label} {numbers.percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
+    parts = [f"{label} {numbers.exact_percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
     return f"median step {numbers.significant(bar.ms)} ms: {', '.join(parts)}"
 
 

@@ -51,7 +51,7 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
         return lambda row: other if isinstance(row, _Sum) else value(row)
 
     def share(row: LedgerRow | _Sum) -> str:
-        return f"{row.share * 100:.2f} %" if isinstance(row, _Sum) and row.exact else numbers.percent(row.share)
+        return f"{row.share * 100:.2f} %" if isinstance(row, _Sum) and row.exact else numbers.exact_percent(row.share)
 
     return Table.of(
         "Where every second went",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.numbers import exact_percent
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.trace.step_trace import StepTrace
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.window_tables import idle, source_line
 
 STANDS_OUT = 0.02
@@ -97,7 +99,7 @@ def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
         return ""
     host_us = sum(step.total_us for step in steps.steps)
     if device.window_us < NEARLY * host_us:
-        without = numbers.percent(1 - device.window_us / host_us)
+        without = exact_percent(1 - device.window_us / host_us)
         return f" That is from its first to its last work: in {without} of the steps' time on the host it had none."
     if device.window_us * NEARLY > host_us:
         each = numbers.seconds(device.window_us / len(steps.steps) / 1e6)
@@ -107,14 +109,14 @@ def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
 
 def _device(device: DeviceIdle) -> str:
     said = (
-        f"GPU {device.device} is busy {numbers.percent(_share(device.busy_us, device.window_us))} of "
-        f"{numbers.seconds(device.window_us / 1e6)} and idle {numbers.percent(device.idle_ratio)}"
+        f"GPU {device.device} is busy {exact_percent(_share(device.busy_us, device.window_us))} of "
+        f"{numbers.seconds(device.window_us / 1e6)} and idle {exact_percent(device.idle_ratio)}"
     )
     causes = sorted(device.causes, key=lambda cause: -cause.idle_us)
     named = [cause for cause in causes if cause.window_ratio >= STANDS_OUT][:3]
     if not named:
         return f"{said}."
-    waits = "; ".join(f"{numbers.percent(cause.window_ratio)} of the time it {_WAITS[cause.cause]}" for cause in named)
+    waits = "; ".join(f"{exact_percent(cause.window_ratio)} of the time it {_WAITS[cause.cause]}" for cause in named)
     return f"{said}: {waits}."
 
 
@@ -123,9 +125,9 @@ def _communication(analysis: TraceAnalysis) -> Iterable[str]:
         share = _share(device.communication_us, device.window_us)
         if share is None or share < STANDS_OUT:
             continue
-        exposed = numbers.percent(_share(device.exposed_us, device.window_us))
+        exposed = exact_percent(_share(device.exposed_us, device.window_us))
         yield (
-            f"Communication takes {numbers.percent(share)} of the window of GPU {device.device}, {exposed} exposed: "
+            f"Communication takes {exact_percent(share)} of the window of GPU {device.device}, {exposed} exposed: "
             "nothing computes meanwhile. A GPU that waits in a collective for others counts as busy."
         )
 
@@ -141,7 +143,7 @@ def _sync(analysis: TraceAnalysis) -> Iterable[str]:
     worst = points.sites[0]
     where = f" at {plain.name(worst.line.frame)}" if worst.line is not None else ""
     yield (
-        f"{numbers.count(points.count)} calls on which the host waits for the GPU cost {numbers.percent(share)} of the "
+        f"{numbers.count(points.count)} calls on which the host waits for the GPU cost {exact_percent(share)} of the "
         f"window as idle time; most of it {plain.name(worst.operation)}{where}, {numbers.count(worst.count)} times."
     )
 
@@ -151,22 +153,21 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or not found.count:
         return
     classes = [row for row in found.classes if row.share_ratio][:3]
-    kinds = ", ".join(f"{row.kernel_class} {numbers.percent(row.share_ratio)}" for row in classes)
+    kinds = ", ".join(f"{row.kernel_class} {exact_percent(row.share_ratio)}" for row in classes)
     small = found.small
     kernels = "kernel" if found.count == 1 else "kernels"
     if not classes:
         yield f"{numbers.count(found.count)} {kernels}, none of which takes any time."
         return
     yield (
-        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. {numbers.percent(small.count_ratio)} of them "
-        f"are shorter than {numbers.significant(small.limit_us)} µs and hold {numbers.percent(small.total_ratio)} of "
+        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. {exact_percent(small.count_ratio)} of them "
+        f"are shorter than {numbers.significant(small.limit_us)} µs and hold {exact_percent(small.total_ratio)} of "
         "the time."
     )
     cores = found.tensor_cores
     if cores is not None and cores.matrix_us and cores.available is not False:
         yes, no, unknown = (
-            numbers.percent(_share(part_us, cores.matrix_us))
-            for part_us in (cores.yes_us, cores.no_us, cores.unknown_us)
+            exact_percent(_share(part_us, cores.matrix_us)) for part_us in (cores.yes_us, cores.no_us, cores.unknown_us)
         )
         yield (
             f"Of the time of matrix kernels, {yes} is on tensor cores, {no} is not, and {unknown} cannot be told by "
@@ -179,8 +180,8 @@ def _flops(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or found.steps is None or found.steps.mfu_ratio is None:
         return
     yield (
-        f"MFU {numbers.percent(found.steps.mfu_ratio)} of the dense peak over the traced time "
-        f"({numbers.percent(found.coverage_ratio)} of the time of matrix kernels has known FLOPs)."
+        f"MFU {exact_percent(found.steps.mfu_ratio)} of the dense peak over the traced time "
+        f"({exact_percent(found.coverage_ratio)} of the time of matrix kernels has known FLOPs)."
     )
 
 
@@ -191,7 +192,7 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
     first = found.lines[0]
     what = "line" if first.line.means == "call" else "function"
     place = source_line.text(first.line, plain.NAME_LIMIT)
-    yield f"The {what} of your code with most device time is {place}: {numbers.percent(first.device_ratio)}."
+    yield f"The {what} of your code with most device time is {place}: {exact_percent(first.device_ratio)}."
 
 
 def _share(part_us: float, whole_us: float) -> float | None:

@@ -8,10 +8,11 @@ from html import escape
 
 import msgspec
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import roofline_svg
 from lightning_gpuprof.sinks.html_page import bdi, figure, table_html, term
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
@@ -48,9 +49,9 @@ def _types(found: Operators, on_device: bool) -> str:
     if rest >= _LEAST_RATIO:
         shown.append(("faint", "all others, and work of no operator" if on_device else "all others", rest))
     what = "device" if on_device else "host"
-    words = ", ".join(f"{name} {numbers.percent(ratio)}" for _, name, ratio in shown)
+    words = ", ".join(f"{name} {numbers.exact_percent(ratio)}" for _, name, ratio in shown)
     items = "".join(
-        f'<li><i style="background:var(--{key})"></i>{bdi(name)} {numbers.percent(ratio)}</li>\n'
+        f'<li><i style="background:var(--{key})"></i>{bdi(name)} {numbers.exact_percent(ratio)}</li>\n'
         for key, name, ratio in shown
     )
     return (
@@ -69,7 +70,7 @@ def _ring(shown: Sequence[tuple[str, str, float]]) -> str:
         pieces.append(
             f'<circle cx="21" cy="21" r="{_RADIUS}" pathLength="100" style="stroke:var(--{key})" '
             f'stroke-dasharray="{drawn:.2f} {100 - drawn:.2f}" stroke-dashoffset="{25 - before:.2f}">'
-            f"<title>{escape(name)} {numbers.percent(ratio)}</title></circle>"
+            f"<title>{escape(name)} {numbers.exact_percent(ratio)}</title></circle>"
         )
         before += length
     return "".join(pieces)
@@ -92,7 +93,7 @@ def _bars(found: Operators, on_device: bool) -> str:
             f'<span class="name">{bdi(plain.name(row.operator, NAME_CELLS))} <small>{escape(row.phase)}</small></span>'
             f'<span><span class="bar" style="width:{100 * spent / largest:.2f}%"></span></span>'
             f'<span class="n">{numbers.fixed(spent / 1000)} ms</span>'
-            f'<span class="n">{numbers.percent(spent / total if total else None)}</span>'
+            f'<span class="n">{numbers.exact_percent(spent / total if total else None)}</span>'
             f'<span class="n">{numbers.count(row.occurrences)} calls</span>'
         )
         inside = _shapes(found, row)
@@ -149,15 +150,15 @@ def _device(device: DeviceIdle) -> str:
     ]
     shown = plain.name(device.device, 40)
     name = f"GPU {shown}" if shown.isdecimal() else shown or "device"
-    said = ", ".join(f"{word} {numbers.percent(share)}" for _, word, share, _ in parts)
+    said = ", ".join(f"{word} {numbers.exact_percent(share)}" for _, word, share, _ in parts)
     pieces = "".join(
         f'<span style="width:{share * 100:.3f}%;background:var(--{key})" '
-        f'title="{word} {numbers.percent(share)}"></span>'
+        f'title="{word} {numbers.exact_percent(share)}"></span>'
         for key, word, share, _ in parts
         if share > 0
     )
     items = "".join(
-        f'<li><i style="background:var(--{key})"></i>{term(word, meaning)} {numbers.percent(share)}</li>\n'
+        f'<li><i style="background:var(--{key})"></i>{term(word, meaning)} {numbers.exact_percent(share)}</li>\n'
         for key, word, share, meaning in parts
     )
     window = numbers.seconds(device.window_us / 1e6)

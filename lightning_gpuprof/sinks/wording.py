@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Evidence, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import plain
 
 HEADLINE_CONDITIONS: dict[str, str] = {
     "run_id": "run",

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.tensorboard_plugin.summaries import Summary
 
 

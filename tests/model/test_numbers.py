@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, round_percent, seconds
+from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, percent, seconds
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_next_to_nothing_in_a_column_is_not_a_row_of_zeros(value: float | None, 
     ("ratio", "shown"), [(0.4336, "43.4 %"), (0, "0 %"), (1e-5, "<0.1 %"), (1, "100.0 %"), (None, numbers.ABSENT)]
 )
 def test_percent_has_one_decimal_and_never_rounds_something_to_nothing(ratio: float | None, shown: str) -> None:
-    assert numbers.percent(ratio) == shown
+    assert numbers.exact_percent(ratio) == shown
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_an_interval_has_digits_that_tell_its_ends_apart(ends: tuple[float, floa
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (round_percent(0.834), "83 %"),
-        (round_percent(0.0324), "3.2 %"),
-        (round_percent(0.0996), "10 %"),
-        (round_percent(0.0), "0 %"),
-        (round_percent(1.0), "100 %"),
+        (percent(0.834), "83 %"),
+        (percent(0.0324), "3.2 %"),
+        (percent(0.0996), "10 %"),
+        (percent(0.0), "0 %"),
+        (percent(1.0), "100 %"),
         (millis(0.8534), "0.853 ms"),
         (millis(41.23), "41.2 ms"),
         (millis(412.3), "412 ms"),

@@ -14,6 +14,7 @@ from lightning_gpuprof.analyze.clocks import clock_loss
 from lightning_gpuprof.analyze.device_step import pace_ms
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, Regime
 from lightning_gpuprof.model.signals import step_idle_ratio
@@ -23,7 +24,6 @@ from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
 from lightning_gpuprof.rules.steps.host_time import counted_ratio, most_held_ratio, stalled_ratio
 from lightning_gpuprof.rules.verdict import decide
-from lightning_gpuprof.rules.wording import percent
 
 
 def on_gpu(

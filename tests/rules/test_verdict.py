@@ -4,11 +4,11 @@ import pytest
 from metrics_builder import build, busy_machine, outliers, replace, scaled, share
 
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import steady_period_ms
 from lightning_gpuprof.rules.causes import HOST_RATIO
 from lightning_gpuprof.rules.verdict import decide
-from lightning_gpuprof.rules.wording import millis
 
 SHORT: dict[Phase, float] = {
     "forward": 2.0,

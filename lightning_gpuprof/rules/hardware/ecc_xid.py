@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import listed
 
 _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
 from lightning_gpuprof.rules.base import MissingSignal, run_s, steady_period_ms, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _RULE_OF: Mapping[Phase, str] = {
     "data_wait": "input-bound",

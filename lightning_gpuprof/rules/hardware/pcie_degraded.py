@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import base, claims
 from lightning_gpuprof.rules.base import MissingSignal, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import millis, percent
 
 _GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 """Per second and lane, by generation (PCI Express Base Specification)."""

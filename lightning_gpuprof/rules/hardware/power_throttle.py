@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import lower_share
+from lightning_gpuprof.model.numbers import lower_share, percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import percent
 
 _REASON = "sw_power_cap"
 

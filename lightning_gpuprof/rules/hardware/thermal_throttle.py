@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import lower_share
+from lightning_gpuprof.model.numbers import lower_share, millis, percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -16,7 +16,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import millis, percent
 
 _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import (
     MissingSignal,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.wording import percent
 
 _KNOWN_RATIO = 0.95
 """Share of kernel time whose geometry a window must know. Heuristic."""

@@ -8,6 +8,7 @@ from statistics import median
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
-from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _OWN_NAME = "GpuProfiler"
 _NAMED_RATIO = 0.10

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, possible, steady_period_ms, threshold
-from lightning_gpuprof.rules.wording import counted, percent
 
 
 @dataclass(frozen=True, kw_only=True)

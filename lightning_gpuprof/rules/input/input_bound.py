@@ -9,6 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, SINGLE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
-from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _NAMED_QUEUE_RATIO = 0.1
 """Waiting for a CPU, of the making of a batch, from which it is worth a word. Heuristic."""

@@ -11,6 +11,7 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import LEAST_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.model.signals import step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
@@ -24,7 +25,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _DEFAULT_PREFETCH = 2
 """torch's, where there are workers."""

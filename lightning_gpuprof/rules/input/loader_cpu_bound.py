@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _CROWDED_RATIO = 0.25
 """Share of the usable CPUs that others use, from which they count as a reason. Heuristic."""

@@ -8,12 +8,12 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.wording import counted, percent
 
 _LITTLE_READING_BYTES_PER_S = 100e3
 """Reading by system calls that no dataset of files does with. Heuristic: workers that only slept read 3 kB/s."""

@@ -7,8 +7,8 @@ from lightning_gpuprof.model.finding import Evidence, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import cpus, millis
 from lightning_gpuprof.rules.base import condition, severity
-from lightning_gpuprof.rules.wording import cpus, millis
 
 CHEAPER = (
     "decode and resize once before training, keep decoded samples in memory, or augment whole batches in "

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
-from lightning_gpuprof.rules.wording import percent
 
 _DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.6}}
 _AGAIN = {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9}

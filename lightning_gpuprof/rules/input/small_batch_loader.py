@@ -9,6 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import millis
 
 _PROPOSED = 8
 """Batch size that leaves an eighth of what each fetch costs. Heuristic."""

@@ -12,6 +12,7 @@ from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, LEAST_WAIT_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import counted, millis
 
 
 @dataclass(frozen=True, kw_only=True)

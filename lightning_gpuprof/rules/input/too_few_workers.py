@@ -8,6 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
-from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _BEHIND = {
     "times_ms": {"data_wait": 150.0, "forward": 4.0, "backward": 5.0},

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules.base import (
     WARNING_RATIO,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.input.loading import loader_change
-from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OTHERS_RATIO = 0.25
 """Share of the usable CPUs that others use, from which taking turns may be their doing. Heuristic."""

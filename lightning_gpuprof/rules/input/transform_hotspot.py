@@ -9,10 +9,10 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _BLUR = {"transforms": {"Blur": 0.72, "Crop": 0.2, "Flip": 0.08}, "worker_cpus": 1.9}
 _GPU = {"device.type": "cuda"}

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import EpochStart, Metrics
+from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -25,7 +26,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _ANEW = {
     "times_ms": {"forward": 4.0, "backward": 5.0},

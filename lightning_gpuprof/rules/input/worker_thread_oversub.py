@@ -9,11 +9,11 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.input.starving import starving
-from lightning_gpuprof.rules.wording import counted, cpus, percent
 
 _OWN_THREADS = 2
 """Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Heuristic: workers that

@@ -10,12 +10,12 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, input_sizes
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
-from lightning_gpuprof.rules.wording import millis
 
 _SOFTMAX = frozenset({"_softmax", "_softmax_backward_data", "_safe_softmax", "_masked_softmax"})
 _PRODUCTS = frozenset({"bmm", "baddbmm", "bmm_out", "baddbmm_"})

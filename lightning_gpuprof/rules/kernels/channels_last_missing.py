@@ -9,11 +9,11 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us, kernel_rows_us, short_name
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step
-from lightning_gpuprof.rules.wording import percent
 
 _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 """Kernels of cuDNN that only change the layout; those that compute in a layout have it in their names differently."""

@@ -11,8 +11,8 @@ from lightning_gpuprof.model.device_kernels import DeviceRun, Measured
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules.base import BaseRule, gain, severity
-from lightning_gpuprof.rules.wording import millis, percent
 
 
 class KernelRule(BaseRule, ABC):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule
-from lightning_gpuprof.rules.wording import percent
 
 
 def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[str, object]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, input_sizes
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
-from lightning_gpuprof.rules.wording import percent
 
 _MULTIPLES = {"fp16": 8, "bf16": 8, "tf32": 4, "fp8": 16, "int8": 16}
 """16 bytes of elements. NVIDIA, Matrix Multiplication Background, "Requirements to use Tensor Cores"."""

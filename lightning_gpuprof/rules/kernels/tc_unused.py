@@ -9,13 +9,13 @@ from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability, mixed_precision
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
 from lightning_gpuprof.rules.kernels.matrix_kernels import LEAST_RATIO, off_tensor_cores, tensor_cores_known
-from lightning_gpuprof.rules.wording import listed
 
 _FP32 = {"fp32 gemm": 20, "fp32 convolution": 10, "pointwise": 18}
 _VOLTA = {

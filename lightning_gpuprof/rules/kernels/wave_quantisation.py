@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step
-from lightning_gpuprof.rules.wording import listed, percent
 
 _WAVE = 864
 """Blocks of the examples' kernels that an A100 runs at a time."""

@@ -9,13 +9,13 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")

@@ -8,6 +8,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, gain, is_cpu_only, severity, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -15,7 +16,6 @@ from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.wording import millis, percent
 
 _LINE = "model = torch.compile(model)"
 _EAGER = {"compile.state": "none"}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
-from lightning_gpuprof.rules.wording import millis, percent
 
 _FULL = {"kernels": 500, "fetch_us": 10.0}
 

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -23,7 +24,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callbacks import class_name, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
     f"on_{loop}_batch_{edge}" for loop in ("train", "validation", "test", "predict") for edge in ("start", "end")

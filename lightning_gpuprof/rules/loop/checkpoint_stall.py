@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
-from lightning_gpuprof.rules.wording import counted, percent
 
 _EPOCHS = {"trainer.checkpoint_every_n_epochs": 1}
 _STEPS = {"trainer.checkpoint_every_n_train_steps": 50}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callbacks import logging_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
-from lightning_gpuprof.rules.wording import millis, percent
 
 _GPU = {"run": {"device.type": "cuda"}}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
-from lightning_gpuprof.rules.wording import millis, percent
 
 _SLOW = {
     "metrics": {"lr_scheduler": Share(median_ratio=0.2, lower_ratio=0.196, median_ms=10.0, total_ratio=0.2)},

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, percent, seconds
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import listed, percent, seconds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -26,7 +27,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
-from lightning_gpuprof.rules.wording import cpus, millis, percent, seconds
 
 _LOADER = {
     "val_loader.count": 1,

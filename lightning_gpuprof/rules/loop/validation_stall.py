@@ -9,6 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     condition,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
-from lightning_gpuprof.rules.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)

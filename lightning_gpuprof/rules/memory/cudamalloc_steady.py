@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
-from lightning_gpuprof.rules.wording import counted
 
 _NEW = {"device_allocs_steady_count": 190}
 

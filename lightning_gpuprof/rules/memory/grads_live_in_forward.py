@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
-from lightning_gpuprof.rules.wording import percent
 
 _PEAK = {"allocated_gib": 110.0, "peak_phase": "forward"}
 _GRADIENTS = {"gradients_bytes": 16 * 2**30}

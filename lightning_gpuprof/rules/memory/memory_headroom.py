@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.gpu_memory import Use
-from lightning_gpuprof.rules.wording import percent
 
 _SMALL = {"allocated_gib": 22.0, "activations_gib": 10.0}
 _LARGE = {"allocated_gib": 69.0, "activations_gib": 68.0}

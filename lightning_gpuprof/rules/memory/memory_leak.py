@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
-from lightning_gpuprof.rules.wording import counted, percent
 
 _EPOCHS = 2
 """Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""

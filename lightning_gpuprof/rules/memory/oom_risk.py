@@ -8,13 +8,13 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, is_cpu_only, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.gpu_memory import Use
-from lightning_gpuprof.rules.wording import listed, percent
 
 _MANY_BYTES = 2**30
 

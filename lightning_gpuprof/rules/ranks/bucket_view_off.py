@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
@@ -16,7 +17,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import percent
 
 _MIB = 2**20
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_kernels import Measured
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -26,7 +27,6 @@ from lightning_gpuprof.rules.ranks.collective_times import (
     CollectiveWindow,
     collective_run,
 )
-from lightning_gpuprof.rules.wording import millis, percent
 
 _NVLINK_GB_PER_S: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"\bG?B200\b"), 900.0),

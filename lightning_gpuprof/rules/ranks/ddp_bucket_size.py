@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -19,7 +20,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.ranks.collective_times import MIB, CollectiveWindow, collective_run
-from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _DEFAULT_MB = 25
 """``bucket_cap_mb`` of torch."""

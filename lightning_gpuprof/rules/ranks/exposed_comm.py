@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.ranks.collective_times import (
     collective_run,
     sized,
 )
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")

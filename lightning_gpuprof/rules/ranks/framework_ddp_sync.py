@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -22,7 +23,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
-from lightning_gpuprof.rules.wording import millis, percent
 
 SUBJECT = "Lightning's check of all ranks"
 

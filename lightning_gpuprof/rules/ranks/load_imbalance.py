@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -17,7 +18,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 
 @dataclass(frozen=True, kw_only=True)

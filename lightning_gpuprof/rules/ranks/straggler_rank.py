@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, RankShare
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -17,7 +18,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
-from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _LOOK: dict[Phase, str] = {
     "data_wait": "its loader: storage and CPUs of its host, num_workers there, a shard with larger samples",

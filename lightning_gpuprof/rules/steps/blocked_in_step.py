@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.waiting import LEAST_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
@@ -21,7 +22,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 _SLEEPING = {
     "times_ms": {"forward": 13.0, "backward": 3.0, "optimizer": 1.0},

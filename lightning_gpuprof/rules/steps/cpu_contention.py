@@ -10,6 +10,7 @@ from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.model.waiting import LEAST_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -25,7 +26,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
-from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -27,7 +28,6 @@ from lightning_gpuprof.rules.steps.cpu_contention import (
     torch_threads,
 )
 from lightning_gpuprof.rules.steps.host_time import counted_time
-from lightning_gpuprof.rules.wording import counted, cpus, millis, percent
 
 _MANY = {
     "run": {"torch.num_threads": 8},

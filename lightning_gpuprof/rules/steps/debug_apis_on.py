@@ -11,6 +11,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_STEPS,
@@ -26,7 +27,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
-from lightning_gpuprof.rules.wording import counted, listed, millis
 
 _CERTAIN_RATIO = 0.8
 """Of the estimate. Heuristic: the model's own frames make a stack deeper than the one measured."""

@@ -9,6 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -23,7 +24,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
-from lightning_gpuprof.rules.wording import counted, millis, percent, seconds
 
 _NORMAL_QUANTILE = 1.645
 _MOST_TIMES = 100

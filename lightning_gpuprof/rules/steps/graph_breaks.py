@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.rules.base import BaseRule, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.wording import counted, listed
 
 _MOST_REASON = 120
 _REMEDIES = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import cpus, millis
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, LEAST_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import cpus, millis
 
 
 @dataclass(frozen=True, kw_only=True)

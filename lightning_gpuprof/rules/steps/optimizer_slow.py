@@ -8,6 +8,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -28,7 +29,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
-from lightning_gpuprof.rules.wording import millis, percent
 
 _WAITED_RATIO = 0.10
 """Waiting from which on it is named by itself, as for blocked-in-step."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -37,7 +38,6 @@ from lightning_gpuprof.rules.steps.uneven import (
     where_to_look,
     window_at,
 )
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent
 
 _MOST_SHOWN = 4
 _EPOCH_STEPS = 5

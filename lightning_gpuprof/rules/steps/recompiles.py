@@ -11,6 +11,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MIN_COST_MS,
@@ -26,7 +27,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile_evidence,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
 _VALUE = re.compile(r"(?P<what>[A-Za-z_][\w.\[\]'\"]*(?:\.[\w\[\]'\"]+)*) == ")

@@ -8,9 +8,9 @@ import msgspec
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.uneven import Moved, into_the_run
-from lightning_gpuprof.rules.wording import millis
 
 
 def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:

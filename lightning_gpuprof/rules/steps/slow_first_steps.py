@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -18,7 +19,6 @@ from lightning_gpuprof.rules.base import (
     worthwhile_gain,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.wording import counted, percent, seconds
 
 
 def _warming(excess_s: float) -> dict[str, Evenness]:

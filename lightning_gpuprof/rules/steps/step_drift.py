@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.evenness import Drift
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -29,7 +30,6 @@ from lightning_gpuprof.rules.steps.uneven import (
     usable_stretch,
     where_to_look,
 )
-from lightning_gpuprof.rules.wording import counted, millis, percent
 
 _LEAST_GROWTH_RATIO = 0.10
 _MOST_CHANCE = 0.001

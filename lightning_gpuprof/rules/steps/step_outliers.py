@@ -9,6 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -34,7 +35,6 @@ from lightning_gpuprof.rules.steps.outliers import (
     spread_alike,
 )
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S
-from lightning_gpuprof.rules.wording import counted, listed, millis, percent, seconds
 
 _DEFAULT_PREFETCH = 2
 """torch's, where there are workers."""

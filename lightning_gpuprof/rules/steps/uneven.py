@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.rules.base import condition, possible
 from lightning_gpuprof.rules.callbacks import class_name
-from lightning_gpuprof.rules.wording import millis, seconds
 
 BUSY_RATIO = 0.8
 """Use of the CPUs from which others that take more of them make this run slower. Heuristic, as for outlying steps."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
@@ -14,7 +15,6 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.launches.device_idle import explained_step, less_work_saves_ms
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import copies
-from lightning_gpuprof.rules.wording import listed, percent
 
 _BF16, _FLOAT = "c10::BFloat16", "float"
 

@@ -8,6 +8,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -15,7 +16,6 @@ from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
 from lightning_gpuprof.rules.transfers.device_waits import waits
-from lightning_gpuprof.rules.wording import millis
 
 
 def _copied(

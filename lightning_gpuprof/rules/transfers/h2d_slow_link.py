@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
@@ -14,7 +15,6 @@ from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.hardware.pcie_degraded import link_gigatransfers
-from lightning_gpuprof.rules.wording import millis, percent
 
 _ENCODING = 128 / 130
 """Payload over bits on the wire since generation 3 (PCI Express Base Specification)."""

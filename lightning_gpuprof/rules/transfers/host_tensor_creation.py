@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
-from lightning_gpuprof.rules.wording import listed
 
 
 def _tensors(count: int, us: float) -> dict[str, object]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
-from lightning_gpuprof.rules.wording import percent
 
 
 def _bar(us: float, name: str = "TQDMProgressBar") -> dict[str, object]:

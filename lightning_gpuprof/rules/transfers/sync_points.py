@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, Wait, WaitRule, times
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _REMEDIES: dict[str, str] = {
     "aten::item": "keep the value as a tensor: self.log(name, tensor.detach()), and read it once per epoch",

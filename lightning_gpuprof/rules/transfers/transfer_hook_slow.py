@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -20,7 +21,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
-from lightning_gpuprof.rules.wording import listed, millis, percent
 
 _MOVES, _AFTER = "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"

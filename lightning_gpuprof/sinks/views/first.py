@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Fix, Opportunity, StepBar, faster, first_screen
 from lightning_gpuprof.sinks.html_page import bdi
 

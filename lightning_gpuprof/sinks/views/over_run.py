@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.numbers import count
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import rank_tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
 from lightning_gpuprof.sinks.drawings import curves_svg, heat_html
 from lightning_gpuprof.sinks.html_page import figure, section, unfolding
-from lightning_gpuprof.sinks.numbers import count
 
 _LABEL = "Utilization, memory, power, clocks, CPU time and disk traffic over the run"
 _TITLE = "GPUs, host and memory over the steps"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, plain, wording
+from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.html_page import bdi, term
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from html import escape
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.curves import MARK_TERMS
 from lightning_gpuprof.model.phases import PARTS
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import numbers, tables, time_tables, wording
+from lightning_gpuprof.sinks import tables, time_tables, wording
 from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.html_page import figure, section, stack, table_html, term, titled

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.roofline import Ceiling, Roofline, RooflineRow
-from lightning_gpuprof.sinks import numbers, plain
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import GB_PER_S
 from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
 
@@ -149,7 +150,7 @@ def _hover(row: RooflineRow) -> str:
     elif row.faster_than == "memory":
         lines.append("faster than the memory: from the cache, or the bytes are wrong")
     elif row.ceiling_ratio is not None:
-        lines.append(f"{numbers.percent(row.ceiling_ratio)} of what {row.bound} allows")
+        lines.append(f"{numbers.exact_percent(row.ceiling_ratio)} of what {row.bound} allows")
     return "<br>".join(lines)
 
 
@@ -166,7 +167,7 @@ def _escaped(text: str) -> str:
 def _layout(roofline: Roofline, rows: Sequence[RooflineRow]) -> dict[str, Json]:
     shown = sum(row.device_us for row in rows)
     known = sum(row.device_us for row in roofline.rows)
-    held = f"{numbers.percent(shown / known if known else None)} of the device time of operators with known work"
+    held = f"{numbers.exact_percent(shown / known if known else None)} of the device time of operators with known work"
     title = f"Roofline, {plain.name(roofline.device, NAME_CELLS)}" if roofline.device else "Roofline"
     axis: dict[str, Json] = {"type": "log", "exponentformat": "SI", "dtick": 1, "gridcolor": "rgba(127,127,127,0.25)"}
     return {

@@ -51,7 +51,7 @@ def attributed_table(result: Attribution) -> Table:
 
     def why(level: Attributed) -> str:
         return "; ".join(
-            f"{numbers.percent(one.device_us / result.device_us)} "
+            f"{numbers.exact_percent(one.device_us / result.device_us)} "
             + (_not_recorded(level.level, result.stacks) if one.reason == "not_recorded" else _REASONS[one.reason])
             for one in level.rest
         )

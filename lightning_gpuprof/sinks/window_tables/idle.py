@@ -216,7 +216,7 @@ def _host(gap: IdleGap) -> str:
 
 
 def _held(gap: IdleGap) -> str:
-    return f"{numbers.percent(gap.host_ratio)} of the time that the host was late" if gap.host else ""
+    return f"{numbers.exact_percent(gap.host_ratio)} of the time that the host was late" if gap.host else ""
 
 
 def _largest_of_steps(steps: tuple[StepIdle, ...]) -> list[IdleCause]:

@@ -34,8 +34,8 @@ def small_kernel_table(found: KernelFacts) -> Table:
     small = found.small
     gap = "GPU idle time right before them, while the host was in the operator and call that launch them"
     rows = (
-        ("kernels", numbers.count(small.count), f"{numbers.percent(small.count_ratio)} of all kernels"),
-        ("their time", _ms(small.total_us), f"{numbers.percent(small.total_ratio)} of kernel time"),
+        ("kernels", numbers.count(small.count), f"{numbers.exact_percent(small.count_ratio)} of all kernels"),
+        ("their time", _ms(small.total_us), f"{numbers.exact_percent(small.total_ratio)} of kernel time"),
         ("calls that launched them", _ms(small.launch_call_us), "host time, inflated by tracing"),
         ("median of a launch", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
         ("launch longer than kernel", numbers.count(small.longer_launch_count), "alone they cannot keep a device busy"),
@@ -74,7 +74,8 @@ def _why(row: SavingRow) -> str:
     if row.kind == "no tensor cores":
         faster = f"{row.faster_dtype} on tensor cores is {numbers.significant(row.peak_ratio)} times as fast at best"
         return f"{row.dtype} on CUDA cores: {faster}"
-    return f"est. SM efficiency {numbers.percent(row.est_sm_efficiency_ratio)}: too few blocks for all multiprocessors"
+    filled = numbers.exact_percent(row.est_sm_efficiency_ratio)
+    return f"est. SM efficiency {filled}: too few blocks for all multiprocessors"
 
 
 def no_saving_table(found: KernelFacts) -> Table:

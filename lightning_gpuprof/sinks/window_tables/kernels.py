@@ -105,21 +105,21 @@ def fill_table(found: KernelFacts) -> Table:
     rows = (
         (
             "est. SM efficiency of kernels",
-            numbers.percent(fill.est_sm_efficiency_ratio),
+            numbers.exact_percent(fill.est_sm_efficiency_ratio),
             fill.est_sm_efficiency_known_ratio,
             running,
             _EFFICIENCY,
         ),
         (
             "est. SM efficiency of the window",
-            numbers.percent(fill.est_sm_efficiency_of_window_ratio),
+            numbers.exact_percent(fill.est_sm_efficiency_of_window_ratio),
             None,
             window,
             _EFFICIENCY,
         ),
         (
             "est. occupancy of kernels",
-            numbers.percent(fill.est_occupancy_ratio),
+            numbers.exact_percent(fill.est_occupancy_ratio),
             fill.est_occupancy_known_ratio,
             running,
             _OCCUPANCY,

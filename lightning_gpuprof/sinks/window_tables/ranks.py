@@ -149,7 +149,7 @@ def rank_note_table(comparison: RanksComparison) -> Table:
 def _who_is_late(late: LateRank) -> str:
     waits = (
         f"Rank {late.rank} waits least, {_ms(late.waiting_us)} against {_ms(late.others_waiting_us)} (median of the"
-        f" others), and came last to {numbers.percent(late.last_ratio)} of the collectives"
+        f" others), and came last to {numbers.exact_percent(late.last_ratio)} of the collectives"
     )
     if not late.consistent:
         return f"{waits}: ranks are late in turn, none alone is to blame."

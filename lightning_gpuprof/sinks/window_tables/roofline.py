@@ -35,13 +35,19 @@ def flops_table(roofline: Roofline) -> Table:
         rows += _rate(roofline.steps, "in steps", "the time of the steps; tracing inflates it, so the rate is too low")
         rows += _rate(roofline.busy, "while busy", "the time in which the device worked")
         covered = "of their device time; below 100 %, the rates are that much too low"
-        rows.append(("matrix kernels with known FLOPs", numbers.percent(roofline.coverage_ratio), covered))
+        rows.append(("matrix kernels with known FLOPs", numbers.exact_percent(roofline.coverage_ratio), covered))
         if roofline.reduced_flops_ratio:
             rows.append(
-                ("FLOPs of Winograd and FFT convolutions", numbers.percent(roofline.reduced_flops_ratio), _REDUCED)
+                (
+                    "FLOPs of Winograd and FFT convolutions",
+                    numbers.exact_percent(roofline.reduced_flops_ratio),
+                    _REDUCED,
+                )
             )
         if roofline.faster_flops_ratio:
-            rows.append(("FLOPs that cannot be right", numbers.percent(roofline.faster_flops_ratio), _ABOVE_COMPUTE))
+            rows.append(
+                ("FLOPs that cannot be right", numbers.exact_percent(roofline.faster_flops_ratio), _ABOVE_COMPUTE)
+            )
         rows.append(("device", plain.name(roofline.device or numbers.ABSENT, 60), ""))
         rows += [
             (f"peak in {one.dtype}", f"{TFLOPS(one.flops_per_s)} TFLOP/s", _source(one.measured))
@@ -113,7 +119,7 @@ def _reached(row: RooflineRow) -> tuple[str, str]:
         return "impossible", _ABOVE_COMPUTE
     if row.faster_than == "memory":
         return "cached", _ABOVE_MEMORY
-    return numbers.percent(row.ceiling_ratio), ""
+    return numbers.exact_percent(row.ceiling_ratio), ""
 
 
 def _rate(rate: Rate | None, when: str, time: str) -> list[tuple[str, str, str]]:
@@ -121,9 +127,9 @@ def _rate(rate: Rate | None, when: str, time: str) -> list[tuple[str, str, str]]
         return []
     rows = [
         (f"TFLOP/s {when}", TFLOPS(rate.flops_per_s), f"over {time}"),
-        (f"MFU {when}", numbers.percent(rate.mfu_ratio), f"{_MFU}; over {time}"),
+        (f"MFU {when}", numbers.exact_percent(rate.mfu_ratio), f"{_MFU}; over {time}"),
     ]
     if rate.measured_ratio is not None:
-        share = numbers.percent(rate.measured_ratio)
+        share = numbers.exact_percent(rate.measured_ratio)
         rows.append((f"of measured ceilings {when}", share, "instead of the data sheet's peaks"))
     return rows

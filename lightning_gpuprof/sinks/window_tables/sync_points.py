@@ -54,7 +54,7 @@ def sync_total_table(points: SyncPoints) -> Table:
         return f"{numbers.fixed((us or 0.0) / 1e3)} ms"
 
     def of_idle(us: float) -> str:
-        return numbers.percent(us / points.idle_us) if points.idle_us > 0 else ""
+        return numbers.exact_percent(us / points.idle_us) if points.idle_us > 0 else ""
 
     rows = (
         ("waits of the host", "", numbers.count(points.count), numbers.significant(points.count_per_step), ""),
