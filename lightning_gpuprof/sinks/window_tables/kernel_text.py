@@ -8,6 +8,9 @@ from typing import Protocol, TypeVar
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import Column, Format
 
+HOVER_LIMIT = 240
+"""Templates repeat their types: the beginning and the end tell kernels apart, and a page names each in several tables."""
+
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::|c10::")
 _WRAPPER = re.compile(r"^cutlass::Kernel2?<(.*)>$")
 
@@ -47,8 +50,8 @@ def column(limit: int, title: str = "kernel") -> Column[N]:
 
 
 def whole(name: str, limit: int) -> str:
-    """The name where the short one is another."""
-    return "" if short(name, limit) == name else plain.sentence(name)
+    """The name where the short one is another, its middle left out of a very long one: ``--csv`` has all of it."""
+    return "" if short(name, limit) == name else plain.name(name, HOVER_LIMIT)
 
 
 THREE = Format(lambda sizes: " ".join(map(str, sizes)))
