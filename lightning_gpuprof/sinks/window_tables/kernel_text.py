@@ -9,7 +9,7 @@ from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import Column, Format
 
 HOVER_LIMIT = 240
-"""Templates repeat their types: the beginning and the end tell kernels apart, and a page names each in several tables."""
+"""Templates repeat their types: beginning and end tell kernels apart, and a page names each in several tables."""
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::|c10::")
 _WRAPPER = re.compile(r"^cutlass::Kernel2?<(.*)>$")
