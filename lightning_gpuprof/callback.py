@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -91,7 +90,7 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
     def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         for name in kwargs:
             if name not in known:
-                raise UnknownArgumentError("GpuProfiler", name, difflib.get_close_matches(name, known, n=2))
+                raise UnknownArgumentError("GpuProfiler", name, known)
         init(*args, **kwargs)
 
     return named

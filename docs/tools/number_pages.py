@@ -66,7 +66,7 @@ GROUPS: tuple[Group, ...] = (
     Group(
         name="phases",
         title="Phases",
-        intro="A step is cut into phases, which sum to the step time. They are times of the training thread: on a GPU, "
+        intro="A step is cut into phases, which sum to the step time. They are times of the main thread: on a GPU, "
         "a phase is long if the host is busy or waits in it, and not because its kernels take long. For those see "
         "[trace windows](windows.md).",
         fields=("phases",),

@@ -13,11 +13,11 @@ from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
 
 def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
-    """Blocked time of the phases in which the training thread works, largest first.
+    """Blocked time of the phases in which the main thread works, largest first.
 
-    Blocked = exclusive wall time minus exclusive CPU time of the training thread, not below 0, over steady steps in
+    Blocked = exclusive wall time minus exclusive CPU time of the main thread, not below 0, over steady steps in
     which both were read. Time for which the thread was ready to run but had no CPU is no blocking: where the kernel
-    tells it, all of it is taken off these phases, in proportion. Threads that compute for the training thread
+    tells it, all of it is taken off these phases, in proportion. Threads that compute for the main thread
     (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 
     Returns:
@@ -55,7 +55,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
 
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
-    """Median share of the period in which the training thread was ready to run but had no CPU; None if not known."""
+    """Median share of the period in which the main thread was ready to run but had no CPU; None if not known."""
     rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:

@@ -1,4 +1,4 @@
-"""Looks at the training thread flow in, the places of the user's code where it was seen most flow out."""
+"""Looks at the main thread flow in, the places of the user's code where it was seen most flow out."""
 
 from __future__ import annotations
 

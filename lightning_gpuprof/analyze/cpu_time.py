@@ -1,4 +1,4 @@
-"""Sampled CPU time of the training thread flows in, CPU time by phase of the steady steps flows out."""
+"""Sampled CPU time of the main thread flows in, CPU time by phase of the steady steps flows out."""
 
 from __future__ import annotations
 

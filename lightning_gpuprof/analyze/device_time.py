@@ -16,7 +16,7 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
     """Median device span of each phase over the measured steady steps; empty if there are fewer than ten.
 
-    A span is measured on the device's clock along the training thread's stream: it ends when the device has done what
+    A span is measured on the device's clock along the main thread's stream: it ends when the device has done what
     was queued in the phase, and contains the gaps between launches. It is no kernel time.
     """
     device = journal.device

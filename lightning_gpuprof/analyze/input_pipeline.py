@@ -78,7 +78,7 @@ def input_pipeline(
     kind, summary = _verdict(slowest, period_ms, wait, h2d, steady_steps, waited_ratio, workers)
     order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
     if period_ms is not None and order_ms >= LEAST_WAIT_RATIO * period_ms:
-        summary += f"; the sampler takes {millis(order_ms)} of each step in the training process"
+        summary += f"; the sampler takes {millis(order_ms)} of each step in the main process"
     return InputPipeline(
         verdict=kind,
         summary=summary,
@@ -219,7 +219,7 @@ def _mean(weighted: Sequence[tuple[float | None, int]]) -> float | None:
 
 
 def _own_regions(journal: Journal, workers: Sequence[InputWorker]) -> list[tuple[float, InputPart]]:
-    """Regions marked in a dataset whose items are made in the training process: they are slots of its steps."""
+    """Regions marked in a dataset whose items are made in the main process: they are slots of its steps."""
     inside = next((w for w in workers if w.process == "process" and w.items_ms), None)
     if inside is None or inside.items_ms is None:
         return []
@@ -302,7 +302,7 @@ def _verdict(
     needs = f"a step needs {millis(step_ms)}"
     waits = wait.lower_ratio >= LEAST_WAIT_RATIO
     if not slowest.workers:
-        text = f"the training process makes a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
+        text = f"the main process makes a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
         return ("processing", text) if waits else ("compute", text)
     who = f"{slowest.workers} worker{'s' if slowest.workers > 1 else ''}"
     delivers = (

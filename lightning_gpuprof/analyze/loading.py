@@ -140,7 +140,7 @@ def _slowest_order(metrics: Metrics) -> InputLoader | None:
 def _making(metrics: Metrics, order: InputLoader | None) -> Share:
     if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
         raise MissingSignal(
-            "another Python thread of the program keeps the training thread waiting (interpreter-lock): how long it "
+            "another Python thread of the program keeps the main thread waiting (interpreter-lock): how long it "
             "takes to make a batch cannot be told"
         )
     wait = step_share(metrics, "data_wait")
@@ -211,7 +211,7 @@ def _loading_cpu_ms(metrics: Metrics, *, workers: int, wait_ms: float, period_ms
 def _queued_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
     """How long per step what makes batches was ready to run without having a CPU.
 
-    Of the training thread that is known for whole steps: its fetch has the part that it has of the CPU time.
+    Of the main thread that is known for whole steps: its fetch has the part that it has of the CPU time.
     """
     if workers:
         rows = metrics.host.worker_rows
@@ -225,7 +225,7 @@ def _queued_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
 
 
 def _fetch_cpu_ms(metrics: Metrics) -> float:
-    """CPU time of the training thread in the fetch; 0 also where it was not sampled."""
+    """CPU time of the main thread in the fetch; 0 also where it was not sampled."""
     found = next((row.cpu_ms for row in metrics.phases if row.phase == "data_wait"), None)
     return found if found is not None and possible(found) else 0.0
 

@@ -15,11 +15,11 @@ MAX_THREADS = 8
 
 
 _WAITS: frozenset[Phase] = frozenset({"data_wait", "sync", "validation", "checkpoint"})
-"""Phases in which the training thread may wait for something else."""
+"""Phases in which the main thread may wait for something else."""
 
 
 def interpreter_lock(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> InterpreterLock | None:
-    """The interpreter's lock in the phases in which the training thread works, and the other Python threads.
+    """The interpreter's lock in the phases in which the main thread works, and the other Python threads.
 
     Args:
         journal: One rank's journal.

@@ -75,6 +75,6 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
         return []
     of = f" of {cpu.usable_cpus:.3g} CPUs" if world_size == 1 else " CPUs of this machine"  # a rank may use its share
     return [
-        f"other programs used {others:.1f}{of}; the training thread waited for a CPU in {100 * ratio:.0f} % of the "
+        f"other programs used {others:.1f}{of}; the main thread waited for a CPU in {100 * ratio:.0f} % of the "
         f"step, so steps are up to {100 * ratio / (1 - ratio):.0f} % longer than on a quiet machine"
     ]

@@ -60,7 +60,7 @@ def select(steps: StepColumns, phases: dict[Phase, Ints], compiled: Mask | None 
 
     A step is left out if it was traced or ran beside the analysis of a trace, if it holds a checkpoint or validation or
     follows on one, and if it is the first or last of an epoch. The step after a stall is slower while caches fill and
-    workers, which went on meanwhile, compete with the training thread (measured: 29 % after a checkpoint, 32 % after
+    workers, which went on meanwhile, compete with the main thread (measured: 29 % after a checkpoint, 32 % after
     validation, the next one 4 to 5 %). Where so little is left that this would cost more than half of the steps
     (validation every other step, epochs of two), these neighbours and the last steps of epochs count. Outliers stay
     in: they are a part of the run. In a run so short that fewer than 20 steady steps would be left, steps beside the

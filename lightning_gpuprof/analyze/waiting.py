@@ -1,6 +1,6 @@
 """Blocked time of the phases in which the thread works flows in, what is certainly waiting for something flows out.
 
-The training thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
+The main thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
 threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the
 others are taken off here, or lower what may be said.
 """
@@ -35,12 +35,12 @@ BUSY_CPUS_RATIO = 0.9
 
 
 def waiting(metrics: Metrics) -> Waiting | Unmeasured:
-    """Blocked time in the phases in which the training thread works, :data:`WORKING_PHASES`.
+    """Blocked time in the phases in which the main thread works, :data:`WORKING_PHASES`.
 
     With several ranks ``backward`` is left out: there, waiting is waiting for slower ranks.
 
     Returns:
-        Unmeasured: CPU time of the training thread was not measured, or in too few steps; or waiting for the device
+        Unmeasured: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
         cannot be told from it.
     """
     try:
@@ -50,7 +50,7 @@ def waiting(metrics: Metrics) -> Waiting | Unmeasured:
 
 
 def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
-    """How the training thread waits for the interpreter, by the busiest other thread.
+    """How the main thread waits for the interpreter, by the busiest other thread.
 
     Args:
         metrics: The run; its ``waiting`` is read.
@@ -61,7 +61,7 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
     if lock is None:
         return Unmeasured(why=UNASKED)
     if lock.waited is None or not usable(lock.waited) or lock.samples < LEAST_SAMPLES:
-        return Unmeasured(why=f"the training thread's CPU times of {LEAST_SAMPLES} steps are needed")
+        return Unmeasured(why=f"the main thread's CPU times of {LEAST_SAMPLES} steps are needed")
     known = [thread for thread in lock.threads if possible(thread.cpus)]
     thread = max(known, key=lambda thread: thread.cpus, default=None)
     cpus = 0.0 if thread is None else thread.cpus
@@ -79,7 +79,7 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
 def _waiting(metrics: Metrics) -> Waiting:
     period_ms = steady_period_ms(metrics)
     if metrics.blocked is None:
-        raise MissingSignal("the CPU time of the training thread was not measured")
+        raise MissingSignal("the CPU time of the main thread was not measured")
     cpu_only = is_cpu_only(metrics)
     if cpu_only is None:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
@@ -125,7 +125,7 @@ def _crowded(metrics: Metrics) -> bool:
 
 
 def _late_ratio(lock: InterpreterLock, phases: Sequence[Blocked]) -> float:
-    """How often the interpreter came late, each phase by the mean time that the training thread waits in it."""
+    """How often the interpreter came late, each phase by the mean time that the main thread waits in it."""
     waited, late = 0.0, 0.0
     for row in phases:
         asked, of_them = lock.by_phase.get(row.phase, (0, 0))

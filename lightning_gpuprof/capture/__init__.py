@@ -1,1 +1,1 @@
-"""Measuring inside the training process: cheap, fenced, and written to the journal; nothing is concluded here."""
+"""Measuring inside the main process: cheap, fenced, and written to the journal; nothing is concluded here."""

@@ -60,7 +60,7 @@ UNNAMED = "unnamed"
 
 
 def _forget() -> None:
-    """A forked DataLoader worker is no training thread, though its thread has the same number."""
+    """A forked DataLoader worker is no main thread, though its thread has the same number."""
     global _recording
     _recording = None
 
@@ -86,7 +86,7 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         def loss(...): ...
 
     Costs about a microsecond in a run that is measured and a fraction of that in any other. Two kinds of threads count:
-    the training thread, and in DataLoader workers, for the batches that are measured there, the one that makes batches
+    the main thread, and in DataLoader workers, for the batches that are measured there, the one that makes batches
     (reports show it as a part of the items, see ``docs/input-pipeline.md``). In other threads it does nothing. Regions
     may lie in one another. In code that ``torch.compile`` traces it leaves nothing behind: put it around the compiled
     call. After some 200 names and places (35 in a worker) others share a row, so take names that do not count steps.

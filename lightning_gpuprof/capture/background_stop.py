@@ -2,7 +2,7 @@
 
 torch's own binding holds the interpreter lock for as long as it takes to collect a trace, and again to write it:
 seconds for some 100,000 events. The same C++ functions of ``libtorch_cpu``, called through :mod:`ctypes`, do not. The
-training thread leaves the profiler, which takes microseconds and is all that it does; the writer joins it and ends it.
+main thread leaves the profiler, which takes microseconds and is all that it does; the writer joins it and ends it.
 torch has both for threads of C++ programs (``profiler_kineto.h``).
 
 A function with another signature would end the process, and so would an exception of C++: of memory that is full, or of
@@ -34,7 +34,7 @@ TRIED_MACHINES = ("x86_64",)
 THREAD_NAME = "gpuprof-trace-writer"
 
 _LEFT_WITHIN_S = 5.0
-"""The training thread says at once that it left the profiler; whatever happens to it, nobody waits for ever."""
+"""The main thread says at once that it left the profiler; whatever happens to it, nobody waits for ever."""
 
 _NAMESPACE = "_ZN5torch8autograd8profiler"
 _LEAVE = f"{_NAMESPACE}28disableProfilerInChildThreadEv"

@@ -1,4 +1,4 @@
-"""From the training thread's stack, looked at from another thread, to counts of the user's source lines per slot.
+"""From the main thread's stack, looked at from another thread, to counts of the user's source lines per slot.
 
 With it, what the program's other Python threads do, and how often one of them would not let go of the interpreter.
 """
@@ -107,13 +107,13 @@ class UserCode:
 
 
 class CallSiteSampler:
-    """Looks at where the training thread is, and counts per slot and place in the user's code.
+    """Looks at where the main thread is, and counts per slot and place in the user's code.
 
-    It can look only when the training thread lets go of the interpreter: in a blocking call, in a tensor operation,
+    It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation,
     or when its time slice ends. So counts tell where time is *waited* well, and where Python is computed roughly.
 
     Args:
-        thread_id: ``threading.get_ident()`` of the training thread.
+        thread_id: ``threading.get_ident()`` of the main thread.
         current_slot: Id of the slot that time is charged to at this moment; negative if there is none, and then
             nothing is counted.
         interval_s: Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that
@@ -147,7 +147,7 @@ class CallSiteSampler:
         self._handed_over_ns: int | None = None
 
     def open(self) -> None:
-        """Learn which files are the user's; it takes a millisecond, which is not for the training thread."""
+        """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
         if self._user_code is None:
             self._user_code = UserCode.of_this_process()
         self._others = OtherThreads(self._thread_id, self._user_code.site_of)
@@ -174,7 +174,7 @@ class CallSiteSampler:
     def _ask_for_the_interpreter(self) -> None:
         """Let go of it until a moment that is drawn, and see whether it takes as long to get it back as from Python.
 
-        Times at which the training thread went from one slot to the next before we had it are left out.
+        Times at which the main thread went from one slot to the next before we had it are left out.
         """
         delay_ns = run_delay_ns(self._delay_file)
         if delay_ns < 0:

@@ -1,10 +1,10 @@
 """From the edges of a sampled step to the time between them on the device's own clock, without ever waiting for it.
 
-An event is recorded on the training thread's current stream at each edge. Sampled steps later, when all events of a
+An event is recorded on the main thread's current stream at each edge. Sampled steps later, when all events of a
 step have been passed by the device, the times between neighbours are read. A span thus begins when the device has done
 what was queued before the edge, and contains the gaps in which the device waits for the host's next launch.
 
-Everything that touches the device happens on the training thread, which alone knows that it is not capturing a CUDA
+Everything that touches the device happens on the main thread, which alone knows that it is not capturing a CUDA
 graph: to query an event in another thread breaks a capture that is going on (pytorch/pytorch#104555, #148594; with ROCm
 even one in thread-local mode, #176251). Other threads only fetch what was read, see :meth:`DeviceSpans.collect`.
 """
@@ -67,7 +67,7 @@ class EventBackend(Protocol[Event]):
 
 
 class DeviceSpans(Generic[Event]):
-    """Measures one step at a time; all methods but :meth:`collect` belong to the training thread, and none raises.
+    """Measures one step at a time; all methods but :meth:`collect` belong to the main thread, and none raises.
 
     Args:
         backend: Events of the device.

@@ -38,7 +38,7 @@ class _Edges:
 
 
 class DeviceSteps(Generic[Event]):
-    """Wraps the actions of the steps that are measured. No method raises; all belong to the training thread.
+    """Wraps the actions of the steps that are measured. No method raises; all belong to the main thread.
 
     Args:
         spans: Measures them.

@@ -25,7 +25,7 @@ class ForeignProfilers:
     """Watches from :meth:`watch` to :meth:`unwatch`.
 
     Args:
-        on_foreign: Called on the training thread, before the other profiler is prepared.
+        on_foreign: Called on the main thread, before the other profiler is prepared.
     """
 
     def __init__(self, on_foreign: Callable[[], None]) -> None:

@@ -39,7 +39,7 @@ DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, Segment, Sample, CallSites)
 
 
 class JournalWriter:
-    """Empties the clock's queue and the posted records into a file, without the training thread.
+    """Empties the clock's queue and the posted records into a file, without the main thread.
 
     One thread packs what there is, another one writes it: a disk that hangs for minutes neither lets finished steps
     pile up nor keeps ``on_steps`` from seeing them.

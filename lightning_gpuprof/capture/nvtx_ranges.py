@@ -106,7 +106,7 @@ class NvtxRange:
 
 
 class NvtxRanges:
-    """Ranges around steps and their actions. No method raises; all belong to the training thread.
+    """Ranges around steps and their actions. No method raises; all belong to the main thread.
 
     Args:
         backend: Makes them.

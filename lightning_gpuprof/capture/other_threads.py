@@ -16,13 +16,13 @@ _NAMES_OF_OTHERS = ("gpuprof", "pin_memory")
 
 
 class OtherThreads:
-    """Watches all Python threads but the training thread.
+    """Watches all Python threads but the main thread.
 
     CPU times are read from ``/proc/self/task/<thread>/schedstat``, about once a second: the C library's clock of a
     thread that has just ended would crash the process.
 
     Args:
-        training_thread: ``threading.get_ident()`` of the training thread.
+        training_thread: ``threading.get_ident()`` of the main thread.
         site_of: Names the place of a frame in the user's code.
         task_root: Folder of this process's threads in the process table.
         threads: All Python threads.

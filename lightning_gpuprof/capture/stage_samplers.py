@@ -33,7 +33,7 @@ def stage_samplers(
         options: What is switched on.
         trainer: At the start of its steps.
         clock: Knows the current slot.
-        thread_id: The training thread.
+        thread_id: The main thread.
         epoch_ns: Calendar time at the entry of the stage.
         compiled_before: The compiler's counters then.
     """

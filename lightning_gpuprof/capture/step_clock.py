@@ -71,7 +71,7 @@ class ClosedSegment(NamedTuple):
 
 
 class BoundaryListener(Protocol):
-    """Called on the training thread at a step's start, once ``global_step`` has reached the step it asked for."""
+    """Called on the main thread at a step's start, once ``global_step`` has reached the step it asked for."""
 
     def __call__(self, batch: int, global_step: int, now_ns: int, /) -> int:
         """Return the ``global_step`` from which on to be called again."""
@@ -88,12 +88,12 @@ SEPARATOR = " > "
 
 
 class StepClock:
-    """Exclusive accounting of one fit. All methods but ``take`` belong to the training thread.
+    """Exclusive accounting of one fit. All methods but ``take`` belong to the main thread.
 
     Args:
         now: Monotonic clock in ns.
         cpu_now: CPU clock of the calling thread in ns.
-        delay_now: Total time in ns for which the training thread was ready to run but had no CPU, or None; -1 if it
+        delay_now: Total time in ns for which the main thread was ready to run but had no CPU, or None; -1 if it
             cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
             system call (0.3 us), so that reading it in each step of a fast loop would be felt.

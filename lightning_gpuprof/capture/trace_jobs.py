@@ -36,7 +36,7 @@ _LOOK_EVERY_S = 0.05
 
 
 class TraceJobs:
-    """Starts one process per trace, from a thread, so that the training thread waits neither for its start nor its end.
+    """Starts one process per trace, from a thread, so that the main thread waits neither for its start nor its end.
 
     Args:
         max_beside_s: A job counts as being beside the training for so long at the most.

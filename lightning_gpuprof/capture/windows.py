@@ -61,7 +61,7 @@ class _Window:
 
 
 class WindowController:
-    """Opens and closes windows at step boundaries. All methods but :meth:`request` belong to the training thread.
+    """Opens and closes windows at step boundaries. All methods but :meth:`request` belong to the main thread.
 
     Planned windows come first: others only open while enough of ``max_windows`` is left for all of them. Those that a
     person asks for are counted apart, up to ``max_windows`` as well. No window goes on through validation or the end

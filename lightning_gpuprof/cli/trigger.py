@@ -143,7 +143,7 @@ COMMAND = Command(
     summary="have a running job trace a few steps now",
     description=(
         "Asks a run that goes on for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
-        "about once a second, off the training thread. From the same host, `kill -USR2 PID` of the training process\n"
+        "about once a second, off the main thread. From the same host, `kill -USR2 PID` of the main process\n"
         "does the same, where the training script has no handler of its own for that signal."
     ),
     examples=(

@@ -26,7 +26,7 @@ def used_up_ratio(host: HostUse) -> float | None:
 
 
 def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
-    """Whether it is the run itself that leaves its training thread without a CPU: by its quota, or as it wants more.
+    """Whether it is the run itself that leaves its main thread without a CPU: by its quota, or as it wants more.
 
     What it wants is what it used and what its main threads waited for. The other programs of a machine can make a run
     wait, but not want more. Nor can they make it wait where the run itself has nearly all of its CPUs.

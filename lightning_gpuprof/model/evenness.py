@@ -21,9 +21,9 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     phases_ms: dict[Phase, float]
     """Median time of each phase that took any."""
     cpu_ms: dict[Phase, float] = {}
-    """Median CPU time of the training thread by phase; empty if fewer than ten steps were sampled."""
+    """Median CPU time of the main thread by phase; empty if fewer than ten steps were sampled."""
     run_delay_ratio: float | None = None
-    """Median share of the step time in which the training thread had no CPU although it was ready."""
+    """Median share of the step time in which the main thread had no CPU although it was ready."""
     taken_cpus: float | None = None
     """CPUs of this run that others used: other processes, and other virtual machines (steal)."""
     cpu_busy_ratio: float | None = None

@@ -73,7 +73,7 @@ class WorkerUse(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ThreadUse(msgspec.Struct, kw_only=True, frozen=True):
-    """Threads of the training process, of one kind."""
+    """Threads of the main process, of one kind."""
 
     kind: str
     """``main``, ``pin_memory``, ``gpuprof``, ``python``, ``autograd``, ``nccl``, ``cuda``, ``native``."""
@@ -251,7 +251,7 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
     usable_cpus: float | None = None
     """CPUs that this rank may use: affinity and quota, divided by the ranks on this host."""
     process: ProcessUse | None = None
-    """The training process, without its children."""
+    """The main process, without its children."""
     threads: tuple[ThreadUse, ...] = ()
     workers: ProcessUse | None = None
     """DataLoader workers together; None: there were none, or they are not known."""

@@ -26,7 +26,7 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     loader: int
     """Number of the loader, from 0."""
     process: str
-    """``worker0``, or ``process``: the training process itself."""
+    """``worker0``, or ``process``: the main process itself."""
     batches: int
     """Batches that it made."""
     measured: int
@@ -60,7 +60,7 @@ class InputPart(msgspec.Struct, kw_only=True, frozen=True):
     """A transform of a list of such, or a region marked with ``annotate``."""
     name: str
     calls: int | None
-    """None, as the two below, for a region in the training process: its time is known by step."""
+    """None, as the two below, for a region in the main process: its time is known by step."""
     mean_ms: float | None
     """Of one call."""
     max_ms: float | None
@@ -95,7 +95,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     loader: int
     """Its number, from 0."""
     workers: int
-    """0: the training process makes its batches."""
+    """0: the main process makes its batches."""
     make_ms: float | None
     """Mean time that one process needs for a batch: items and collation."""
     items_ms: float | None
@@ -107,7 +107,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     idle_ratio: float | None
     """Share of their time that they wait for work."""
     order_ms: float | None = None
-    """Median time in which its sampler and batch sampler give the indices of a batch, in the training process."""
+    """Median time in which its sampler and batch sampler give the indices of a batch, in the main process."""
     order_of: str = ""
     """Who does: ``ByLength (data.py:31)``."""
 

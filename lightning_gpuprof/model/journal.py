@@ -180,7 +180,7 @@ class ThreadLooks(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_defaults=True):
-    """Where the training thread was when it was looked at from outside: counts per slot and call site."""
+    """Where the main thread was when it was looked at from outside: counts per slot and call site."""
 
     counts: dict[int, dict[str, int]]
     """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks."""
@@ -203,7 +203,7 @@ class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, om
     file: str = ""
     """Name of the trace in the journal's folder; empty if none was written."""
     stop_cost_ns: int = 0
-    """Time the training thread spent in stopping and exporting."""
+    """Time the main thread spent in stopping and exporting."""
     written_ns: int = 0
     """When its trace was found written; until then what it holds is in this process's memory."""
     problem: str = ""

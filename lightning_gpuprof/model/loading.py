@@ -11,7 +11,7 @@ from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.worker_time import WorkerTime
 
 RECEIVE_MS = 0.5
-"""What it costs the training thread at least to take a finished batch from a worker process.
+"""What it costs the main thread at least to take a finished batch from a worker process.
 
 Heuristic: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 kB batches) on 2 CPUs; the bound of the
 gain uses half of the least, so that it stays a bound."""
@@ -56,7 +56,7 @@ class Fetch:
     order: InputLoader | None = None
     """The loader whose sampler takes longest for the indices of a batch; None if that was not measured."""
     making: Share | Unmeasured = NOT_COMPUTED
-    """The wait while batches are made: without the sampler's time, which stays in the training process."""
+    """The wait while batches are made: without the sampler's time, which stays in the main process."""
     idle_ratio: float | None = None
     """Share of a step in which the device has no work and a batch is waited for, 1 on a CPU; of a device that was not
     seen during the fetch its idle share of the step. None: no trace window tells."""
@@ -104,7 +104,7 @@ class Loading:
     cpu_ms: CpuTime | None
     """CPU time that making one batch takes; None: not known."""
     used_cpus: float | None
-    """CPUs that the training process and its workers used; None: not known."""
+    """CPUs that the main process and its workers used; None: not known."""
     usable_cpus: float
     on_gpu: bool
     dataset: str
@@ -187,7 +187,7 @@ class Loading:
     def made_in_time(self) -> bool:
         """Whether workers, as measured in them, make batches well before the step wants them.
 
-        What is waited for then is the way of a batch to the training thread, or a CPU for it.
+        What is waited for then is the way of a batch to the main thread, or a CPU for it.
         """
         measured = self.num_workers > 0 and self.made is not None
         return measured and self.batch_ms / self.num_workers <= IN_TIME_RATIO * self.compute_ms

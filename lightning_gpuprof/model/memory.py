@@ -226,7 +226,7 @@ class Memory(msgspec.Struct, kw_only=True, frozen=True):
     """``memory`` of ``report.json``."""
 
     process_rss_peak_bytes: float | None = None
-    """Most resident memory of the training process."""
+    """Most resident memory of the main process."""
     devices: tuple[DeviceMemory, ...] = ()
     """Empty: no caching allocator was read, as on a CPU."""
     held: tuple[Held, ...] = ()

@@ -47,11 +47,11 @@ class CpuFacts:
     usable_cpus: float
     """min(affinity, cgroup quota) divided by the ranks on this host."""
     process_cpus: float | None
-    """CPU time of the training process per second, over the training part."""
+    """CPU time of the main process per second, over the training part."""
     worker_cpus: float | None
     """Sum over DataLoader workers."""
     run_delay_ratio: float | None = None
-    """Median share of the step time in which the training thread was ready to run but had no CPU."""
+    """Median share of the step time in which the main thread was ready to run but had no CPU."""
     run_delay: Share | None = None
     """The same with its lower bound."""
     run_delay_samples: int = 0
@@ -94,7 +94,7 @@ class HookShare:
     share: Share
     """Without hooks that it calls."""
     site: str = ""
-    """``file:line function`` where the training thread was most often seen in it; empty if it was not."""
+    """``file:line function`` where the main thread was most often seen in it; empty if it was not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class Metrics:
     device_step: DeviceStep | Unmeasured = field(default_factory=lambda: Unmeasured(why="no trace window was recorded"))
     """What the busiest device does in an untraced step."""
     waiting: Waiting | Unmeasured = NOT_COMPUTED
-    """What the training thread waits for in the phases in which it works."""
+    """What the main thread waits for in the phases in which it works."""
     interpreter_wait: InterpreterWait | Unmeasured = NOT_COMPUTED
     """How it waits for another thread that holds the interpreter."""
     device_run: DeviceRun | Unmeasured | None = NOT_COMPUTED
@@ -233,7 +233,7 @@ class Metrics:
 
     @property
     def interpreter_is_held(self) -> bool:
-        """Whether another Python thread is known to keep the training thread waiting."""
+        """Whether another Python thread is known to keep the main thread waiting."""
         return isinstance(self.interpreter_wait, InterpreterWait) and self.interpreter_wait.is_held()
 
     def share(self, phase: Phase) -> Share | None:

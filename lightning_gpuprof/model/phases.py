@@ -26,7 +26,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 COMPUTE_PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "zero_grad", "clip")
 """Phases in which the model itself works; the others are what surrounds it."""
 WORKING_PHASES: tuple[Phase, ...] = (*COMPUTE_PHASES, "h2d")
-"""Phases in which the training thread has no reason to wait on a CPU: moving a batch is work there as well."""
+"""Phases in which the main thread has no reason to wait on a CPU: moving a batch is work there as well."""
 
 Stage = Literal["fit", "validate", "test", "predict"]
 """What of the trainer is measured: one call of ``trainer.fit``, ``validate``, ``test`` or ``predict``."""
@@ -72,7 +72,7 @@ Region = Literal["main", "sanity", "validation"]
 steps: training in ``fit``, the evaluation loop in the other stages. The others run inside of it."""
 
 PHASE_TERMS: dict[Phase, str] = {
-    "data_wait": "the training thread waits for the next batch (the fetch from the DataLoader)",
+    "data_wait": "the main thread waits for the next batch (the fetch from the DataLoader)",
     "h2d": "the batch is moved to the device, with the batch-transfer hooks",
     "forward": "training_step: forward pass and loss",
     "backward": "backward pass; in distributed runs also the wait for slower ranks",

@@ -1,4 +1,4 @@
-"""What the training thread waits for where it should work: its own companions, another thread, or something else."""
+"""What the main thread waits for where it should work: its own companions, another thread, or something else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_SAMPLES = 20
 
 
 HELD_RATIO = 0.10
-"""Certain share of the step that the training thread waits for the interpreter. As blocked-in-step."""
+"""Certain share of the step that the main thread waits for the interpreter. As blocked-in-step."""
 
 HELD_CPUS = 0.10
 """CPUs that another thread uses. Heuristic: it works a tenth of the time."""
@@ -30,7 +30,7 @@ UNASKED = "what other threads of the program do was not measured, or in too few 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocked:
-    """Time in which the training thread neither worked nor waited for data, in one phase of sampled steps."""
+    """Time in which the main thread neither worked nor waited for data, in one phase of sampled steps."""
 
     phase: Phase
     wall_ms: float
@@ -45,7 +45,7 @@ class Blocked:
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """Waiting in steady steps, inside the phases in which the training thread works."""
+    """Waiting in steady steps, inside the phases in which the main thread works."""
 
     phases: tuple[Blocked, ...]
     """Phases that were sampled often enough."""
@@ -53,7 +53,7 @@ class Waiting:
     threads: int | None
     """Threads on which torch computes; None: not known."""
     process_companions_ratio: float | None
-    """CPU time per step of the process's threads but the training thread, as a share of the step time; None: not
+    """CPU time per step of the process's threads but the main thread, as a share of the step time; None: not
     measured."""
     crowded: bool
     """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
@@ -108,7 +108,7 @@ class PythonThread:
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterLock:
-    """How hard it was to get hold of the interpreter while the training thread was at work in its steps."""
+    """How hard it was to get hold of the interpreter while the main thread was at work in its steps."""
 
     asked: int
     """How often our own thread asked."""
@@ -119,7 +119,7 @@ class InterpreterLock:
     """Both numbers by phase."""
     waited: Share | None = None
     """Of sampled steps, in all phases but the fetch, rank synchronisation, validation and checkpoints: time in which
-    the training thread neither computed nor wanted for a CPU. A phase by itself hides it: the lock is waited for now
+    the main thread neither computed nor wanted for a CPU. A phase by itself hides it: the lock is waited for now
     here, now there. None: its CPU time was not measured, or in too few steps."""
     samples: int = 0
     """Those steps."""
@@ -129,7 +129,7 @@ class InterpreterLock:
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterWait:
-    """How the training thread waits for another Python thread that holds the interpreter."""
+    """How the main thread waits for another Python thread that holds the interpreter."""
 
     thread: PythonThread | None
     """The busiest one; None: no other was seen."""
@@ -137,7 +137,7 @@ class InterpreterWait:
     certain_ratio: float
     """Lower bound of the share of the step in which it waits, without what it waits for its own companions."""
     late_ratio: float
-    """How often the interpreter came late, each phase by how long the training thread waits in it."""
+    """How often the interpreter came late, each phase by how long the main thread waits in it."""
     lost_ms: float
     """Waiting per step, at most the CPU time of the other thread."""
     asked: int
@@ -154,7 +154,7 @@ class InterpreterWait:
         """Whether another thread holds the interpreter so that it is worth a change.
 
         Args:
-            least_ratio: Least share of the step in which the training thread may wait for it.
+            least_ratio: Least share of the step in which the main thread may wait for it.
             least_cpus: Least CPU use of the other thread, in CPUs.
             least_late_ratio: Least share of the requests that were answered late.
             least_asked: Least number of requests.

@@ -72,7 +72,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     analysis: TraceAnalysis | None = None
     """Everything else that was computed, with the first rows of each table; ``gpuprof trace FILE`` gives all."""
     stop_cost_ms: float | None = None
-    """What closing the window cost the training thread."""
+    """What closing the window cost the main thread."""
 
     @property
     def is_on_slow_step(self) -> bool:

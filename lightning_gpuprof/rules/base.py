@@ -195,7 +195,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
 
 
 def _delayed_ratio(metrics: Metrics) -> float:
-    """Share of the period in which the training thread had no CPU, 0 if that was not measured."""
+    """Share of the period in which the main thread had no CPU, 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
     return min(delay, _MOST_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 

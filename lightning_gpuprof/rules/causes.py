@@ -98,7 +98,7 @@ _KIND_OF_PHASE: dict[Phase, VerdictKind] = {
 
 
 STARVED = "CPU-starved"
-"""What a run is called whose training thread waits for a CPU because of the run itself; its kind is host-bound."""
+"""What a run is called whose main thread waits for a CPU because of the run itself; its kind is host-bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,14 +392,14 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
             kind="host-bound",
             ratio=certain * in_steps,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
-            words=f"in each {millis(period_ms)} step the training thread waits {millis(blocked_ms)} "
+            words=f"in each {millis(period_ms)} step the main thread waits {millis(blocked_ms)} "
             f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, most in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
 
 def _without_a_cpu(metrics: Metrics, *, most: float) -> float:
-    """Share of the step in which the training thread has no CPU while it would compute; 0 where a device computes.
+    """Share of the step in which the main thread has no CPU while it would compute; 0 where a device computes.
 
     In which phase it has none is known of few steps only: what the model's phases have room for is taken off them.
     """
@@ -420,9 +420,9 @@ def _crowded_host(ratio: float, period_ms: float, *, in_steps: float) -> Cause:
 
 
 def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
-    """What is said of a training thread that waits for a CPU in so much of the step, or ``at`` least in so much."""
+    """What is said of a main thread that waits for a CPU in so much of the step, or ``at`` least in so much."""
     return (
-        f"in every {millis(period_ms)} step the training thread waits {at}{millis(ratio * period_ms)} "
+        f"in every {millis(period_ms)} step the main thread waits {at}{millis(ratio * period_ms)} "
         f"({percent(ratio)}) for a free CPU; this run needs more CPUs than it has"
     )
 
@@ -463,7 +463,7 @@ def _host_compute(
         period_ms: Of a step.
         in_steps: Share of the run in ordinary steps.
         blocked_ratio: What of them is no work of the model's.
-        foreign_ratio: Share of the step in which other programs had the training thread's CPU: no property of this
+        foreign_ratio: Share of the step in which other programs had the main thread's CPU: no property of this
             run. It makes all that computes longer alike, and leaves shares as they are.
     """
     shares = _compute_shares(metrics)

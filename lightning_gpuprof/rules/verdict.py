@@ -42,7 +42,7 @@ def decide(metrics: Metrics) -> Verdict:
     model's own work, by what limits it. Each must pass its own threshold with its lower bound and cost at least 0.2 ms
     per step. All are slices of the same time that do not overlap, so of several that pass the largest is the verdict,
     rather than the first in the tree; two that are less than 10 points of the run apart are ``mixed``. The model's own
-    work is the verdict only if nothing else passes; on a CPU, time in which the training thread has none is no work of
+    work is the verdict only if nothing else passes; on a CPU, time in which the main thread has none is no work of
     the model but of a host that is held up. If nothing passes, because it is stopped anywhere for want of a CPU, that
     is the verdict. Where other programs have its CPU, that is no property of the run, and such time is left out.
 

@@ -28,6 +28,8 @@ OTHER = "other"
 SLOW_STEPS = "slow_steps"
 LEAST_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
+NOISY_RATIO = 0.10
+"""Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
 
 PHASE_WORDS: Mapping[str, str] = {
     "data_wait": "waiting for data",
@@ -218,14 +220,22 @@ def reliability(report: Report) -> Reliability:
         words = f"{_too_little(report)} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
         return Reliability(kind="too little", words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} steady steps"
-    ends, period = steps.period_median_interval_ms, steps.period_ms
-    if ends is not None and period is not None and period.median > 0:
-        known += f", ±{round(50 * (ends[1] - ends[0]) / period.median, 1):g} %"
+    around = _uncertainty(report)
+    if around is not None:
+        known += f", ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
+    if around is not None and around > NOISY_RATIO:
+        return Reliability(kind="conditional", words=f"noisy ({known})", details=caveats)
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
+
+
+def _uncertainty(report: Report) -> float | None:
+    """Half the interval of the median step time over the median."""
+    ends, period = report.steps.period_median_interval_ms, report.steps.period_ms
+    return None if ends is None or period is None or period.median <= 0 else (ends[1] - ends[0]) / 2 / period.median
 
 
 def _too_little(report: Report) -> str:
@@ -296,7 +306,7 @@ def _speedup(gain: Gain | None) -> float | None:
 
 def _headline(report: Report, first: Finding | None, times: float | None, scale: Scale) -> str:
     if first is not None:
-        what = "every step" if scale == "step" else f"the whole {wording.stage(report)}"
+        what = "every step" if scale == "step" else "the whole run"
         return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}.")
     if _too_short(report):
         steps = report.steps.count
@@ -306,6 +316,10 @@ def _headline(report: Report, first: Finding | None, times: float | None, scale:
         return "Part of the run was not recorded: no conclusion can be drawn."
     hints = len(report.findings)
     left = f", {hints} hint{'s' if hints > 1 else ''} without a known gain" if hints else ""
+    if report.validity.conditional:
+        return f"No finding{left}, but other programs used the CPUs: run again on a quiet machine."
+    if reliability(report).kind == "conditional":
+        return f"No finding{left}, but the step time is noisy: run more steps."
     return f"Nothing to gain above {100 * LEAST_GAIN_RATIO:.0f} %{left}."
 
 

@@ -61,7 +61,7 @@ def _unusual(host: HostUse) -> str:
     found = []
     delay = host.process.run_delay_ratio if host.process else None
     if delay is not None and delay.mean >= NOTABLE_RATIO:
-        found.append(f"training thread waited for a CPU {numbers.exact_percent(delay.mean)} of the time")
+        found.append(f"main thread waited for a CPU {numbers.exact_percent(delay.mean)} of the time")
     found += _machine_troubles(host.machine)
     for row in host.pressure:
         level = row.some_ratio
@@ -197,7 +197,7 @@ def _max(level: Level | None) -> float | None:
 
 
 _KIND_TERMS = {
-    "main": "the training thread",
+    "main": "the main thread",
     "pin_memory": "copies batches to pinned memory",
     "gpuprof": "this profiler",
     "python": "all others that Python started",
@@ -209,7 +209,7 @@ _KIND_TERMS = {
 
 
 def thread_table(host: HostUse) -> Table:
-    """Threads of the training process by kind."""
+    """Threads of the main process by kind."""
     return Table.of(
         "Threads of this process",
         host.threads,

@@ -72,7 +72,7 @@ def worker_table(found: InputPipeline) -> Table:
         Column(
             "process",
             lambda one: (
-                ("training process" if one.process == "process" else one.process)
+                ("main process" if one.process == "process" else one.process)
                 + (f" of loader {one.loader}" if several else "")
             ),
         ),

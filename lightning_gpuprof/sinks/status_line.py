@@ -66,7 +66,7 @@ class StatusLine:
 
 def _cut(text: str, room: int) -> tuple[str, int]:
     """A text of at most so many cells, and its cells: some letters take two."""
-    from rich.cells import cell_len, set_cell_size  # not in the training process: its texts are ASCII
+    from rich.cells import cell_len, set_cell_size  # not in the main process: its texts are ASCII
 
     text = set_cell_size(text, min(room, cell_len(text)))
     return text, cell_len(text)

@@ -261,7 +261,7 @@ def phase_table(report: Report) -> Table:
         Column("wall", lambda row: row.median_ms, MS, help=f"median: {MEDIAN}"),
     ]
     if any(row.cpu_ms is not None for row in report.phases):
-        busy = "median CPU time of the training thread; the rest of the wall time it waits"
+        busy = "median CPU time of the main thread; the rest of the wall time it waits"
         columns.append(Column("CPU", lambda row: row.cpu_ms, MS, help=busy))
     if any(row.device_ms is not None for row in report.phases):
         span = "from the first to the last kernel on the GPU, gaps between launches included"

@@ -1,4 +1,4 @@
-"""Regimes and fifths of the steady steps, with what the machine and the training thread did meanwhile."""
+"""Regimes and fifths of the steady steps, with what the machine and the main thread did meanwhile."""
 
 from __future__ import annotations
 

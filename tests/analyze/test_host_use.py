@@ -324,7 +324,7 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(others: float, delay_ms:
         assert any("other programs used 1.6 CPUs of this machine" in one for one in build(apart).validity.caveats)
     if told:
         assert said[0] == (
-            "other programs used 1.6 of 2 CPUs; the training thread waited for a CPU in 30 % of the step, so steps are "
+            "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, so steps are "
             "up to 43 % longer than on a quiet machine"
         )
 

@@ -215,7 +215,7 @@ def test_the_sampler_s_time_is_of_the_loader_and_in_the_summary() -> None:
     order = sample("loader0.order:ByLength (data.py:31)", calls_count=50, sum_s=0.4, max_s=0.1, median_s=0.005)
     found = found_in(fed(making("process", items_ms=2.0), order, wait_ms=8.0))
     assert [(one.order_of, one.order_ms) for one in found.loaders] == [("ByLength (data.py:31)", 5.0)]
-    assert "the sampler takes 5.00 ms of each step in the training process" in found.summary
+    assert "the sampler takes 5.00 ms of each step in the main process" in found.summary
 
 
 def test_a_sampler_that_was_asked_a_few_times_has_no_time() -> None:

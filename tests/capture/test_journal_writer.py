@@ -1,4 +1,4 @@
-"""The journal's writer: off the training thread, complete, and harmless when the disk hangs or is full."""
+"""The journal's writer: off the main thread, complete, and harmless when the disk hangs or is full."""
 
 from __future__ import annotations
 

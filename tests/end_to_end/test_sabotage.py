@@ -56,7 +56,7 @@ LEFT_EARLY = "Please call `iter(combined_loader)` first"
 
 
 def cost_of_a_dead_worker(name: str, place: Place, count: int) -> list[str]:
-    """A worker dies while the training thread is at a place of ours: what is not as it has to be."""
+    """A worker dies while the main thread is at a place of ours: what is not as it has to be."""
     saboteur = Saboteur(place, RuntimeError(DIED), (count + 1) // 2)
     with tempfile.TemporaryDirectory() as folder:
         outcome, _ = play(SCENARIOS[name], Path(folder), with_us=True, trace=saboteur)

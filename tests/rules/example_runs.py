@@ -34,7 +34,7 @@ def example_run(**changes: Any) -> Metrics:
       ``stepping_run``.
     - Keywords that only ``starved`` has: steps wait for their batches, which two workers make.
     - ``stalls``: outlying steps, the keywords of ``outliers``.
-    - ``run_delay_ms``: how long the training thread waits for a CPU in each step; ``cpus_of_others``: what others use.
+    - ``run_delay_ms``: how long the main thread waits for a CPU in each step; ``cpus_of_others``: what others use.
     - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.

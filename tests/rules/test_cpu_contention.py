@@ -38,7 +38,7 @@ def delayed(
     device: str = "cpu",
     idle_ratio: float | None = None,
 ) -> Metrics:
-    """A run on 4 CPUs whose training thread waits so long for one in each step of 50 ms."""
+    """A run on 4 CPUs whose main thread waits so long for one in each step of 50 ms."""
     level = None if others is None else Level(mean=others, max=others)
     host = HostUse(
         machine=MachineUse(
@@ -77,7 +77,7 @@ def test_its_threads_are_not_blamed_for_what_other_programs_take() -> None:
 
 @pytest.mark.parametrize(("delay", "fires"), [(0.49, False), (0.51, True)])
 def test_a_twentieth_above_the_cpus_is_too_much(delay: float, fires: bool) -> None:
-    """2.0 and 1.0 CPUs are used, the training thread waits for 0.2 and each of two workers for so much."""
+    """2.0 and 1.0 CPUs are used, the main thread waits for 0.2 and each of two workers for so much."""
     metrics = with_waiting_workers(delayed(10.0, others=0.5, used=(2.0, 1.0)), delay)
     assert (RULE.check(metrics) is not None) is fires
 

@@ -78,7 +78,8 @@ def test_of_the_computed_trainings(case: Any, tmp_path: Path) -> None:
     if gains and screen.opportunities[0] in gains:
         assert screen.after is not None
     if not screen.opportunities:
-        assert screen.headline == "Nothing to gain above 3 %."
+        sure = screen.reliability.kind == "ok"
+        assert screen.headline.startswith("Nothing to gain above 3 %." if sure else "No finding, but")
     elif screen.severity is None:
         assert f"{len(screen.opportunities)} hint" in screen.headline
 
@@ -106,7 +107,7 @@ def test_the_wait_shrinks_where_batches_come_late() -> None:
     assert screen.after is not None
     assert ms(screen.today, "data_wait") - ms(screen.after, "data_wait") == pytest.approx(screen.saved_ms)
     assert ms(screen.today, "forward") == ms(screen.after, "forward")
-    assert "loaded in the training process" in screen.headline
+    assert "loaded in the main process" in screen.headline
     assert "faster" in screen.headline
     assert screen.fix is not None
     assert any("num_workers=" in line for line in screen.fix.added)
@@ -147,6 +148,22 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     report = report_of(build())
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
     assert first_screen(crowded).reliability.kind == "conditional"
+    assert "quiet machine" in first_screen(crowded).headline
+    assert "Nothing to gain" not in first_screen(crowded).headline
+
+
+@pytest.mark.parametrize(("half", "kind"), [(0.09, "ok"), (0.11, "conditional")])
+def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
+    report = report_of(build())
+    assert report.steps.period_ms is not None
+    median = report.steps.period_ms.median
+    ends = (median * (1 - half), median * (1 + half))
+    noisy = msgspec.structs.replace(report.steps, period_median_interval_ms=ends)
+    screen = first_screen(msgspec.structs.replace(report, steps=noisy))
+    assert screen.reliability.kind == kind
+    assert ("noisy" in screen.reliability.words) is (kind == "conditional")
+    assert ("Nothing to gain" in screen.headline) is (kind == "ok")
+    assert f"±{100 * half:.0f} %" in screen.reliability.words
 
 
 def test_the_change_is_shown_in_the_users_own_call() -> None:

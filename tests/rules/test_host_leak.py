@@ -21,7 +21,7 @@ def test_a_list_that_keeps_tensors_is_found_with_the_time_that_is_left() -> None
     finding = RULE.check(growing(1024.0))
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.subject == "training process"
+    assert finding.subject == "main process"
     assert "from 524 MB to 1.6 GB so far. The 21.5 GB left last 0.56 h." in finding.summary
     assert "Net or a callback" in finding.advice
     assert finding.gain is None

@@ -1,4 +1,4 @@
-"""Batches that workers make in time, and that still come late because the training thread has no CPU."""
+"""Batches that workers make in time, and that still come late because the main thread has no CPU."""
 
 from __future__ import annotations
 

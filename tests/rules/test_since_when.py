@@ -30,7 +30,7 @@ def part(wait_ms: float, *, start: int, count: int, factor: float = 1.0, **more:
 def slower_from_121(
     before_ms: float = 4.1, after_ms: float = 8.3, *, median_ms: float = 8.3, steps: int = 240
 ) -> Metrics:
-    """Batches are made in the training process, from batch 121 on in more time."""
+    """Batches are made in the main process, from batch 121 on in more time."""
     times: dict[Phase, float] = {**WORK, "data_wait": median_ms, "h2d": 0.0, "zero_grad": 0.0, "callbacks": 0.0}
     found = build(times_ms={**times, "logging": 0.0}, num_workers=0, usable_cpus=8.0, process_cpus=0.4, steps=steps)
     parts = (part(before_ms, start=1, count=120), part(after_ms, start=121, count=steps - 120, from_s=1.2))

@@ -27,7 +27,7 @@ def test_it_proposes_the_usable_cpus_and_says_who_waits() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert "16 workers take turns on 2 CPUs" in finding.summary
-    assert "the training thread 30 % of the step" in finding.summary
+    assert "the main thread 30 % of the step" in finding.summary
     assert "Use as many workers as CPUs: DataLoader(..., num_workers=2)" in finding.advice
     assert "frees 700 MB" in finding.advice
     assert finding.gain is None

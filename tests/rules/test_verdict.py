@@ -218,7 +218,7 @@ def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
     verdict = decide(without_a_cpu(0.8))
     assert verdict.kind == "host-bound"
     assert verdict.summary == (
-        "CPU-starved: in every 26.0 ms step the training thread waits 20.8 ms (80 %) for a free CPU; this run needs "
+        "CPU-starved: in every 26.0 ms step the main thread waits 20.8 ms (80 %) for a free CPU; this run needs "
         "more CPUs than it has."
     )
     assert decide(without_a_cpu(0.1)).kind == "mixed"
@@ -233,7 +233,7 @@ def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
     assert verdict.kind == kind
     assert verdict.summary.startswith("CPU-starved: in every ") is (kind == "host-bound")
     lower_ms = share(ratio * period_ms, period_ms).lower_ratio * period_ms
-    assert (f"the training thread waits at least {millis(lower_ms)} (" in verdict.summary) is (kind == "host-bound")
+    assert (f"the main thread waits at least {millis(lower_ms)} (" in verdict.summary) is (kind == "host-bound")
     on_a_device = replace(crowded, run={**crowded.run, "device.type": "cuda"})
     assert decide(on_a_device).kind != "host-bound"  # the device may have had work meanwhile
 

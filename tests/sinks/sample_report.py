@@ -291,7 +291,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
         ),
         verdict=Verdict(
             kind="input-bound",
-            summary="43 % of a step the training thread waits for the next batch; nothing else loads data meanwhile.",
+            summary="43 % of a step the main thread waits for the next batch; nothing else loads data meanwhile.",
             runner_up="loop-bound: callbacks take 3 % of a step.",
         ),
         findings=(
@@ -299,7 +299,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                 rule="single-process-loading",
                 severity="critical",
                 subject="DataLoader of DigitsFolder",
-                summary="The training thread loads every batch itself: it waits 11.8 of 27.2 ms per step.",
+                summary="The main thread loads every batch itself: it waits 11.8 of 27.2 ms per step.",
                 advice="Set num_workers=4 in the training DataLoader (num_workers is 0, 8 CPUs are usable).",
                 evidence=(
                     Evidence(name="data_wait share", value=0.434, unit="ratio", limit=0.05, source="torch_tb_profiler"),

@@ -49,7 +49,7 @@ TWO = trace(
 
 def test_phases_of_the_mean_step_with_shares_and_range() -> None:
     table = step_phase_table(TWO)
-    assert table.title == "Step time on the training thread (mean of 2 steps)"
+    assert table.title == "Step time on the main thread (mean of 2 steps)"
     assert texts(table) == [
         ["forward", "", "3", "30.0 %", "2", "4"],
         ["backward", "", "5", "50.0 %", "5", "5"],

@@ -59,7 +59,7 @@ def test_autograd_on_its_thread_is_backward_while_the_training_thread_waits() ->
         [
             step(1, 0, 100),
             op("aten::mm", 10, 10),
-            # the training thread is silent from 20 to 70; autograd works there, with a pause
+            # the main thread is silent from 20 to 70; autograd works there, with a pause
             op("MmBackward0", 30, 5, AUTOGRAD),
             op("AccumulateGradBackward0", 50, 10, AUTOGRAD),
             named("Optimizer.step#SGD.step", 70, 20),

@@ -3,7 +3,7 @@
 The test: a difference counts if it is at least the threshold and the 95 % interval of the speed-up, from independent
 draws of both runs, leaves 1 out. Steps of one run cannot tell how much a second run of the same program would differ
 (another layout of memory, other programs on the machine): that is what the threshold stands for. Where other programs
-took CPUs, the threshold grows by what their turns can explain: the share of time that the training thread was ready to
+took CPUs, the threshold grows by what their turns can explain: the share of time that the main thread was ready to
 run but had no CPU, as far as it changed in the direction of the difference, and a tenth of it.
 """
 
@@ -29,7 +29,7 @@ WALL_NOISE_FLOOR_S = 0.2
 """Start and end of a ``fit`` vary by about so much (ours, to be calibrated); it matters in runs of a few seconds."""
 
 OTHERS_CPUS = 0.25
-"""Other programs that take no more of a CPU than this are not what the training thread waited for (heuristic)."""
+"""Other programs that take no more of a CPU than this are not what the main thread waited for (heuristic)."""
 
 MAX_HALF_WIDTH = math.log(2)
 """A speed-up that is known only to within a factor of two in each direction says nothing (heuristic)."""
@@ -87,7 +87,7 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
 
 
 def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
-    """Shares of the time that the training threads waited for a CPU, where other programs were there to take it.
+    """Shares of the time that the main threads waited for a CPU, where other programs were there to take it.
 
     Returns:
         None if no others took CPUs beside either run, or it is not known.
@@ -122,7 +122,7 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
     if waits is None:
         return ""
     return (
-        f"other programs took CPUs: the training thread waited {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} % of "
+        f"other programs took CPUs: the main thread waited {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} % of "
         "the time for one, which widens the noise"
     )
 

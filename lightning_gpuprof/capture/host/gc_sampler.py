@@ -25,7 +25,7 @@ _MOST_SAMPLES = 7200
 
 
 class GcSampler:
-    """Samples the pauses of Python's garbage collector, which stop the training thread whoever caused them.
+    """Samples the pauses of Python's garbage collector, which stop the main thread whoever caused them.
 
     ============  =====================================================================================================
     subject       values

@@ -123,7 +123,7 @@ def keeps_io_wait(proc_root: str) -> bool:
 
 _MOST_WALKED_BYTES = 16 << 30
 _MOST_WALKED_OWN_BYTES = 1 << 30
-"""Of the training process, which waits when it maps memory meanwhile: 7 ms for a GB."""
+"""Of the main process, which waits when it maps memory meanwhile: 7 ms for a GB."""
 
 
 def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> dict[str, float]:
@@ -135,7 +135,7 @@ def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> d
     Args:
         folder: ``/proc/<pid>``.
         rss_bytes: Its resident memory.
-        own: It is the training process.
+        own: It is the main process.
 
     Raises:
         OSError: The process has ended, or may not be read.

@@ -1,4 +1,4 @@
-"""From this machine's files to samples of the training process, its threads, its workers and the host."""
+"""From this machine's files to samples of the main process, its threads, its workers and the host."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 =====================  ============================================================================================
 subject                values
 =====================  ============================================================================================
-``loader0.worker1``    a worker; ``loader0.process`` if batches are made in the training process. All since the start:
+``loader0.worker1``    a worker; ``loader0.process`` if batches are made in the main process. All since the start:
                        of all batches ``batches_count``, ``made_sum_s``, ``idle_sum_s``, ``idle_count`` (waits for
                        work); of those measured in detail, among which costly ones are too many: ``measured_count``,
                        ``items_count``, ``item_sum_s``, ``item_p95_s``, ``item_max_s``, ``collate_sum_s``,
@@ -11,7 +11,7 @@ subject                values
 ``loader0.queue``      now: ``depth_count`` (finished batches that wait), ``unpinned_count`` (of these, not in pinned
                        memory yet); and what is fixed: ``workers_count``, ``capacity_count``, ``batch_size_count``
 ``loader0.order:Shuffled (train.py:12)``
-                       who gives the indices of each batch, in the training process, since the start:
+                       who gives the indices of each batch, in the main process, since the start:
                        ``calls_count``, ``sum_s``, ``max_s``, and ``median_s`` of the newest thousand
 ``loader0.transform:Crop``, ``loader0.region:decode``
                        since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``
@@ -63,7 +63,7 @@ class LiveIterator:
     loader: int
     table: Table
     workers: int
-    """0: batches are made in the training process."""
+    """0: batches are made in the main process."""
     batch_size: int | None = None
     capacity: int | None = None
     """Batches that may be under way or finished at one time."""
@@ -95,7 +95,7 @@ class InputSampler:
     """Reads all slots and queues once a second.
 
     Args:
-        iterators: Grows on the training thread; ended ones are taken out here.
+        iterators: Grows on the main thread; ended ones are taken out here.
         interval_s: Seconds between two looks.
         now: The run's clock in ns.
     """
@@ -120,7 +120,7 @@ class InputSampler:
         self._told = False
 
     def open(self) -> None:
-        """Learn which files are the user's; it takes a millisecond, which is not for the training thread."""
+        """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
         self._user_code = UserCode.of_this_process()
 
     def sample(self, t_ns: int) -> Sequence[RecordedReading]:

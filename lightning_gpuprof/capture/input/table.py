@@ -27,7 +27,7 @@ class Table:
 
     @classmethod
     def of_this_process(cls) -> Table:
-        """One slot for the training process itself."""
+        """One slot for the main process itself."""
         return cls(memoryview(bytearray(SLOT_BYTES)), 1)
 
     @classmethod

@@ -6,7 +6,7 @@ Read and tested with torch 2.13. Used are: ``torch.utils.data._utils.worker._wor
 ``data_queue.put``; ``_MapDatasetFetcher`` and ``_IterableDatasetFetcher`` with ``fetch``, ``dataset``,
 ``dataset_iter``, ``collate_fn``, ``auto_collation``; ``DataLoader._get_iterator``; of iterators ``_workers``,
 ``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``, ``_index_sampler`` and
-``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the training process.
+``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the main process.
 
 Moments are noted when torch *looks up* an attribute (``fetcher.fetch``, ``fetcher.dataset``, ``fetcher.collate_fn``,
 ``data_queue.put``) and never by a function around a call: no frame of ours is in the traceback that a worker sends.
@@ -328,7 +328,7 @@ class QueueOfWorker:
 
 
 class OwnFetcher:
-    """A fetcher that works in the training process; its class is exchanged, and given back. It is not kept alive.
+    """A fetcher that works in the main process; its class is exchanged, and given back. It is not kept alive.
 
     Args:
         fetcher: The fetcher of a single-process iterator.

@@ -92,9 +92,9 @@ class _Edge:
 
 
 class MemoryEdges:
-    """Reads the allocator in the steps that :meth:`ask` asks for. All else belongs to the training thread.
+    """Reads the allocator in the steps that :meth:`ask` asks for. All else belongs to the main thread.
 
-    No method of the training thread's raises.
+    No method of the main thread's raises.
 
     Args:
         backend: The allocator.

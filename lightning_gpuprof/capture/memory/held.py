@@ -1,8 +1,8 @@
 """A module and its optimizers flow in, the exact bytes that they hold by device and dtype flow out.
 
 Only metadata of tensors is read. Of parameters, buffers and states any thread may do that; gradients belong to the
-training thread: autograd replaces them without the interpreter's lock, and a reader beside it ends the process.
-Dictionaries that the training thread changes meanwhile are copied by one call into the interpreter's C code first;
+main thread: autograd replaces them without the interpreter's lock, and a reader beside it ends the process.
+Dictionaries that the main thread changes meanwhile are copied by one call into the interpreter's C code first;
 where that is not enough, reading raises and is tried again.
 """
 
@@ -22,7 +22,7 @@ from lightning_gpuprof.capture.memory.backend import inner_tensors, is_lazy
 from lightning_gpuprof.model.memory import HOLDERS, Held
 
 _YIELD_EVERY = 64
-"""Storages read before the interpreter is offered to the training thread."""
+"""Storages read before the interpreter is offered to the main thread."""
 
 
 class Owner(Protocol):
@@ -65,7 +65,7 @@ class Counted:
 
 
 def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
-    """Count everything; on the training thread only.
+    """Count everything; on the main thread only.
 
     Args:
         module: Has parameters and buffers.
@@ -87,7 +87,7 @@ def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
 
 
 def count_gradients(module: Owner) -> Counted:
-    """Count the gradients; on the training thread only, of which it takes some microseconds for each.
+    """Count the gradients; on the main thread only, of which it takes some microseconds for each.
 
     Raises:
         RuntimeError: A tensor without what others have.
@@ -115,7 +115,7 @@ def count_beside(module: Owner, optimizers: Iterable[Any]) -> Counted:
 
 
 def with_gradient(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
-    """How to find a parameter that has a gradient now; on the training thread only.
+    """How to find a parameter that has a gradient now; on the main thread only.
 
     By its name: torch does not exchange tensors that somebody holds a weak reference to.
     """

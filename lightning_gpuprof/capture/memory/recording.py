@@ -38,7 +38,7 @@ _NO_HISTORY = (
 
 
 class MemoryRecording:
-    """Memory of one stage. What the training thread calls raises nothing into it that no fence is around.
+    """Memory of one stage. What the main thread calls raises nothing into it that no fence is around.
 
     Args:
         trainer: At the start of its steps.
@@ -111,7 +111,7 @@ class MemoryRecording:
             wake=clock.wake,
         )
 
-    # Of the training thread -----------------------------------------------------------------------------------------
+    # Of the main thread -----------------------------------------------------------------------------------------
 
     def end_step(self) -> None:
         """A step is over; before anybody else puts actions' contexts back."""

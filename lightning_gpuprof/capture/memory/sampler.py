@@ -64,7 +64,7 @@ class MemorySampler:
         self._wake = wake
         self._counted = held.Counted()
         self._gradients = held.Counted()
-        """What the training thread counted."""
+        """What the main thread counted."""
         self._wants_gradients = False
         self._looks = 0
         self._failures = 0
@@ -103,7 +103,7 @@ class MemorySampler:
         return found
 
     def between_steps(self) -> None:
-        """Count the gradients if the last look at the others asked for it; on the training thread, which owns them.
+        """Count the gradients if the last look at the others asked for it; on the main thread, which owns them.
 
         Raises:
             RuntimeError: A tensor without what others have.

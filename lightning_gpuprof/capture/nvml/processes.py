@@ -38,7 +38,7 @@ class Family:
 
     @classmethod
     def of_this_process(cls, proc_root: Path = Path("/proc")) -> Family:
-        """The training process, with its DataLoader workers.
+        """The main process, with its DataLoader workers.
 
         Args:
             proc_root: Where the process table is mounted.

@@ -56,7 +56,7 @@ class LineTime(msgspec.Struct, kw_only=True, frozen=True):
     hits: int
     """Operators that this line called, not counting operators in them; those of backward passes neither."""
     host_us: float
-    """Time of the training thread in which this was the innermost line of user code, libraries that it called
+    """Time of the main thread in which this was the innermost line of user code, libraries that it called
     included. By the calls of Python functions; in traces that have only the stacks of operators, the time in those."""
     device_us: float
     """Sum of the durations of kernels, copies and memsets, forward and backward. Work that overlaps counts twice."""

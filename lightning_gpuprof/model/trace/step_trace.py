@@ -34,7 +34,7 @@ class StepDevice(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StepRow(msgspec.Struct, kw_only=True, frozen=True):
-    """One step, or the mean of some; microseconds of the training thread, inflated by profiling."""
+    """One step, or the mean of some; microseconds of the main thread, inflated by profiling."""
 
     name: str
     total_us: float
@@ -51,7 +51,7 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
 class StepTrace(msgspec.Struct, kw_only=True, frozen=True):
     """The steps of a window in order of time.
 
-    The phase of the training thread is that of the innermost range that names one. It is backward while the thread
+    The phase of the main thread is that of the innermost range that names one. It is backward while the thread
     runs autograd's operators, or waits from the first to the last of those on another thread. In stretches without a
     named range, operators that only upload are h2d, and from the first to the last forward operator is forward.
     """

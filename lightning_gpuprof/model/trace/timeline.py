@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 LaneKind = Literal["phases", "operators", "calls", "stream", "idle"]
-"""What a lane shows: the training thread's phases; the outermost operators of a thread; its calls of the CUDA or HIP
+"""What a lane shows: the main thread's phases; the outermost operators of a thread; its calls of the CUDA or HIP
 runtime and driver; the work of a stream; why a device had none."""
 
 PartKind = Literal["phase", "idle", "operator", "launch", "wait", "memory", "call", "compute", "communication", "copy"]
@@ -39,7 +39,7 @@ class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
     thread: str | None = None
     """``process/thread``."""
     main: bool = False
-    """Whether it is the training thread."""
+    """Whether it is the main thread."""
     names: tuple[str, ...] = ()
     """Phases, causes of idle time (:data:`IdleCause`), operators, calls, kernels; an empty name stands for several that
     have none here."""

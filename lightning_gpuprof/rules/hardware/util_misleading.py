@@ -70,7 +70,7 @@ class UtilMisleading(gpus.GpuRule):
         steady_period_ms(metrics)
         train_s = metrics.wall.parts.get("train", 0.0)
         if not train_s >= self.least_s:
-            raise MissingSignal(f"training took less than {self.least_s:.0f} s")
+            raise MissingSignal(f"the run took less than {self.least_s:.0f} s")
         utilization = gpus.known(device, "utilization_ratio", "the utilization").median
         if utilization < self.full_ratio:
             return None

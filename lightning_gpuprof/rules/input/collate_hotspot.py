@@ -143,5 +143,5 @@ def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
         )
     return (
         f"Leave one torch.stack or torch.nn.utils.rnn.pad_sequence per field in {name}, and do the rest of its work "
-        "once before training."
+        "once before the run."
     )

@@ -38,7 +38,7 @@ class EpochBoundaryIdle(BaseRule):
     ## What it means
 
     At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed. All of that is on the
-    training thread, and a GPU has nothing to do meanwhile.
+    main thread, and a GPU has nothing to do meanwhile.
 
     ## How it is measured
 

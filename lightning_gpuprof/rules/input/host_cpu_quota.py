@@ -29,7 +29,7 @@ class HostCpuQuota(BaseRule):
     ## What it means
 
     A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota
-    use it up before the period of 100 ms ends; then all of them stop, the training thread with them, and steps stutter.
+    use it up before the period of 100 ms ends; then all of them stop, the main thread with them, and steps stutter.
 
     ## How it is measured
 

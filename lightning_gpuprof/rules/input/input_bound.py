@@ -1,4 +1,4 @@
-"""Finds that the training thread waits for its batches, whatever the reason."""
+"""Finds that the main thread waits for its batches, whatever the reason."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InputBound(BaseRule):
     - A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during
       a fetch, the finding is at most a warning with a confidence of 0.6.
     - An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
-    - If workers are in time, but the training thread has no CPU for a tenth of the step, it is information only.
+    - If workers are in time, but the main thread has no CPU for a tenth of the step, it is information only.
     - A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
 
     ## What to do

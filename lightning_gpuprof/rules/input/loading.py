@@ -11,7 +11,7 @@ from lightning_gpuprof.model.numbers import cpus, millis
 from lightning_gpuprof.rules.base import condition, severity
 
 CHEAPER = (
-    "decode and resize once before training, keep decoded samples in memory, or augment whole batches in "
+    "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "
     "LightningModule.on_after_batch_transfer"
 )
 """How a batch gets cheaper."""

@@ -27,7 +27,7 @@ class SamplerSlow(BaseRule):
     ## What it means
 
     Before each batch is made, the DataLoader asks its batch sampler, and that its sampler, for the indices of the
-    samples. Both run in the training process, also where workers make the batches: while a sampler sorts, searches or
+    samples. Both run in the main process, also where workers make the batches: while a sampler sorts, searches or
     draws in Python, the training waits.
 
     ## How it is measured
@@ -87,7 +87,7 @@ class SamplerSlow(BaseRule):
             advice=(
                 f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
                 "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
-                "the training process."
+                "the main process."
             ),
             evidence=(
                 self.evidence("least_ratio", order_ms / period_ms, "sampler, share of the step"),

@@ -1,4 +1,4 @@
-"""Finds that batches are made on the training thread although workers could make them beside the step."""
+"""Finds that batches are made on the main thread although workers could make them beside the step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GPU = {"times_ms": {"forward": 60.0, "data_wait": 40.0}, "num_workers": 0, "run
 
 @dataclass(frozen=True, kw_only=True)
 class SingleProcessLoading(BaseRule):
-    """The DataLoader has no workers: each batch is made on the training thread, between two steps.
+    """The DataLoader has no workers: each batch is made on the main thread, between two steps.
 
     ## What it means
 
@@ -61,7 +61,7 @@ class SingleProcessLoading(BaseRule):
     """
 
     id = "single-process-loading"
-    title = "Batches are loaded in the training process"
+    title = "Batches are loaded in the main process"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
@@ -105,7 +105,7 @@ class SingleProcessLoading(BaseRule):
         if plan is None:
             return None
         evidence = [
-            Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the training thread"),
+            Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),
             self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
             *making_evidence(state),
             Evidence(name="step without the wait", value=state.compute_ms, unit="ms"),
@@ -118,7 +118,7 @@ class SingleProcessLoading(BaseRule):
             severity=wait_severity(state.idle_ratio, state.curable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
-                f"Loading the batch in the training process takes {millis(state.wait.median_ms)} of each "
+                f"Loading the batch in the main process takes {millis(state.wait.median_ms)} of each "
                 f"{millis(state.period_ms)} step: {at_least(state.wait)}."
             ),
             advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}",

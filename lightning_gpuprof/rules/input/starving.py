@@ -93,7 +93,7 @@ class StarvingRule(BaseRule, ABC):
     """A rule that says why batches are made too slowly, where steps wait for them."""
 
     needs_workers: ClassVar[bool] = True
-    """It judges what workers do, not the loading on the training thread."""
+    """It judges what workers do, not the loading on the main thread."""
     least_ratio: float
     """Certain share of the wait from which it speaks; a threshold of each rule."""
 
@@ -149,8 +149,8 @@ def starving(metrics: Metrics) -> Starving | None:
 
 
 def makers(state: Loading) -> str:
-    """Who makes the batches: ``2 workers``, ``the training process``."""
-    return counted(state.num_workers, "worker") if state.num_workers else "the training process"
+    """Who makes the batches: ``2 workers``, ``the main process``."""
+    return counted(state.num_workers, "worker") if state.num_workers else "the main process"
 
 
 def pace_words(found: Starving, *, without: float = 0.0) -> str:
@@ -162,7 +162,7 @@ def pace_words(found: Starving, *, without: float = 0.0) -> str:
     """
     state = found.state
     left_ms = found.make_ms * (1 - without)
-    one = "the training process makes" if not state.num_workers else f"{makers(state)} {_verb(state)}"
+    one = "the main process makes" if not state.num_workers else f"{makers(state)} {_verb(state)}"
     if not state.num_workers:
         return f"{one} a batch in {millis(left_ms)} before each step of {millis(state.compute_ms)}"
     return f"{one} a batch every {millis(left_ms / state.num_workers)}, the step needs {millis(state.compute_ms)}"

@@ -31,7 +31,7 @@ class TooManyWorkers(BaseRule):
     ## What it means
 
     Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the
-    training thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
+    main thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
     well be more than the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
 
     ## How it is measured
@@ -42,7 +42,7 @@ class TooManyWorkers(BaseRule):
 
     Workers that take turns: the configured number of workers is more than twice the usable CPUs (affinity and cgroup
     quota over the ranks of the machine); the typical worker is ready to run but without a CPU for at least 30 % of the
-    time; this run's own processes use at least four fifths of the CPUs. It is a warning if the training thread itself
+    time; this run's own processes use at least four fifths of the CPUs. It is a warning if the main thread itself
     is without a CPU for a tenth of the step, else information. What fewer workers gain cannot be bounded: measure it
     (`gpuprof compare`).
 
@@ -130,7 +130,7 @@ class TooManyWorkers(BaseRule):
         delay = metrics.cpu.run_delay_ratio
         held_up = delay is not None and delay >= WARNING_RATIO
         level: Severity = "warning" if held_up else "info"
-        training = "" if delay is None else f", the training thread {percent(delay)} of the step"
+        training = "" if delay is None else f", the main thread {percent(delay)} of the step"
         change = loader_change(metrics, wanted)
         return self.finding(
             severity=level,
@@ -154,11 +154,7 @@ class TooManyWorkers(BaseRule):
                 self.evidence("least_queued_ratio", median(delays), "a worker without a CPU"),
                 Evidence(name="CPUs used by this run", value=state.used_cpus, unit="CPUs"),
                 Evidence(name="CPUs used by others", value=state.others_cpus, unit="CPUs"),
-                *(
-                    ()
-                    if delay is None
-                    else (Evidence(name="training thread without a CPU", value=delay, unit="ratio"),)
-                ),
+                *(() if delay is None else (Evidence(name="main thread without a CPU", value=delay, unit="ratio"),)),
             ),
             confidence=0.7,
         )

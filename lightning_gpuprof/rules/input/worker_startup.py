@@ -65,7 +65,7 @@ class WorkerStartup(BaseRule):
 
     `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
     anew. The workers then keep their copy of the dataset: a change to the dataset object in the
-    training process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays
+    main process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays
     instead.
     """
 

@@ -31,7 +31,7 @@ class WorkerThreadOversub(BaseRule):
 
     torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of
     `torch.set_num_threads` in the dataset, start as many threads in each worker as there are CPUs. Workers times
-    threads then compete for the CPUs, with each other and with the training thread.
+    threads then compete for the CPUs, with each other and with the main thread.
 
     ## How it is measured
 
@@ -39,7 +39,7 @@ class WorkerThreadOversub(BaseRule):
     the number of workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a main
     thread cannot use a CPU and wait for one at the same time, so the worker's CPU time and its main thread's time in
     the run queue add up to at most 1 with one thread. Their sum must pass 1.2. And it must matter: steps wait for
-    batches that are made too slowly, or the training thread is without a CPU for 5 % of the step.
+    batches that are made too slowly, or the main thread is without a CPU for 5 % of the step.
 
     What fewer threads gain cannot be bounded: measure a run with the change (`gpuprof compare`).
 
@@ -72,7 +72,7 @@ class WorkerThreadOversub(BaseRule):
     most_threads_ratio: float = threshold(1.5, source="catalogue, heuristic: threads of all workers over usable CPUs")
     least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")
     least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
-    least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the training thread")
+    least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the main thread")
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""

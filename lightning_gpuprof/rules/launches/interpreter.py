@@ -26,7 +26,7 @@ _BUSY_CPUS = 0.05
 """CPUs of another Python thread from which it may be the one that has the interpreter. Heuristic."""
 
 _SHORT_CPUS_RATIO = 0.05
-"""Share of the step in which the training thread waits for a CPU, and may have the interpreter meanwhile. Catalogue:
+"""Share of the step in which the main thread waits for a CPU, and may have the interpreter meanwhile. Catalogue:
 cpu-contention."""
 
 _ONE_SIDED = 1.645
@@ -38,7 +38,7 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward")
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """Time per step of the training thread in Python, or in native code that is not torch's; milliseconds."""
+    """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
 
     period_ms: float
     phases_ms: float
@@ -53,7 +53,7 @@ class Interpreter:
     lower_ms: float
     """The same as if operators took as long in untraced steps as in traced ones."""
     place: str
-    """Where the training thread was most often seen in the longer of the two; empty if it was not looked at."""
+    """Where the main thread was most often seen in the longer of the two; empty if it was not looked at."""
 
     @property
     def python_ratio(self) -> float:
@@ -78,7 +78,7 @@ def interpreter(metrics: Metrics) -> Interpreter:
     several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
     if not blocked.keys() >= set(phases):
-        raise MissingSignal(f"the training thread's CPU times of {LEAST_SAMPLES} steps are needed")
+        raise MissingSignal(f"the main thread's CPU times of {LEAST_SAMPLES} steps are needed")
     shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
     phases_ms = sum(shares.values())
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)

@@ -108,7 +108,7 @@ class SlowLaunchApi(StepRule):
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
                 if blocking
-                else "Give the training thread a CPU of its own, and look for debuggers or tools that intercept CUDA. "
+                else "Give the main thread a CPU of its own, and look for debuggers or tools that intercept CUDA. "
                 f"A launch usually takes {self.usual_us:.0f} us."
             ),
             evidence=(

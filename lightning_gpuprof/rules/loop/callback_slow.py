@@ -49,7 +49,7 @@ class CallbackSlow(BaseRule):
 
     ## What it means
 
-    Lightning calls the hooks of all callbacks on the training thread, in every step. Training waits for them.
+    Lightning calls the hooks of all callbacks on the main thread, in every step. Training waits for them.
 
     ## How it is measured
 

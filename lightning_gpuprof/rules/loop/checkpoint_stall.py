@@ -31,7 +31,7 @@ _MINUTES = {"trainer.checkpoint_train_time_interval_s": 60.0}
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointStall(StallRule):
-    """Checkpoints are written on the training thread, and training waits for the disk.
+    """Checkpoints are written on the main thread, and training waits for the disk.
 
     ## What it means
 
@@ -47,7 +47,7 @@ class CheckpointStall(StallRule):
     ## When it is wrong
 
     - Rarer checkpoints lose more work when a run dies: weigh it against the share.
-    - With an asynchronous checkpoint plugin only what remains on the training thread is counted, which is right.
+    - With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
     - One slow checkpoint that takes less than half of the run: not evaluated.
 
     ## What to do

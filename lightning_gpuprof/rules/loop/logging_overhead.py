@@ -32,7 +32,7 @@ class LoggingOverhead(BaseRule):
     ## What it means
 
     Each `self.log` updates a running value (50 to 200 us). After the batch Lightning collects the values, and every
-    `log_every_n_steps` it reduces them and hands them to each logger, on the training thread. Many keys, many calls or
+    `log_every_n_steps` it reduces them and hands them to each logger, on the main thread. Many keys, many calls or
     a logger that writes synchronously make that slow.
 
     ## How it is measured

@@ -181,6 +181,6 @@ def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
             "batches cheaper."
         ), change
     return (
-        "Make a validation batch cheaper (decode and resize once before training, keep samples in memory), or use more "
+        "Make a validation batch cheaper (decode and resize once before the run, keep samples in memory), or use more "
         f"than {workers} workers: those of training are idle then."
     ), None

@@ -1,4 +1,4 @@
-"""Finds that the training process's memory keeps growing."""
+"""Finds that the main process's memory keeps growing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MIB = 2**20
 _HOUR_S = 3600.0
 _PROCESS = "process_private"
 _WORKERS = "workers_pss"
-_OWNERS = {_PROCESS: "training process", _WORKERS: "DataLoader workers"}
+_OWNERS = {_PROCESS: "main process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostLeak(BaseRule):
-    """The memory of the training process, or of the workers, keeps growing.
+    """The memory of the main process, or of the workers, keeps growing.
 
     ## What it means
 

@@ -1,4 +1,4 @@
-"""Finds that the training thread sleeps or waits where it should work, and where that is."""
+"""Finds that the main thread sleeps or waits where it should work, and where that is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SLEEPING = {
 
 @dataclass(frozen=True, kw_only=True)
 class BlockedInStep(BaseRule):
-    """Inside forward, backward, the optimizer or the move of the batch, the training thread sleeps or waits.
+    """Inside forward, backward, the optimizer or the move of the batch, the main thread sleeps or waits.
 
     ## What it means
 
@@ -43,10 +43,10 @@ class BlockedInStep(BaseRule):
 
     ## How it is measured
 
-    In sampled steps the CPU time of the training thread is read at every phase edge. Blocked time is wall time minus
+    In sampled steps the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus
     CPU time, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread
     was ready but had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch
-    threads the training thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at
+    threads the main thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at
     most the CPU time of the rest of the process, is taken off before the lower bound is compared with the limit. The
     phase with most of the rest is named, with the line of your code at which the thread was seen most often. The gain
     is the blocked time, or counted under `interpreter-lock` where that is what it waits for.
@@ -64,7 +64,7 @@ class BlockedInStep(BaseRule):
     """
 
     id = "blocked-in-step"
-    title = "The training thread waits inside the step"
+    title = "The main thread waits inside the step"
 
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
@@ -74,11 +74,11 @@ class BlockedInStep(BaseRule):
         quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
         looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
         looks_alike("it waits for other ranks", blocked_ms={"backward": 10.0}, run={"trainer.world_size": 2}),
-        not_evaluated("its CPU time is unknown", "CPU time of the training thread", blocked_known=False),
+        not_evaluated("its CPU time is unknown", "CPU time of the main thread", blocked_known=False),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the phases in which the training thread works."""
+        """Judge the phases in which the main thread works."""
         period_ms = steady_period_ms(metrics)
         found = _without_scheduler(metrics, measured(metrics.waiting))
         worst = found.worst
@@ -96,7 +96,7 @@ class BlockedInStep(BaseRule):
             severity=level,
             subject=site or worst.phase,
             summary=(
-                f"The training thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
+                f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
                 f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without computing"
                 f"{f', mostly at {site}' if site else ''}.{self._remarks(found)}"
             ),

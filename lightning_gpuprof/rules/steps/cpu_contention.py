@@ -1,4 +1,4 @@
-"""Finds that the training thread is ready to run but has no CPU because this run wants more CPUs than it has."""
+"""Finds that the main thread is ready to run but has no CPU because this run wants more CPUs than it has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0,
 
 @dataclass(frozen=True, kw_only=True)
 class CpuContention(BaseRule):
-    """Threads and workers of this run need more CPUs than it has, so the training thread waits for one.
+    """Threads and workers of this run need more CPUs than it has, so the main thread waits for one.
 
     ## What it means
 
@@ -62,7 +62,7 @@ class CpuContention(BaseRule):
     """
 
     id = "cpu-contention"
-    title = "The training thread waits for a free CPU"
+    title = "The main thread waits for a free CPU"
 
     least_ratio: float = threshold(0.05, source="catalogue")
 
@@ -76,7 +76,7 @@ class CpuContention(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the training thread's waiting for a CPU."""
+        """Judge the main thread's waiting for a CPU."""
         period_ms = steady_period_ms(metrics)
         share = delay_share(metrics)
         if share.lower_ratio < self.least_ratio or not worthwhile(share.median_ms, period_ms):
@@ -92,7 +92,7 @@ class CpuContention(BaseRule):
             severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=cause.subject,
             summary=(
-                f"The training thread waits {millis(waited_ms)} of each {millis(period_ms)} step "
+                f"The main thread waits {millis(waited_ms)} of each {millis(period_ms)} step "
                 f"({percent(min(1.0, share.median_ratio))}) for a free CPU. {cause.words}."
             ),
             advice=cause.advice,
@@ -119,7 +119,7 @@ class _Cause:
 
 
 def delay_share(metrics: Metrics) -> Share:
-    """Share of the period in which the training thread waits for a CPU.
+    """Share of the period in which the main thread waits for a CPU.
 
     Raises:
         MissingSignal: It was not measured, or in too few steps.
@@ -167,7 +167,7 @@ def computing_workers(metrics: Metrics) -> int:
 
 
 def by_this_run(metrics: Metrics) -> bool:
-    """Whether it is this run that leaves its training thread without a CPU, and not other programs."""
+    """Whether it is this run that leaves its main thread without a CPU, and not other programs."""
     return wants_more(metrics.cpu, metrics.host)
 
 
@@ -221,7 +221,7 @@ def _used(metrics: Metrics) -> tuple[Evidence, ...]:
     named = {
         "used by other ranks": ranks_cpus(metrics),
         "used by other processes": others_cpus(metrics),
-        "used by the training process": metrics.cpu.process_cpus,
+        "used by the main process": metrics.cpu.process_cpus,
         "used by workers": metrics.cpu.worker_cpus,
     }
     return tuple(Evidence(name=name, value=value, unit="CPUs") for name, value in named.items() if value is not None)

@@ -51,7 +51,7 @@ class CpuOversubscription(BaseRule):
     ## How it is measured
 
     Threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). Also, the
-    training thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must
+    main thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must
     be in use, mostly by this run, and the run must need more than it has.
 
     ## When it is wrong
@@ -116,7 +116,7 @@ class CpuOversubscription(BaseRule):
             severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
             subject=", ".join(who),
             summary=(
-                f"{' and '.join(who)} share {cpus(usable_cpus)}. The training thread waits {millis(waited_ms)} of each "
+                f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {millis(waited_ms)} of each "
                 f"{millis(period_ms)} step ({percent(min(1.0, share.median_ratio))}) for a free one."
             ),
             advice=advice,

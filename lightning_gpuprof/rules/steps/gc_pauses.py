@@ -65,7 +65,7 @@ class GcPauses(BaseRule):
     """
 
     id = "gc-pauses"
-    title = "Python's garbage collector stops the training"
+    title = "Python's garbage collector stops the run"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain (catalogue: 2 %)")

@@ -1,4 +1,4 @@
-"""Finds another Python thread of the program that keeps the training thread from the interpreter."""
+"""Finds another Python thread of the program that keeps the main thread from the interpreter."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterLockHeld(BaseRule):
-    """Another thread of the program runs Python, and the training thread waits for the interpreter.
+    """Another thread of the program runs Python, and the main thread waits for the interpreter.
 
     ## What it means
 
     Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that
-    pickles) releases the interpreter every 5 ms. The training thread releases it in each operator of torch, and then
+    pickles) releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then
     waits up to 5 ms to get it back, many times a step.
 
     ## How it is measured
 
-    The CPU time of each other Python thread is read once a second. In sampled steps the training thread waits without
+    The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without
     computing and without lacking a CPU, in all phases but the fetch (waiting for torch's threads is subtracted, as in
     `blocked-in-step`). And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or
-    more, as it does from a thread that runs Python; each phase is weighted by how long the training thread waits in it.
+    more, as it does from a thread that runs Python; each phase is weighted by how long the main thread waits in it.
     Named is the thread with most CPU time, with the line of your code at which it was seen most often. The gain is the
     waiting time, at most the CPU time of that thread. What `blocked-in-step` finds is then the same time.
 
     ## When it is wrong
 
-    - Part of the waiting may be for something else: the gain is an upper bound. A phase in which the training thread
+    - Part of the waiting may be for something else: the gain is an upper bound. A phase in which the main thread
       both runs Python for long and waits for something else looks the same.
     - On a GPU waiting for the device cannot be told apart: not evaluated. Nor without CPU times of threads (`/proc`),
       or in runs of a few seconds.
@@ -54,7 +54,7 @@ class InterpreterLockHeld(BaseRule):
     """
 
     id = "interpreter-lock"
-    title = "Another Python thread blocks the training thread"
+    title = "Another Python thread blocks the main thread"
     specialises = ("blocked-in-step",)
 
     least_ratio: float = threshold(HELD_RATIO, source="as blocked-in-step")
@@ -67,7 +67,7 @@ class InterpreterLockHeld(BaseRule):
         quiet("no other thread computes", beside={"cpus": 0.01}),
         looks_alike("it computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
-        not_evaluated("its CPU time is unknown", "CPU time of the training thread", beside={}, blocked_known=False),
+        not_evaluated("its CPU time is unknown", "CPU time of the main thread", beside={}, blocked_known=False),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -91,7 +91,7 @@ class InterpreterLockHeld(BaseRule):
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
             summary=(
-                f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The training thread waits up to "
+                f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
                 f"{millis(lost_ms)} of {millis(period_ms)} per step for it."
             ),
             advice=(
@@ -101,7 +101,7 @@ class InterpreterLockHeld(BaseRule):
             ),
             evidence=(
                 self.evidence(
-                    "least_ratio", certain, "training thread waits outside the fetch, share of the step, at least"
+                    "least_ratio", certain, "main thread waits outside the fetch, share of the step, at least"
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence(

@@ -63,13 +63,13 @@ class PhaseChange(BaseRule):
 
     A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
     20 steps (`steps.regimes` in the report). The slow part that costs most is compared with the fastest part that has
-    at least a tenth of the steps. The phase with most of the difference is named, and whether the training thread
+    at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
     computes or waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from
     the near ends of the 95 % intervals of the medians.
 
     ## When it is wrong
 
-    - Another job on the machine: silent if others took more CPUs of this run in the slow part, or the training thread
+    - Another job on the machine: silent if others took more CPUs of this run in the slow part, or the main thread
       waited longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was
       measured.
     - All phases changed alike (a lower clock, more work per step): silent, unless nearly all of the step is the one

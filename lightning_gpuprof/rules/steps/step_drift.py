@@ -64,7 +64,7 @@ class StepDrift(BaseRule):
 
     - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
       alike: silent.
-    - Silent as well if others took more CPUs of this run in the last fifth, or the training thread waited longer for a
+    - Silent as well if others took more CPUs of this run in the last fifth, or the main thread waited longer for a
       CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
 
     ## What to do

@@ -236,7 +236,7 @@ def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: fl
         name = _costly_callback(metrics)
         setting = own_setting(metrics, name, _RARER)
         if setting is not None:
-            return f"{setting[0]} Why: {name} stalls the training {when}.", setting[1]
+            return f"{setting[0]} Why: {name} stalls the run {when}.", setting[1]
         return f"Call {name or 'the hooks around the batch'} less often or make it cheaper. Stalls: {when}.", None
     if phase == "logging":
         change = logging_change(metrics, _RARER)

@@ -57,7 +57,7 @@ class Moved:
     """Others took CPUs of this run in the slow part only, and no phase computes or waits longer by itself; None: not
     measured."""
     computed_ms: float | None
-    """By how much the training thread computes longer in the phase; None: not measured."""
+    """By how much the main thread computes longer in the phase; None: not measured."""
     of_phase: bool
     """The phase needs more CPU time, and the others not alike: that is the program, whoever else is there."""
 
@@ -70,7 +70,7 @@ class Moved:
     def lower_ms(self) -> float:
         """Lower bound of the change of the period: between the near ends of both intervals.
 
-        Where it is known how long the training thread had to wait for a CPU, that is taken off, but not what the phase
+        Where it is known how long the main thread had to wait for a CPU, that is taken off, but not what the phase
         computes longer by itself.
         """
         if self.slow.interval_ms is None or self.fast.interval_ms is None:
@@ -81,19 +81,19 @@ class Moved:
 
     @property
     def delayed_ms(self) -> float:
-        """By how much longer the training thread waits for a CPU in a step, as far as it was measured."""
+        """By how much longer the main thread waits for a CPU in a step, as far as it was measured."""
         if self.slow.run_delay_ratio is None or self.fast.run_delay_ratio is None:
             return 0.0
         return self.slow.run_delay_ratio * self.slow.period_ms - self.fast.run_delay_ratio * self.fast.period_ms
 
     @property
     def computes_longer(self) -> bool:
-        """Whether most of the change is CPU time of the training thread."""
+        """Whether most of the change is CPU time of the main thread."""
         return self.computed_ms is not None and self.computed_ms >= _COMPUTING_RATIO * self.phase_ms
 
     @property
     def waits_longer(self) -> bool:
-        """Whether most of the change is time in which the training thread neither computed nor wanted for a CPU."""
+        """Whether most of the change is time in which the main thread neither computed nor wanted for a CPU."""
         if self.computed_ms is None:
             return False
         here_ms = max(0.0, self.delayed_ms - self._waited_elsewhere_ms)
@@ -144,11 +144,11 @@ def moved(slow: Stretch, fast: Stretch) -> Moved | None:
 
 
 def how_it_moved(change: Moved) -> str:
-    """A clause on whether the training thread computes or waits longer; empty if that was not measured."""
+    """A clause on whether the main thread computes or waits longer; empty if that was not measured."""
     if change.waits_longer:
-        return " The training thread waits longer there and computes no longer."
+        return " The main thread waits longer there and computes no longer."
     if change.computes_longer and change.computed_ms is not None:
-        return f" The training thread computes {millis(change.computed_ms)} longer there."
+        return f" The main thread computes {millis(change.computed_ms)} longer there."
     return ""
 
 

@@ -40,13 +40,13 @@ class TransferHookSlow(BaseRule):
     ## What it means
 
     `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the LightningModule or its
-    DataModule run on the training thread, between the fetch of a batch and `training_step`: training waits for them.
+    DataModule run on the main thread, between the fetch of a batch and `training_step`: training waits for them.
 
     ## How it is measured
 
     The exclusive time of each overridden hook as a share of untraced steady steps, with its lower bound; of a hook that
     works only every few batches, its part of the total time without outliers. The finding names the slowest hook and
-    the line at which the training thread was most often seen. The gain is its time per step. On a GPU only the part
+    the line at which the main thread was most often seen. The gain is its time per step. On a GPU only the part
     counts in which the GPU idles; without a trace window it is information.
 
     ## When it is wrong

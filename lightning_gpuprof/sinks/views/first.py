@@ -61,7 +61,7 @@ def _bars(screen: FirstScreen) -> str:
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
         if screen.wall_after_s is not None:
-            saved += f" · fit {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
+            saved += f" · run {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
         rows += _row("after the fix, at best", screen.after, screen.today.ms, saved)
     items = "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'

@@ -80,9 +80,9 @@ def _not_recorded(level: Level, stacks: Stacks | None) -> str:
 def line_table(result: Attribution) -> Table:
     """Lines of user code by their device time, as line_profiler and Scalene show them."""
     lines = [line for line in result.lines if _matters(line, result)]
-    host = "time in which the training thread was in this code or in libraries that it called"
+    host = "time in which the main thread was in this code or in libraries that it called"
     if any(line.line.means == "call" for line in lines):
-        host = "operators of the training thread that this line called; the trace does not say what else it did"
+        host = "operators of the main thread that this line called; the trace does not say what else it did"
     return Table.of(
         "Lines of your code",
         lines[:MOST_LINES],

@@ -20,7 +20,7 @@ _INFLATED = "host time, inflated by profiling: compare the parts, take times fro
 
 
 def step_phase_table(trace: StepTrace) -> Table:
-    """The mean step on the training thread: its phases, which sum to it, with their range over the steps."""
+    """The mean step on the main thread: its phases, which sum to it, with their range over the steps."""
     mean = trace.mean or (trace.steps[0] if trace.steps else None)
     rows: list[_PhaseTime] = []
     if mean is not None:
@@ -36,7 +36,7 @@ def step_phase_table(trace: StepTrace) -> Table:
     steps = len(trace.steps)
     what = f"mean of {steps} step{'s' if steps > 1 else ''}" if trace.has_steps else "the window has no steps"
     return Table.of(
-        f"Step time on the training thread ({what})" if rows else "Steps on the training thread",
+        f"Step time on the main thread ({what})" if rows else "Steps on the main thread",
         rows,
         Column(
             "phase", lambda row: row.phase, help="from named ranges, or else from operators", hover=lambda row: row.help
@@ -57,7 +57,7 @@ def _told(trace: StepTrace) -> list[Phase]:
 
 
 def step_host_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
-    """Each step on the training thread: phases that sum to it; first the mean.
+    """Each step on the main thread: phases that sum to it; first the mean.
 
     Args:
         trace: The steps.
@@ -67,7 +67,7 @@ def step_host_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
     kept = sorted(largest, key=lambda phase: -largest[phase])[:_PHASE_COLUMNS]
     phases = [phase for phase in largest if phase in kept]
     return Table.of(
-        "Steps on the training thread, ms",
+        "Steps on the main thread, ms",
         _shown(trace, limit),
         Column("step", lambda row: row.name, name(NAME_CELLS)),
         Column("total", lambda row: row.total_us, _MS, help=_INFLATED),

@@ -20,7 +20,7 @@ SYMPTOMS: Mapping[str, tuple[str, ...]] = {
 
 
 OF_A_FULL_MACHINE = ("cpu-contention", "cpu-oversubscription", "host-cpu-quota")
-"""Rules that are right, whatever was planted, where the training thread had to wait for a CPU; there, they take no
+"""Rules that are right, whatever was planted, where the main thread had to wait for a CPU; there, they take no
 place unless they are what is expected."""
 
 

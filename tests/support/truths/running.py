@@ -55,7 +55,7 @@ class Said:
     cpu_busy_ratio: float | None
     """Of all CPUs of the machine, by this run and others."""
     run_delay_ratio: float | None
-    """Time in which the training thread was ready to run but had no CPU: how disturbed the run was."""
+    """Time in which the main thread was ready to run but had no CPU: how disturbed the run was."""
 
 
 @dataclass(frozen=True, kw_only=True)

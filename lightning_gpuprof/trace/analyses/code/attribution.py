@@ -138,7 +138,7 @@ def _lines(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime, waiting: 
 
 
 def _host_ns(linked: LinkedTrace, places: CallPlaces) -> Int64:
-    """Time of the training thread in which each line was the innermost of user code."""
+    """Time of the main thread in which each line was the innermost of user code."""
     count = len(places.lines)
     if len(linked.trace.python_function):
         frames = linked.trace.python_function

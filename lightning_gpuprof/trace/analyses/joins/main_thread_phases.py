@@ -1,4 +1,4 @@
-"""From a trace to the phases of its training thread: disjoint slices of the time of each step."""
+"""From a trace to the phases of its main thread: disjoint slices of the time of each step."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lightning_gpuprof.trace.steps import Steps
 from lightning_gpuprof.trace.tables import Int64, Spans
 
 _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
-"""Ranges in which the training thread may wait for autograd; the optimizer's holds the closure with it."""
+"""Ranges in which the main thread may wait for autograd; the optimizer's holds the closure with it."""
 _NONE = len(PHASES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhasePieces:
-    """Stretches of the training thread's time in order, each in one phase or in none; all columns are equally long."""
+    """Stretches of the main thread's time in order, each in one phase or in none; all columns are equally long."""
 
     start_ns: Int64
     end_ns: Int64
@@ -36,14 +36,14 @@ class PhasePieces:
 
 
 def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
-    """Nanoseconds of each phase in each step on the training thread; see :class:`StepTrace` for what counts as what.
+    """Nanoseconds of each phase in each step on the main thread; see :class:`StepTrace` for what counts as what.
 
     Args:
         linked: The trace.
         steps: The trace's own, or what stands for them: see :func:`steps_or_window`.
 
     Returns:
-        The phases that anything on the training thread tells of. In no step do they sum to more than it.
+        The phases that anything on the main thread tells of. In no step do they sum to more than it.
     """
     pieces = main_thread_pieces(linked)
     if not len(steps) or not len(pieces.phase):
@@ -90,7 +90,7 @@ def _pieces(linked: LinkedTrace) -> PhasePieces:
 
 main_thread_pieces = CachedJoin(_pieces)
 """The phases of a trace's steps with their place in time, cut at least where the phase or the step changes; empty
-without a training thread."""
+without a main thread."""
 
 
 def _summed(code: npt.NDArray[np.int64], step: npt.NDArray[np.intp], lasting: Int64, steps: int) -> dict[Phase, Int64]:
@@ -106,7 +106,7 @@ def _summed(code: npt.NDArray[np.int64], step: npt.NDArray[np.intp], lasting: In
 def _backward(
     linked: LinkedTrace, code_of: Int64, other_start_ns: Int64, other_end_ns: Int64, bounds: tuple[int, int]
 ) -> Coverage:
-    """Where the training thread runs autograd's operators, or waits between the first and the last of those."""
+    """Where the main thread runs autograd's operators, or waits between the first and the last of those."""
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     is_backward = calls.phase == BACKWARD
     if not is_backward.any():
@@ -119,7 +119,7 @@ def _backward(
 
 
 def _uploads(linked: LinkedTrace) -> Coverage:
-    """Operators of the training thread that launched nothing but copies from host to device."""
+    """Operators of the main thread that launched nothing but copies from host to device."""
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     chosen = calls.uploads & (ops.thread == linked.main_thread) & calls.is_operator
     return Coverage(ops.start_ns[chosen], ops.end_ns[chosen])
