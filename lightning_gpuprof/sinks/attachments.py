@@ -1,19 +1,23 @@
-"""A Report's files flow in, artifacts of the trackers that keep files (Weights & Biases, MLflow) flow out.
+"""A Report's files and first screen flow in, artifacts and a panel of the trackers that keep such flow out.
 
-Neither is imported: each is known by its Lightning logger, whose ``experiment`` does the rest. Methods of the same name
-take something else in other trackers. Read in wandb 0.31 (``Run.log_artifact``) and mlflow 3.17
-(``MlflowClient.log_artifacts``).
+Neither Weights & Biases nor MLflow is imported: each is known by its Lightning logger, whose ``experiment`` does the
+rest. Methods of the same name take something else in other trackers. Read in wandb 0.31 (``Run.log``, ``Html``,
+``Run.log_artifact``) and mlflow 3.17 (``MlflowClient.log_artifacts``).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ARTIFACT_TYPE = "gpuprof-report"
 """Type of the artifact in Weights & Biases."""
+
+PANEL = "gpuprof/report"
+"""Name of the panel with the first screen in Weights & Biases."""
 
 _LONGEST_NAME = 128
 
@@ -28,7 +32,7 @@ def keeper(logger: Any) -> Callable[[Path, str], object] | None:
         A function of folder and name, or None for a logger that keeps no files. The files are copied or sent before it
         returns; the folder may go then.
     """
-    kinds = {kind.__name__ for kind in type(logger).__mro__}
+    kinds = _kinds(logger)
     if "MLFlowLogger" in kinds:
         return lambda folder, name: logger.experiment.log_artifacts(logger.run_id, str(folder), name)
     if "WandbLogger" in kinds:
@@ -36,6 +40,25 @@ def keeper(logger: Any) -> Callable[[Path, str], object] | None:
             str(folder), name=artifact_name(name, str(logger.experiment.id)), type=ARTIFACT_TYPE
         )
     return None
+
+
+def panel(logger: Any) -> Callable[[str, int], object] | None:
+    """What shows a page in the workspace of a logger's run, at a step.
+
+    Args:
+        logger: A Lightning logger.
+
+    Returns:
+        A function of the page and the step, or None for a logger without panels of HTML.
+    """
+    html = getattr(sys.modules.get("wandb"), "Html", None)
+    if html is None or "WandbLogger" not in _kinds(logger):
+        return None
+    return lambda page, step: logger.log_metrics({PANEL: html(page, inject=False)}, step)
+
+
+def _kinds(logger: object) -> set[str]:
+    return {kind.__name__ for kind in type(logger).__mro__}
 
 
 def artifact_name(name: str, run_id: str) -> str:

@@ -35,7 +35,8 @@ def push(
     Args:
         report: The report.
         loggers: Lightning loggers. Each with ``log_metrics`` gets the final numbers; one whose ``experiment`` has
-            ``add_text`` (TensorBoard) the diagnosis; one that keeps artifacts the files.
+            ``add_text`` (TensorBoard) the diagnosis; Weights & Biases a panel with the first screen; one that keeps
+            artifacts the files.
         step: Their last step.
         write_files: Writes the report's files to a folder and returns what it wrote.
         guard: A context around what is done with a logger; keeps what it raises from the other loggers.
@@ -64,7 +65,7 @@ def _show(
     guard: Callable[[object], AbstractContextManager[object]],
     shown: list[str],
 ) -> None:
-    """Numbers and text; the log folders of the loggers that took the text go to ``shown``."""
+    """Numbers, text and panel; the log folders of the loggers that took the text go to ``shown``."""
     numbers = final_scalars(report)
     for logger in loggers:
         with guard(logger):
@@ -73,6 +74,9 @@ def _show(
             if _add_text(logger, report, step):
                 log_dir = getattr(logger, "log_dir", "")
                 shown += [log_dir] if isinstance(log_dir, str) and log_dir else []
+        with guard(logger):
+            if (show := attachments.panel(logger)) is not None:
+                show(_first_page(report), step)
 
 
 def _attach(
@@ -159,6 +163,14 @@ def _add_text(logger: Any, report: Report, step: int) -> bool:
         return False
     add_text(TEXT_TAG, tensorboard_text.markdown(report), step)
     return True
+
+
+def _first_page(report: Report) -> str:
+    """The first screen as a page of its own."""
+    from lightning_gpuprof.sinks.html_page import page  # only where it is shown
+    from lightning_gpuprof.sinks.views import first
+
+    return page("gpuprof", [f'<main id="main">\n{first.first(report)}</main>\n'])
 
 
 def _name_of(report: Report) -> str:

@@ -8,6 +8,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import method_tables, plain, tables, time_tables, wording
+from lightning_gpuprof.sinks.first_screen import first_screen
 
 TOP_ROWS = 12
 
@@ -31,13 +32,16 @@ def markdown(report: Report) -> str:
     Args:
         report: The report.
     """
+    screen = first_screen(report)
     sections = [
-        f"## Verdict: {escape(report.verdict.kind)}",
-        escape(plain.sentence(report.verdict.summary)),
+        f"## {escape(screen.headline)}",
+        escape(screen.sentence),
+        escape(" · ".join(screen.meta)),
+        f"**{escape(f'{screen.reliability.mark} {screen.reliability.words}')}** {escape(wording.steadiness(report))}",
+        "\n".join(f"* {escape(caveat)}" for caveat in screen.reliability.details),
+        f"**Verdict: {escape(report.verdict.kind)}.** {escape(plain.sentence(report.verdict.summary))}",
         f"Runner-up: {escape(plain.sentence(report.verdict.runner_up))}" if report.verdict.runner_up else "",
         escape(wording.steps(report)),
-        f"**{escape(wording.validity(report))}.** {escape(wording.steadiness(report))}",
-        "\n".join(f"* {escape(plain.sentence(caveat))}" for caveat in report.validity.caveats),
         "## Findings",
         _findings(report),
         f"## Next step\n\n{escape(wording.next_step(report))}",

@@ -67,7 +67,7 @@ def render(
         where: What else there is and how to get there, e.g. ``{"HTML": path}``.
     """
     screen = first_screen.first_screen(report, folder)
-    parts = [*_head(screen, width), *_notes(screen)]
+    parts = [*_head(screen, width), *_notes(screen, report)]
     if screen.severity is not None or report.findings:
         parts += [Text(""), *_bars(screen), *_outside(report), *_others(screen)]
     elif screen.today is not None:
@@ -99,8 +99,9 @@ class _Marked:
         yield said(f"{mark} {self.words}", self.style)
 
 
-def _notes(screen: FirstScreen) -> list[RenderableType]:
-    if screen.reliability.kind != "conditional":
+def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
+    """Why the numbers are conditional, where the headline does not say it."""
+    if screen.reliability.kind != "conditional" or (report.validity.ok and not report.findings):
         return []
     return [_line(text) for text in screen.reliability.details[:1]]
 

@@ -192,7 +192,8 @@ def test_each_logger_is_written_to_once_per_interval(fits: Fits) -> None:
         assert writes[f"{logger} final"] == 1
     assert writes["MLFlowLogger ours"] == writes["MLFlowLogger trainer's"] == len(LOGGED_STEPS) + 2  # and the other fit
     # A row of its own for each write: nothing is added to a row that the trainer has written.
-    assert len(fits.wandb.history) == 2 * len(LOGGED_STEPS) + 1
+    assert len(fits.wandb.history) == 2 * len(LOGGED_STEPS) + 2  # the final numbers, the panel
+    assert sum("gpuprof/report" in row for row in fits.wandb.history) == 1
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_gain_is_amdahls_bound_with_a_lower_bound_within() -> None:
 def test_a_period_that_is_no_positive_number_is_not_measured(period_ms: float) -> None:
     metrics = build()
     broken = msgspec.structs.replace(metrics.steps, period_ms=distribution(period_ms))
-    with pytest.raises(MissingSignal, match="period"):
+    with pytest.raises(MissingSignal, match="step time"):
         steady_period_ms(replace(metrics, steps=broken))
 
 

@@ -248,8 +248,8 @@ def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, 
     metrics = replace(stalling(), evenness=Evenness(regimes=parts))
     assert (RULE.check(metrics) is not None) is fires
     words = decide(metrics).summary
-    assert ("as a slow part of the run" in words) is not fires
-    assert ("as stalls of up to" in words) is fires
+    assert ("are a slow part of the run" in words) is not fires
+    assert ("stalled, for up to" in words) is fires
 
 
 @pytest.mark.parametrize(("rest_ms", "severity"), [(100.0, "info"), (500.0, "critical"), (None, "critical")])

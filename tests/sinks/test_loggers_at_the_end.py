@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,6 +18,7 @@ import sample_report
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import attachments, loggers
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.loggers import final_scalars
 
 
@@ -163,6 +167,26 @@ def test_files_are_written_once_and_given_to_all_that_keep_some() -> None:
     assert wandb.calls[-1] == ("log_artifact", ("gpuprof-a-b-c", attachments.ARTIFACT_TYPE))
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
     assert given.shown_in == "runs/version_0"
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_weights_and_biases_shows_the_first_screen(monkeypatch: pytest.MonkeyPatch, *, finished: bool) -> None:
+    class Html:
+        def __init__(self, data: str, *, inject: bool) -> None:
+            self.data, self.inject = data, inject
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
+    wandb, other = WandbLogger(), Other()
+    report = sample_report.full_report()
+    given = Given(wandb, other, report=report, finished=finished)
+    assert given.told == []
+    shown, step = next(value for name, value in wandb.calls[1:] if name == "log_metrics")
+    assert step == 41
+    page = shown[attachments.PANEL].data
+    assert escape(first_screen(report).headline) in page
+    assert not shown[attachments.PANEL].inject
+    assert len(page) < 100_000
+    assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
 
 
 def test_nothing_is_attached_where_no_file_is_made() -> None:

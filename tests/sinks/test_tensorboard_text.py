@@ -9,6 +9,7 @@ import sample_report
 from tensorboard.plugin_util import markdown_to_safe_html
 
 from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.tensorboard_text import escape, markdown
 
 
@@ -52,6 +53,14 @@ def test_verdict_findings_and_advice_are_in_the_text() -> None:
     page = drawn(markdown(sample_report.full_report()))
     for words in ("input-bound", "single-process-loading", "Set num_workers=4", "up to 1.77x", "43.4 %"):
         assert words in page.text
+
+
+def test_it_begins_with_the_headline_of_the_terminal() -> None:
+    report = sample_report.full_report()
+    screen = first_screen(report)
+    page = drawn(markdown(report))
+    assert page.text.strip().startswith(screen.headline)
+    assert screen.meta[-1] in page.text
 
 
 def test_hostile_names_stay_text() -> None:
