@@ -217,7 +217,7 @@ def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> No
     ("right", "wrong_name", "words"),
     [
         ("windows:", "windws:", "GpuProfiler has no argument 'windws'. Did you mean windows?"),
-        ("active:", "activ:", "TraceConfig has no argument 'activ'. Did you mean active?"),
+        ("warmup:", "warmups:", "TraceConfig has no argument 'warmups'. Did you mean warmup?"),
     ],
 )
 def test_a_wrong_name_in_yaml_ends_with_our_line_alone(
