@@ -250,7 +250,11 @@ def communication(collectives: Sequence[CollectiveTimes], *, window_ms: float = 
 
 
 def distributed(
-    collectives: Sequence[CollectiveTimes], *, run: Mapping[str, Value] | None = None, steady: int | None = None
+    collectives: Sequence[CollectiveTimes],
+    *,
+    run: Mapping[str, Value] | None = None,
+    steady: int | None = None,
+    device: str = "NVIDIA A100-SXM4-40GB",
 ) -> Metrics:
     """A run of eight ranks with steps of 50 ms whose window holds these collectives."""
     metrics = build(
@@ -259,7 +263,7 @@ def distributed(
         steady=steady,
         idle_ratio=0.02,
     )  # fmt: skip
-    analysis = TraceAnalysis(communication=communication(collectives), gpus=("NVIDIA A100-SXM4-40GB",))
+    analysis = TraceAnalysis(communication=communication(collectives), gpus=(device,))
     return replace(metrics, windows=(msgspec.structs.replace(metrics.windows[0], analysis=analysis),))
 
 
@@ -295,8 +299,3 @@ def recorded(path: Path, *, run: Mapping[str, Value] | None = None) -> Metrics:
     world = window.analysis.world_size or 1
     metrics = build(times_ms=times, run={"device.type": kind, "trainer.world_size": world, **(run or {})})
     return replace(metrics, windows=(window,))
-
-
-def without_windows(metrics: Metrics) -> Metrics:
-    """The same run without trace windows."""
-    return replace(metrics, windows=())

@@ -7,10 +7,11 @@ from inspect import signature
 from typing import Any
 
 from compile_builder import compiled, graph_break, recompile
+from device_builder import collective, distributed
 from feeding_builder import starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
-from host_builder import beside_thread, collecting, growing
+from host_builder import beside_thread, collecting, growing, short_quota, swapping
 from memory_builder import memory_run
 from metrics_builder import HEALTHY_MS, build, outliers, replace, share
 from ranks_builder import with_ranks
@@ -24,7 +25,12 @@ from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 
 _STARVED = set(signature(starved).parameters) - set(signature(build).parameters) - {"changes"}
-_MAKERS: dict[str, Callable[..., Metrics]] = {"kernels": kernels_run, "step": stepping_run, "allocator": memory_run}
+_MAKERS: dict[str, Callable[..., Metrics]] = {
+    "kernels": kernels_run,
+    "step": stepping_run,
+    "allocator": memory_run,
+    "collectives": lambda collectives, **more: distributed([collective(**one) for one in collectives], **more),
+}
 
 
 def example_run(**changes: Any) -> Metrics:
@@ -42,8 +48,11 @@ def example_run(**changes: Any) -> Metrics:
     - ``hooks``: around the transfer of a batch, in ms by owner and name; their line is the first of ``sites["h2d"]``.
     - ``wall_s``: parts of the wall time that differ; None: not measured. ``val_wait_s``: fetches of validation.
     - ``ranks``: it has several, with these keywords of ``with_ranks``.
+    - ``collectives``: it has eight, and a trace window with collectives of these keywords of ``collective``; others are
+      those of ``distributed``.
+    - ``gaps_s``: the time between its epochs of 5 s; ``gap_ledger`` says where it went: name, seconds and hook.
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
-    - ``growing``, ``collecting``, ``beside``: the host does this beside the steps, by ``host_builder``.
+    - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -82,6 +91,20 @@ def _with_val_wait(metrics: Metrics, wait_s: float) -> Metrics:
     return replace(metrics, ledger=(row,))
 
 
+def _with_gaps(metrics: Metrics, gaps_s: Sequence[float]) -> Metrics:
+    made = zip(metrics.epoch_starts, (0.0, *gaps_s), strict=True)
+    starts = tuple(replace(start, gap_s=gap_s + start.iterator_s) for start, gap_s in made)
+    return replace(_with_wall(metrics, {"epoch_gap": sum(gaps_s)}), epoch_starts=starts)
+
+
+def _with_gap_ledger(metrics: Metrics, rows: Sequence[tuple[str, float, str]]) -> Metrics:
+    ledger = tuple(
+        LedgerRow(part="epoch_gap", phase="callbacks", name=name, hook=hook, total_s=total_s, share=0.1, count=3)
+        for name, total_s, hook in rows
+    )
+    return replace(metrics, ledger=ledger)
+
+
 def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
     return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
 
@@ -116,6 +139,10 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "ranks": lambda metrics, part: with_ranks(metrics, **part),
     "run_delay_ms": _delayed,
     "cpus_of_others": _beside_others,
+    "gaps_s": _with_gaps,
+    "gap_ledger": _with_gap_ledger,
+    "quota": lambda metrics, part: replace(metrics, host=short_quota(**part)),
+    "swapping": lambda metrics, part: replace(metrics, host=swapping(**part)),
     "regimes": _of_regimes,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),

@@ -39,6 +39,7 @@ def worker_row(
     threads: float = 3.0,
     samples: int = 30,
     read_bytes_per_s: float | None = None,
+    own_bytes: float | None = None,
     **values: Any,
 ) -> WorkerUse:
     waiting = None if cpu is None or delay is None else max(0.0, 1.0 - cpu - delay)
@@ -48,6 +49,7 @@ def worker_row(
         disk_sleep_ratio=disk,
         waiting_ratio=waiting,
         threads_count=threads,
+        uss_bytes=level(own_bytes),
         **({} if read_bytes_per_s is None else {"read_call_bytes_per_s": level(read_bytes_per_s)}),
         **values,
     )
@@ -62,7 +64,7 @@ def starved(
     compute_ms: Mapping[Phase, float] | None = None,
     parts: tuple[InputPart, ...] = (),
     verdict: InputVerdictKind | None = None,
-    burst: float | None = None,
+    burst: float | tuple[float, float | None] | None = None,
     ordinary_wait_ms: float = 0.1,
     rows: tuple[WorkerUse, ...] | None = None,
     each_worker: Mapping[str, Any] | None = None,
@@ -71,7 +73,9 @@ def starved(
     idle_ratio: float = 0.01,
     waited: float | None = None,
     measured: bool = True,
-    slowest: InputWorker | None = None,
+    samples_ms: tuple[float, float | None] | None = None,
+    order_ms: float | None = None,
+    memory_bytes: float | None = None,
     host: HostUse | None = None,
     others_cpus: float | None = None,
     device_idle: float | None = None,
@@ -83,10 +87,11 @@ def starved(
         items_ms: Time of the items of a batch in one process.
         collate_ms: Time of collation.
         workers: Of the loader.
-        compute_ms: Phases of the step without its wait.
+        compute_ms: Phases of the step without its wait; with ``data_wait`` the wait as well.
         parts: Transforms and regions.
         verdict: Of the input pipeline; default: ``processing`` where there is a wait.
-        burst: Share of the time of all steps that is wait, all of it in few steps but for ``ordinary_wait_ms``.
+        burst: Share of the time of all steps that is wait, all of it in few steps but for ``ordinary_wait_ms``; or
+            that and its lower bound, by default nine tenths of it.
         ordinary_wait_ms: What the median step waits where there is a burst.
         rows: The host's rows of workers; default: none.
         each_worker: Keywords of :func:`worker_row` for each worker, in place of ``rows``.
@@ -95,7 +100,9 @@ def starved(
         idle_ratio: Of the workers, waiting for work.
         waited: Share of steps that found no batch ready; default: all that wait.
         measured: Whether the pipeline was measured from inside.
-        slowest: The row of a process with its slowest sample.
+        samples_ms: Mean and slowest sample of a worker.
+        order_ms: Time of the sampler per batch.
+        memory_bytes: Of the machine.
         host: The whole host; default: what ``rows`` and ``others_cpus`` say.
         others_cpus: CPUs that others used.
         device_idle: What trace windows say about the device.
@@ -108,14 +115,19 @@ def starved(
     if transforms is not None:
         parts = tuple(part(name, share) for name, share in transforms.items())
     make_ms = items_ms + collate_ms
-    wait_ms = max(0.1, make_ms / max(1, workers) - (sum(step.values()) if workers else 0.0))
-    if burst is not None:
-        wait_ms = ordinary_wait_ms
+    given_ms = ordinary_wait_ms if burst is not None else step.pop("data_wait", None)
+    late_ms = max(0.1, make_ms / max(1, workers) - (sum(step.values()) if workers else 0.0))
+    ordered_ms = max(late_ms, order_ms or 0.0) if workers else late_ms + (order_ms or 0.0)
+    wait_ms = ordered_ms if given_ms is None else given_ms
     if rows is not None or others_cpus is not None:
         host = HostUse(
             samples=30,
             worker_rows=rows or (),
-            machine=MachineUse(cpu_others_cpus=level(others_cpus), memory_available_bytes=level(1e9)),
+            machine=MachineUse(
+                cpu_others_cpus=level(others_cpus),
+                memory_available_bytes=level(1e9),
+                memory_total_bytes=memory_bytes,
+            ),
             later_epochs=None if later_epochs is None else Reading(**later_epochs),
         )
     default_waited = 0.2 if burst is not None else (0.98 if wait_ms > 0.2 else 0.02)
@@ -128,9 +140,9 @@ def starved(
         **changes,
     )
     if burst is not None:
-        wait = metrics.shares["data_wait"]
-        wait = replace(wait, total_ratio=burst, total_lower_ratio=0.9 * burst)
-        metrics = replace(metrics, shares={**metrics.shares, "data_wait": wait})
+        total, lower = burst if isinstance(burst, tuple) else (burst, 0.9 * burst)
+        wait = replace(metrics.shares["data_wait"], total_ratio=total, total_lower_ratio=lower)
+        metrics = shares_of(metrics, "data_wait", wait)
     if not measured:
         return metrics
     made = InputLoader(
@@ -141,6 +153,8 @@ def starved(
         collate_ms=collate_ms,
         deliver_ms=make_ms / max(1, workers),
         idle_ratio=idle_ratio if workers else None,
+        order_ms=order_ms,
+        order_of="" if order_ms is None else "ByLength (data.py:31)",
     )
     found = InputPipeline(
         verdict=verdict or ("processing" if wait_ms > 0.5 or burst is not None else "compute"),
@@ -150,11 +164,29 @@ def starved(
         waited_ratio=default_waited if waited is None else waited,
         enough_workers=None,
         loaders=(made,),
-        workers=() if slowest is None else (slowest,),
+        workers=() if samples_ms is None else (_worker(*samples_ms),),
         parts=parts,
         slowest=0,
     )
     return replace(metrics, input=found)
+
+
+def _worker(mean_ms: float, max_ms: float | None) -> InputWorker:
+    return InputWorker(
+        loader=0,
+        process="worker0",
+        batches=200,
+        measured=200,
+        items=1600,
+        item_mean_ms=mean_ms,
+        item_p95_ms=2.0,
+        item_max_ms=max_ms,
+        items_ms=8.0,
+        collate_mean_ms=0.1,
+        collate_max_ms=0.1,
+        idle_ms=80.0,
+        idle_ratio=0.5,
+    )
 
 
 def shares_of(metrics: Metrics, phase: Phase, share: Share) -> Metrics:

@@ -15,6 +15,8 @@ from lightning_gpuprof.model.host import (
     LongPause,
     MachineUse,
     MemoryGrowth,
+    PressureUse,
+    ProcessUse,
 )
 from lightning_gpuprof.model.metrics import InterpreterLock, PythonThread
 from lightning_gpuprof.model.phases import Phase
@@ -77,6 +79,45 @@ def collecting(ratio: float, counts: Sequence[int] = (400, 40, 100), *, oldest: 
             long_count=8,
         )
     )
+
+
+def short_quota(
+    ratio: float | None = 0.6,
+    held: float | None = 0.5,
+    *,
+    cpus: float | None = 2.0,
+    periods: float = 480.0,
+    samples: int = 48,
+) -> HostUse:
+    """A CPU quota that was used up in this share of its periods, by which so many CPUs were held back."""
+    group = GroupUse(quota_cpus=cpus, periods_count=periods, throttled_ratio=ratio, throttled_cpus=held)
+    return HostUse(samples=samples, cgroup=group)
+
+
+def swapping(
+    count: int | None = 24,
+    *,
+    read: float = 4e6,
+    faults: float = 300.0,
+    full: float | None = None,
+    shm: float | None = 0.1,
+    samples: int = 60,
+) -> HostUse:
+    """A host that read so many bytes a second from swap in ``count`` samples; ``full``: its group stood still."""
+
+    def level(value: float | None) -> Level | None:
+        return None if value is None else Level(mean=value, max=value)
+
+    machine = MachineUse(
+        swapping_samples=count,
+        swap_in_bytes_per_s=level(read),
+        shm_used_ratio=level(shm),
+        shm_size_bytes=64e6,
+        memory_available_min_bytes=2e8,
+    )
+    pressure = () if full is None else (PressureUse(scope="cgroup", resource="memory", full_ratio=level(full)),)
+    process = ProcessUse(major_faults_per_s=faults)
+    return HostUse(samples=samples, machine=machine, process=process, pressure=pressure)
 
 
 def beside_thread(

@@ -27,6 +27,7 @@ def training(
     other_us: float = 0.0,
     reads: Mapping[str, float] | None = None,
     after_step_us: float = 0.0,
+    rank_check: bool = False,
 ) -> None:
     """A fetch, a forward with some other work on the host, a backward and an optimizer; healthy by default.
 
@@ -45,8 +46,15 @@ def training(
         reads: How long the host takes after it has read a value in ``training_step``, after the backward pass
             (``scaler``), in the optimizer or in a callback.
         after_step_us: The host at the end of the step.
+        rank_check: Before the fetch all ranks are asked whether to stop, as Lightning does it: a tensor of the host is
+            broadcast, and read.
     """
     reads = reads or {}
+    if rank_check:
+        trace.copy(2.0, 8, kind="HtoD (Pageable -> Device)")
+        trace.collective(30.0, 8, ranks=4, name="Broadcast")
+        trace.communication_done()
+        trace.item()
     with trace.phase("[_TrainingEpochLoop].train_dataloader_next"), trace.range(FETCH):
         trace.python(fetch_us)
     if copy is not None:

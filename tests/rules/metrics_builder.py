@@ -119,6 +119,8 @@ def build(
     no_loader: bool = False,
     num_workers: int | None = 2,
     persistent_workers: bool | None = True,
+    batch_size: int | None = 32,
+    prefetch_factor: int = 2,
     usable_cpus: float = 4.0,
     process_cpus: float | None = 1.0,
     worker_cpus: float | None = 0.3,
@@ -146,10 +148,12 @@ def build(
         steps: All steps.
         steady: Steady steps; default: all but 20.
         epochs: Epochs, of equal length.
-        loader: The whole loader; otherwise made of ``num_workers`` and ``persistent_workers``.
+        loader: The whole loader; otherwise made of the arguments of a DataLoader.
         no_loader: Nothing is known about the loader.
         num_workers: Of the loader.
         persistent_workers: Of the loader.
+        batch_size: Of the loader.
+        prefetch_factor: Of the loader, if it has workers.
         usable_cpus: CPUs that the run may use.
         process_cpus: CPUs that the process used.
         worker_cpus: CPUs that the workers used.
@@ -209,10 +213,10 @@ def build(
         loader = LoaderFacts(
             kind="DataLoader",
             num_workers=num_workers,
-            batch_size=32,
+            batch_size=batch_size,
             pin_memory=False,
             persistent_workers=persistent_workers,
-            prefetch_factor=2 if num_workers else None,
+            prefetch_factor=prefetch_factor if num_workers else None,
             dataset="Digits",
         )
     metrics = Metrics(

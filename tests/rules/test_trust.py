@@ -64,6 +64,13 @@ def assert_changes_something(found: Finding, run: dict[str, Any]) -> None:
         assert run.get("torch.num_threads") not in change.arguments.values()
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_has_a_title_for_a_headline(rule: BaseRule) -> None:
+    assert 10 <= len(rule.title) <= 60
+    assert not re.search(r"\d %|\d ms", rule.title)
+    assert not rule.title.endswith(".")
+
+
 @pytest.mark.parametrize("changes", FIRING)
 def test_a_report_of_an_example_can_be_trusted(changes: dict[str, Any]) -> None:
     metrics = example_run(**changes)

@@ -23,12 +23,19 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _OWN_NAME = "GpuProfiler"
 _NAMED_RATIO = 0.10
 _LOADERS = ("iter(dataloader)", "setup_data")
 """Begins of rows with time that is no part of the gap, as measured here."""
 _FIRST_FETCH = "fetch of the first batch"
+
+_PLOTS = ("Plots", 2.7, "on_train_epoch_end")
+_GAPS = {
+    "gaps_s": (1.0, 1.0, 1.0),
+    "gap_ledger": (("iter(dataloader): workers start", 0.1, ""), _PLOTS, ("loop", 0.05, "")),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +44,16 @@ class EpochBoundaryIdle(BaseRule):
 
     ## What it means
 
-    At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed. All of that is on the
-    main thread, and a GPU has nothing to do meanwhile.
+    At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main
+    thread, while a GPU has nothing to do.
 
     ## How it is measured
 
     For every epoch but the first: the time from the end of the last step to the start of the first, without validation
-    and checkpoints (`validation-stall`, `checkpoint-stall`) and without the making of loaders and `iter(dataloader)`,
-    in which workers are started (`worker-startup`). The time of all gaps must pass 2 % of the wall time without set-up
-    and tear-down, and the least worthwhile gain, which is 3 % of it. No single boundary may hold it alone: the bound is
-    the median gap times their number. The ledger names the hooks that it went to. The gain is the whole gap.
+    and checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)`
+    (`worker-startup`). All gaps together must pass 3 % of the wall time without set-up and tear-down. The lower bound
+    is the median gap times their number, so that no single gap decides. The gain is the whole gap; the ledger names the
+    hooks.
 
     ## When it is wrong
 
@@ -56,13 +63,7 @@ class EpochBoundaryIdle(BaseRule):
 
     ## What to do
 
-    Do it less often (every n epochs), make it cheaper, or hand it to a thread; fewer and longer epochs for small
-    datasets.
-
-    ## Example
-
-    `on_train_epoch_end` of the module takes 0.5 s after epochs of 1.1 s: "7 gaps between epochs took 3.51 s of 13.0 s
-    (27 %), 501 ms each: SlowEnd.on_train_epoch_end 100 %."
+    Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
     """
 
     id = "epoch-boundary-idle"
@@ -70,6 +71,47 @@ class EpochBoundaryIdle(BaseRule):
 
     least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
     least_boundaries: int = threshold(2, source="catalogue: one can be an accident")
+
+    examples = (
+        fires(
+            "a callback takes 0.9 s after each epoch",
+            "warning",
+            "3 gaps between epochs took 3.00 s ... Plots.on_train_epoch_end 98 % ... "
+            "`if trainer.current_epoch % n: return` ... it takes 900 ms each time",
+            lacks="val_check_interval",
+            saves_ms=7.5,
+            **_GAPS,
+        ),
+        fires(
+            "the module has the hook",
+            "warning",
+            "`if self.current_epoch % n: return`",
+            **{**_GAPS, "gap_ledger": (("Net", 2.7, "on_train_epoch_end"),)},
+        ),
+        fires(
+            "the dataset is iterable",
+            "warning",
+            "Let the dataset give its first batch sooner: it takes 1.00 s",
+            lacks="sampler",
+            gaps_s=(1.0, 1.0, 1.0),
+            gap_ledger=(("fetch of the first batch", 2.9, ""),),
+            run={"loader.sampler": "_InfiniteConstantSampler"},
+        ),
+        fires(
+            "loaders are made anew as well",
+            "warning",
+            "Plots.on_train_epoch_end 100 %",
+            lacks="setup_data",
+            **{**_GAPS, "gap_ledger": (("setup_data: first iter(dataloader)", 2.9, ""), _PLOTS)},
+        ),
+        fires("the hooks are not known", "warning", "Look at what happens", gaps_s=(1.0, 1.0, 1.0)),
+        fires("the gaps are 3.2 % of the run", "info", "Look at what", gaps_s=(0.23, 0.23, 0.23)),
+        quiet("they are 2.9 %", gaps_s=(0.21, 0.21, 0.21)),
+        quiet("there is one epoch", epochs=1),
+        looks_alike("one gap is long", gaps_s=(0.01, 5.0, 0.01)),
+        looks_alike("starting the workers takes 2 s", iterator_s=2.0),
+        not_evaluated("there is one boundary", "1 epoch boundary, 2 are needed", epochs=2, gaps_s=(3.0,)),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the gaps between all epochs."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import cpus, percent
+from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -20,48 +22,73 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+
+_USED_UP = {"quota": {}, "run": {"cpu.count": 4}}
+
+
+def _on(device: str, workers: int, threads: int = 8) -> dict[str, object]:
+    run = {"cpu.count": 4, "device.type": device, "torch.num_threads": threads}
+    return {"quota": {"cpus": 8.0}, "num_workers": workers, "run": run}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostCpuQuota(BaseRule):
-    """The control group of this process has a CPU quota, uses it up, and is stopped until the next period.
+    """The control group of this process has a CPU quota, uses it up, and is stopped until the next interval.
 
     ## What it means
 
     A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota
-    use it up before the period of 100 ms ends; then all of them stop, the main thread with them, and steps stutter.
+    use it up before the interval of 100 ms ends; then all stop, the main thread with them, and steps stutter.
 
     ## How it is measured
 
-    The kernel counts the quota's periods and those in which it was used up (`cpu.stat`), sampled during the steps. The
-    share of such periods must pass 10 %, over at least 50 periods. The severity goes by the time that the group was
-    held back at least: the CPU seconds held back per second are a sum over the CPUs on which the group was stopped, so
-    over all CPUs of the machine they are the least part of the time. The gain is at most R = T * min(share of periods,
-    CPU seconds held back per second), at least that part of T; where the number of CPUs is not known, 0.
-
-    A thread that is held back is one that waits for a CPU: this shares the time of `cpu-contention`, and the gain is
-    counted once.
+    The kernel counts the quota's intervals and those in which it was used up (`nr_periods` and `nr_throttled` of
+    `cpu.stat`). Their share must pass 10 %, over at least 50 intervals. The CPU seconds held back per second are a
+    sum over all CPUs: divided by the CPUs of the machine they are the least time that was lost, which decides the
+    severity. The gain is at most R = T * min(share of intervals, CPU seconds held back per second). A thread that is
+    held back waits for a CPU: this shares the time of `cpu-contention`, and the gain is counted once.
 
     ## When it is wrong
 
     - Other processes of the same group use the quota as well: what is held back may be theirs.
     - Of several groups one above the other the smallest quota is read; a larger one above may bind first.
-    - No quota: silent. No counters (cgroup files not readable), fewer than 50 periods (5 s): not evaluated.
+    - Counters that cannot be read, fewer than 50 intervals (5 s): not evaluated.
 
     ## What to do
 
     Ask for a larger quota; or use fewer threads and workers than it allows: `torch.set_num_threads`, `num_workers`.
-
-    ## Example
-
-    A quota of 2 CPUs, 4 workers: "The quota of 2 CPUs was used up in 62 % of 480 periods."
     """
 
     id = "host-cpu-quota"
     title = "The container uses up its CPU quota"
 
-    least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the periods")
+    least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the intervals")
     least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")
+
+    examples = (
+        fires(
+            "a quota of 2 CPUs was used up in 60 % of the intervals",
+            "warning",
+            "The quota of 2 CPUs was used up in 60 % of 480 intervals ... Raise the quota by 0.5 CPUs to 2.5 CPUs",
+            saves_ms=25.0,
+            **_USED_UP,
+        ),
+        fires("the machine has no more CPUs", "critical", "Raise the quota", quota={}, run={"cpu.count": 2}),
+        fires("the machine has 8 CPUs", "info", "Raise the quota", quota={}, run={"cpu.count": 8}),
+        fires("the number of CPUs is not known", "info", "Raise the quota", quota={}),
+        fires("a tenth of the intervals", "warning", "10 %", **{**_USED_UP, "quota": {"ratio": 0.1}}),
+        fires("a model computes on 8 threads", "warning", ": torch.set_num_threads(6) (", **_on("cpu", 2)),
+        fires("it has 9 workers", "warning", "num_workers=7) and torch.set_num_threads(1) (", **_on("cpu", 9)),
+        fires("8 threads beside a GPU", "warning", ": torch.set_num_threads(1) (", **_on("cuda", 2)),
+        fires("one thread beside a GPU", "warning", "Docker: --cpus).", lacks="keep", **_on("cuda", 2, threads=1)),
+        quiet("fewer intervals", **{**_USED_UP, "quota": {"ratio": 0.09}}),
+        quiet("there is no quota", quota={"cpus": None}),
+        looks_alike("little is lost in many intervals", **{**_USED_UP, "quota": {"held": 0.02}}),
+        not_evaluated("the host was not sampled", "was not sampled", quota={"cpus": None, "samples": 0}),
+        not_evaluated("the counters cannot be read", "counters", quota={"ratio": None}),
+        not_evaluated("there are few intervals", "49 intervals of the quota, 50 are needed", quota={"periods": 49.0}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the quota's counters."""
@@ -75,7 +102,9 @@ class HostCpuQuota(BaseRule):
             raise MissingSignal("the counters of the CPU quota were not readable")
         require_possible("a counter of the CPU quota", group.throttled_ratio, group.periods_count, group.throttled_cpus)
         if group.periods_count < self.least_periods:
-            raise MissingSignal(f"{group.periods_count:.0f} periods of the quota, {self.least_periods:.0f} are needed")
+            raise MissingSignal(
+                f"{group.periods_count:.0f} intervals of the quota, {self.least_periods:.0f} are needed"
+            )
         held_ratio = min(1.0, group.throttled_ratio, group.throttled_cpus)
         if group.throttled_ratio < self.least_ratio or not worthwhile(held_ratio * period_ms, period_ms):
             return None
@@ -84,17 +113,19 @@ class HostCpuQuota(BaseRule):
         least_ratio = 0.0
         if isinstance(machine_cpus, int) and machine_cpus > 0:
             least_ratio = min(held_ratio, group.throttled_cpus / machine_cpus)
+        change = _fitting(metrics, room=int(group.quota_cpus))
         return self.finding(
             severity=severity(least_ratio, metrics.steps.steady_count),
             subject="control group",
             summary=(
                 f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of {group.periods_count:,.0f} "
-                f"periods, which held this run back by {cpus(group.throttled_cpus)}."
+                f"intervals, which held this run back by {cpus(group.throttled_cpus)}."
             ),
-            advice=_advice(metrics, quota_cpus=group.quota_cpus, held_cpus=group.throttled_cpus),
+            advice=_advice(metrics, change, quota_cpus=group.quota_cpus, held_cpus=group.throttled_cpus),
+            change=change,
             evidence=(
-                self.evidence("least_ratio", group.throttled_ratio, "periods in which the quota was used up"),
-                self.evidence("least_periods", group.periods_count, "periods"),
+                self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
+                self.evidence("least_periods", group.periods_count, "intervals of the quota"),
                 Evidence(name="held back", value=group.throttled_cpus, unit="CPUs"),
                 Evidence(name="quota", value=group.quota_cpus, unit="CPUs"),
             ),
@@ -104,27 +135,35 @@ class HostCpuQuota(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, *, quota_cpus: float, held_cpus: float) -> str:
+def _advice(metrics: Metrics, change: Change | None, *, quota_cpus: float, held_cpus: float) -> str:
+    raised = (
+        f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} (Kubernetes: resources.limits.cpu; "
+        "Docker: --cpus)"
+    )
+    if change is None:
+        return f"{raised}."
     workers = metrics.loader.num_workers if metrics.loader is not None else None
     threads = condition(metrics, "torch.num_threads")
     used = [f"num_workers is {workers}"] if workers is not None else []
-    used += [f"torch has {threads} threads"] if isinstance(threads, int) else []
-    fitting = _fitting(metrics, workers, threads, room=int(quota_cpus))
-    keep = f", or keep workers and threads together within {cpus(quota_cpus)}: {' and '.join(fitting)}"
-    keep += f" ({'; '.join(used) or 'neither known'})"
+    used += [f"torch has {counted(threads, 'thread')}"] if isinstance(threads, int) else []
     return (
-        f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} (Kubernetes: resources.limits.cpu; "
-        f"Docker: --cpus){keep if fitting else ''}."
+        f"{raised}, or keep workers and threads together within {cpus(quota_cpus)}: {' and '.join(change.added)} "
+        f"({'; '.join(used) or 'neither known'})."
     )
 
 
-def _fitting(metrics: Metrics, workers: int | None, threads: object, *, room: int) -> list[str]:
+def _fitting(metrics: Metrics, *, room: int) -> Change | None:
     """What to set so that workers and threads fit: a model on a CPU needs the threads, one on a device does not."""
+    workers = metrics.loader.num_workers if metrics.loader is not None else None
+    threads = condition(metrics, "torch.num_threads")
     fewer = max(1, room - 1)
     on_cpu = is_cpu_only(metrics)
     kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
     left = max(1, room - kept) if on_cpu else 1
-    return [
-        *([f"DataLoader(..., num_workers={kept})"] if kept != (workers or 0) else []),
-        *([f"torch.set_num_threads({left})"] if not isinstance(threads, int) or threads > left else []),
-    ]
+    arguments: dict[str, Value] = {"num_workers": kept} if kept != (workers or 0) else {}
+    add = () if isinstance(threads, int) and threads <= left else (f"torch.set_num_threads({left})",)
+    if not arguments and not add:
+        return None
+    return Change(
+        call="DataLoader", arguments=arguments, before={} if workers is None else {"num_workers": workers}, add=add
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, possible, steady_period_ms, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,30 +27,24 @@ class HostSwap(BaseRule):
 
     ## How it is measured
 
-    Swap: pages were read back from swap in at least three samples (one a second) and a tenth of them, *and* it concerns
-    this run: its processes had at least ten major faults a second, or all tasks of its control group stood still for
-    memory for at least 5 % of the time (pressure, `full`). Pages of others that leave memory are no fault. The gain is
-    that pressure's share of the step where it was measured; else none is given.
+    Swap: pages were read back in at least three samples (one a second) and a tenth of them, *and* it concerns this run:
+    its processes had at least ten major faults a second, or all tasks of its control group stood still for memory for
+    at least 5 % of the time (pressure, `full`). The gain is that pressure's share of the step, if it was measured.
 
     Shared memory: with workers, `/dev/shm` was filled to 90 % or more.
 
     ## When it is wrong
 
-    - Swap traffic is the machine's: another job may be the one that needs the memory. What shows is that this run
-      suffers from it.
+    - Swap traffic is the machine's: another job may be the one that needs the memory.
     - Memory-mapped datasets have major faults without any swap: they alone say nothing here.
     - `/dev/shm` may be filled by files of others.
     - No `/proc/vmstat`, fewer than three samples: not evaluated.
 
     ## What to do
 
-    Fewer workers, a smaller `prefetch_factor`, smaller batches; datasets as arrays rather than lists of objects, which
-    each worker copies as it touches them; for `/dev/shm` a larger one (`docker run --shm-size`), or
+    Use fewer workers, a smaller `prefetch_factor`, smaller batches, and datasets as arrays rather than lists of
+    objects, which each worker copies as it touches them. Make `/dev/shm` larger (`docker run --shm-size`), or call
     `torch.multiprocessing.set_sharing_strategy("file_system")`.
-
-    ## Example
-
-    "Pages came back from swap in 24 of 60 samples, and this run's processes had 310 major faults a second."
     """
 
     id = "host-swap"
@@ -58,6 +55,36 @@ class HostSwap(BaseRule):
     least_faults_per_s: float = threshold(10.0, source="heuristic: a fault costs 0.1 ms (SSD) to 10 ms")
     least_full_ratio: float = threshold(0.05, source="catalogue: memory pressure, full, above 5 %")
     most_shm_ratio: float = threshold(0.90, source="catalogue")
+
+    examples = (
+        fires(
+            "memory of this run came back from swap",
+            "warning",
+            "in 24 of 60 samples, 4 MB/s on average ... (..., num_workers=1, prefetch_factor=1). Now 2 workers "
+            "queue 4 batches ... 0.2 GB at the least",
+            swapping={},
+        ),
+        fires(
+            "its group stood still for a fifth of the time",
+            "warning",
+            "stood still for memory 20 % of the time",
+            saves_ms=10.0,
+            swapping={"faults": 0.0, "full": 0.2},
+        ),
+        fires("a tenth of the samples", "warning", "6 of 60 samples", swapping={"count": 6}),
+        fires(
+            "one worker queues one batch", "warning", "smaller batches", swapping={}, num_workers=1, prefetch_factor=1
+        ),
+        fires("shared memory is 90 % full", "warning", "--shm-size", swapping={"count": 0, "shm": 0.9}),
+        quiet("fewer samples", swapping={"count": 5}),
+        quiet("shared memory is 89 % full", swapping={"count": 0, "shm": 0.89}),
+        quiet("it is full without workers", swapping={"count": 0, "shm": 0.95}, num_workers=0),
+        looks_alike("others are swapped", swapping={"faults": 2.0, "full": 0.01}),
+        looks_alike("pages only leave", swapping={"read": 0.0}),
+        looks_alike("faults are of mapped files", swapping={"count": 0}),
+        not_evaluated("the host was not sampled", "0 samples of the host", swapping={"samples": 0}),
+        not_evaluated("nothing was readable", "neither swap traffic", swapping={"count": None, "shm": None}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge swap traffic and shared memory during the steps."""
@@ -96,6 +123,7 @@ class HostSwap(BaseRule):
         ]
         if full is not None:
             evidence.append(self.evidence("least_full_ratio", full, "all tasks of the group wait for memory"))
+        change = _fewer_batches(metrics)
         return self.finding(
             severity="warning",
             subject="swap",
@@ -104,7 +132,8 @@ class HostSwap(BaseRule):
                 f"This run had {faults:,.0f} major faults per second"
                 + (f" and stood still for memory {percent(full)} of the time." if full is not None else ".")
             ),
-            advice=f"{_less_memory(metrics)} Free memory was {_free_words(metrics)}.",
+            advice=f"{_less_memory(metrics, change)} Free memory was {_free_words(metrics)}.",
+            change=change,
             evidence=tuple(evidence),
             gain=gain(full * period_ms, full * period_ms, period_ms) if stalled and full is not None else None,
             confidence=0.7,
@@ -113,6 +142,7 @@ class HostSwap(BaseRule):
 
     def _shm(self, metrics: Metrics, *, used_ratio: float, workers: int, size_bytes: float | None) -> Finding:
         size = "" if size_bytes is None else f" of {size_bytes / 1e6:,.0f} MB"
+        change = _fewer_batches(metrics)
         return self.finding(
             severity="warning",
             subject="/dev/shm",
@@ -120,8 +150,9 @@ class HostSwap(BaseRule):
             advice=(
                 f"Make it larger (docker run --shm-size; Kubernetes: an emptyDir of medium Memory), or call "
                 f'torch.multiprocessing.set_sharing_strategy("file_system") before the loaders are made. '
-                f"{_less_memory(metrics)}"
+                f"{_less_memory(metrics, change)}"
             ),
+            change=change,
             evidence=(
                 self.evidence("most_shm_ratio", used_ratio, "/dev/shm used, at most"),
                 Evidence(name="num_workers", value=workers),
@@ -142,19 +173,25 @@ def _full_ratio(pressure: tuple[PressureUse, ...]) -> float | None:
     return next((one.mean for one in own if one is not None and possible(one.mean)), None)
 
 
-def _less_memory(metrics: Metrics) -> str:
+def _fewer_batches(metrics: Metrics) -> Change | None:
+    """Half as many workers and batches of each; None where that is one already."""
     loader = metrics.loader
     if loader is None or not loader.num_workers:
+        return None
+    now: dict[str, Value] = {"num_workers": loader.num_workers, "prefetch_factor": loader.prefetch_factor or 2}
+    half: dict[str, Value] = {name: max(1, int(value or 1) // 2) for name, value in now.items()}
+    return None if half == now else Change(call="DataLoader", arguments=half, before=now)
+
+
+def _less_memory(metrics: Metrics, change: Change | None) -> str:
+    if change is None:
         return "Hold less in memory: smaller batches, or a dataset that is memory-mapped or read in pieces."
-    prefetch = loader.prefetch_factor or 2
-    fewer = max(1, loader.num_workers // 2)
-    workers = metrics.host.workers
-    held = workers.uss_bytes if workers is not None else None
-    own = "" if held is None else f"; the workers hold {held.mean / 1e6:,.0f} MB for themselves"
+    workers, prefetch = (int(value or 0) for value in change.before.values())
+    use = metrics.host.workers
+    own = "" if use is None or use.uss_bytes is None else f" The workers hold {use.uss_bytes.mean / 1e6:,.0f} MB."
     return (
-        f"Hold fewer batches and processes in memory: num_workers is {loader.num_workers} and prefetch_factor "
-        f"{prefetch}, {loader.num_workers * prefetch} batches: DataLoader(..., num_workers={fewer}, "
-        f"prefetch_factor={max(1, prefetch // 2)}){own}."
+        f"Hold fewer batches and processes in memory: {change.added[0]}. Now {counted(workers, 'worker')} queue "
+        f"{workers * prefetch} batches.{own}"
     )
 
 

@@ -24,6 +24,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 _DEFAULT_PREFETCH = 2
@@ -36,6 +37,8 @@ _CROWDED_RATIO = 0.25
 
 _QUEUED_RATIO = 0.30
 """Share of making batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
+
+_JITTER = {"burst": (0.3, 0.25), "items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +53,14 @@ class InputJitter(BaseRule):
 
     ## How it is measured
 
-    What the wait adds up to over all steps, less what the median step waits, must be at least 5 % of the time with its
-    lower bound (5 % of a block bootstrap: a single stall does not pass). The workers must be fast enough on average:
-    the verdict of the input pipeline is not `processing` (else `too-few-workers` or `loader-cpu-bound` speak). The
-    slowest sample, as measured in the workers, must have taken at least five times the mean, and batches must have been
-    slow enough on the whole to make for such waits: no stall is longer than the making of its batch.
+    The wait of all steps, less what the median step waits, must be at least 5 % of the time with its lower bound (5 %
+    of a block bootstrap: a single stall does not pass). The workers must be fast enough on average (else
+    `too-few-workers` or `loader-cpu-bound` speak). The slowest sample must have taken five times the mean, and longer
+    than a step; and no more may be lost than batches take to make.
 
     The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of
     its batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps;
-    on a GPU it is held below the idle time of the mean step (silent below 5 %), without a trace window it is at most a
-    warning.
+    on a GPU at most the idle time of the mean step (silent below 5 %), without a trace window at most a warning.
 
     ## When it is wrong
 
@@ -73,10 +74,6 @@ class InputJitter(BaseRule):
 
     Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does
     not matter; find the slow samples (large files, long sequences) and make them alike.
-
-    ## Example
-
-    Two workers, every 64th sample takes 200 ms instead of 1 ms: "One sample took 200 ms where the mean is 4.11 ms."
     """
 
     id = "input-jitter"
@@ -87,6 +84,36 @@ class InputJitter(BaseRule):
     least_factor: float = threshold(5.0, source="catalogue: five times the usual")
     least_crowded_ms: float = threshold(100.0, source="heuristic: others held samples up for 45 ms")
     least_steps: int = threshold(50, source="catalogue: fewer are an accident")
+
+    examples = (
+        fires(
+            "the slowest sample takes 200 ms, the mean 1 ms",
+            "critical",
+            "slowest sample took 200 ms, the mean 1.00 ms ... prefetch_factor=12). Why 12: 24 ... in_order=False",
+            saves_ms=4.15,  # the excess of 29 % of a mean step of 10 / 0.7 ms
+            **_JITTER,
+            run={"loader.in_order": True},
+        ),
+        fires("the queue is long", "critical", "Make slow samples like the others", **_JITTER, prefetch_factor=30),
+        fires("the excess is at least 5 %", "info", "at least 5", **{**_JITTER, "burst": (0.3, 0.061)}),
+        fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
+        fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
+        fires("the GPU idles", "critical", "prefetch_factor", **_JITTER, run={"device.type": "cuda"}, device_idle=0.3),
+        fires("what the GPU does is not known", "warning", "prefetch_factor", **_JITTER, run={"device.type": "cuda"}),
+        quiet("the excess may be 4.8 %", **{**_JITTER, "burst": (0.3, 0.058)}),
+        quiet("samples differ by less", **{**_JITTER, "samples_ms": (4.0, 19.0)}),
+        quiet("there are no workers", **{**_JITTER, "workers": 0}),
+        quiet("the GPU works meanwhile", **_JITTER, run={"device.type": "cuda"}, device_idle=-0.4),
+        looks_alike("it is a single stall", **{**_JITTER, "burst": (0.3, 0.0)}),
+        looks_alike("the workers are behind", **{**_JITTER, "verdict": "processing"}),
+        looks_alike("batches take less than the stalls", **{**_JITTER, "items_ms": 2.0}),
+        looks_alike("workers wait for a CPU", **_JITTER, each_worker={"cpu": 0.1, "delay": 0.4}, idle_ratio=0.4),
+        looks_alike("others slow all samples", **{**_JITTER, "samples_ms": (1.0, 90.0)}, others_cpus=1.5),
+        not_evaluated("the bound is not known", "bound of the wait", **{**_JITTER, "burst": (0.3, None)}),
+        not_evaluated("workers were not measured", "not measured from inside", **_JITTER, measured=False),
+        not_evaluated("samples were not timed", "makes them together", **{**_JITTER, "samples_ms": (1.0, None)}),
+        not_evaluated("there are 40 steps", "40 steady steps, 50 are needed", **_JITTER, steady=40),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""

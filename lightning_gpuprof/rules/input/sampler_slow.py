@@ -17,7 +17,10 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
+
+_ORDER = {"order_ms": 9.0, "items_ms": 1.0, "collate_ms": 0.0, "workers": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +29,20 @@ class SamplerSlow(BaseRule):
 
     ## What it means
 
-    Before each batch is made, the DataLoader asks its batch sampler, and that its sampler, for the indices of the
-    samples. Both run in the main process, also where workers make the batches: while a sampler sorts, searches or
-    draws in Python, the training waits.
+    The batch sampler and its sampler run in the main process, also where workers make the batches: while one sorts,
+    searches or draws in Python, the training waits.
 
     ## How it is measured
 
-    Each call of torch's iterator for the next indices is timed. The median per batch, as a share of the period, must
-    pass the threshold, and be part of the measured wait for data. The class is named, and its line if it is your code.
-    The gain is that time per step, and never more than the wait. `single-process-loading` and `input-bound` count the
-    rest of the wait only.
+    Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step, and be
+    part of the measured wait for data. The gain is that time per step, and never more than the wait;
+    `single-process-loading` and `input-bound` count the rest of the wait only.
 
     ## When it is wrong
 
-    - On a GPU the wait is free while the device has work: only the part counts in which it idles during the fetch,
-      which a trace window tells. Without a window it is at most a warning.
-    - Work that a sampler does once in an epoch, before its first batch, is not in a median: see `epoch-boundary-idle`.
+    - On a GPU only the part counts in which the device idles during the fetch, from a trace window. Without a window it
+      is at most a warning.
+    - Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
     - Workers that are behind are waited for instead: the gain ends at their pace.
     - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
 
@@ -49,7 +50,6 @@ class SamplerSlow(BaseRule):
 
     Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
     `__iter__`; or use `shuffle=True`. More workers do not help.
-
     """
 
     id = "sampler-slow"
@@ -57,6 +57,31 @@ class SamplerSlow(BaseRule):
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
+
+    examples = (
+        fires(
+            "the sampler takes 9 ms of a step of 20 ms",
+            "critical",
+            "takes 9.00 ms of each 20.0 ms step to choose the samples of a batch: 90 % ... More workers would not help",
+            saves_ms=9.0,
+            **_ORDER,
+        ),
+        fires(
+            "the GPU idles for 20 % of the step of 28 ms",
+            "warning",
+            "randperm",
+            saves_ms=5.6,
+            **{**_ORDER, "items_ms": 9.0},
+            device_idle=0.2,
+            run={"device.type": "cuda"},
+        ),
+        quiet("the sampler is quick", **{**_ORDER, "order_ms": 0.5, "items_ms": 9.0}),
+        looks_alike("the GPU is busy meanwhile", **_ORDER, device_idle=0.0, run={"device.type": "cuda"}),
+        not_evaluated(
+            "the sampler was not timed", "sampler was not measured", **{**_ORDER, "order_ms": None, "items_ms": 9.0}
+        ),
+        not_evaluated("nothing was measured in the loader", "sampler was not measured", **_ORDER, measured=False),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the slowest sampler."""

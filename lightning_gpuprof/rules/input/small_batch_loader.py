@@ -20,10 +20,35 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 _PROPOSED = 8
 """Batch size that leaves an eighth of what each fetch costs. Heuristic."""
+
+_SHORT_MS = {
+    "forward": 0.3,
+    "backward": 0.3,
+    "optimizer": 0.1,
+    "zero_grad": 0.02,
+    "h2d": 0.02,
+    "callbacks": 0.02,
+    "logging": 0.02,
+    "loop": 0.22,
+}
+
+
+def _fetch(wait_ms: float) -> dict[str, object]:
+    compute_ms = {**_SHORT_MS, "data_wait": wait_ms}
+    return {"batch_size": 1, "compute_ms": compute_ms, "items_ms": 0.02, "collate_ms": 0.01, "verdict": "transfer"}
+
+
+_ONE = _fetch(0.5)
+_NO_WORKERS = {name: value for name, value in _ONE.items() if name != "items_ms"} | {
+    "workers": 0,
+    "verdict": "processing",
+}
+_GPU = {"run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +62,23 @@ class SmallBatchLoader(BaseRule):
 
     ## How it is measured
 
-    The configured batch_size is 1 and the lower bound of the fetch's share of the step passes 5 %. What the sample
-    itself needs is not counted: without workers the measured time of its item is taken off the fetch; with workers
-    the rule speaks only if they have batches ready (verdict of the input pipeline `compute` or `transfer`), the fetch
-    takes at most the 3 ms that taking a batch from a worker may cost, and the batch is smaller than 1 MB: then the wait
-    is the price of the fetch. With batches of 8, an eighth of it is left per sample: R is seven eighths, and on a GPU
-    no more than the device idles; the rule is silent if that is below 5 % of the step.
+    batch_size is 1 and the lower bound of the fetch's share of the step passes 5 %. What the sample itself needs is not
+    counted: without workers the time of its item is taken off; with workers the rule speaks only if they have batches
+    ready (verdict of the input pipeline `compute` or `transfer`), the fetch takes at most 3 ms, and the batch is
+    smaller than 1 MB. With batches of 8, an eighth of the cost is left per sample: the gain is at most seven eighths,
+    and on a GPU no more than the device idles; below 5 % of the step the rule is silent.
 
     ## When it is wrong
 
     - A larger batch changes the training: learning rate and number of optimizer steps go with it. Where gradients are
-      accumulated, the factor can move from there into the batch.
+      accumulated, the factor can move from there into the batch. As it may be intended, it is at most a warning.
     - Samples of different shapes cannot be stacked without padding.
     - The step itself has fixed costs, too, which larger batches share: they are not counted here.
-    - It is at most a warning: the choice may be intended.
 
     ## What to do
 
     Raise `batch_size`; or keep the batches of the model and fetch several at a time: a dataset with `__getitems__`, or
     `batch_size=None` with samples that are batches already.
-
-    ## Example
-
-    Tensors of 128 bytes from two workers, steps of 1.2 ms: "Each sample is fetched on its own (batch_size is 1): 29 %
-    (at least 27 %) of the step, 0.350 ms of 1.20 ms."
     """
 
     id = "small-batch-loader"
@@ -69,6 +87,39 @@ class SmallBatchLoader(BaseRule):
 
     least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
+
+    examples = (
+        fires(
+            "fetching a sample takes 0.5 ms of a step of 1.5 ms",
+            "warning",
+            "batch_size=8). 8 samples then share the cost, 0.0625 ms each",
+            saves_ms=0.4375,
+            **_ONE,
+        ),
+        fires(
+            "gradients are accumulated",
+            "warning",
+            "accumulate_grad_batches=1 instead of 4",
+            **_ONE,
+            run={"trainer.accumulate_grad_batches": 4},
+        ),
+        fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **_NO_WORKERS, items_ms=0.05),
+        fires(
+            "the GPU idles for 0.29 ms", "warning", "batch_size=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333
+        ),
+        fires("seven eighths of the fetch are 0.21 ms", "warning", "batch_size=8", **_fetch(0.24)),
+        quiet("they are 0.19 ms", **_fetch(0.22)),
+        quiet("a batch has two samples", **{**_ONE, "batch_size": 2}),
+        quiet("the dataset makes the batches", **{**_ONE, "batch_size": None}),
+        quiet("steps are long", batch_size=1),
+        quiet("the GPU works meanwhile", **_ONE, **_GPU, device_idle=0.0),
+        looks_alike("the sample takes the time", **_NO_WORKERS, items_ms=0.45),
+        looks_alike("the workers are behind", **{**_fetch(2.0), "verdict": "processing"}),
+        looks_alike("the fetch takes 3.1 ms", **_fetch(3.1)),
+        looks_alike("the batch has 2 MB", **_ONE, run={"batch.bytes": 2_000_000}),
+        not_evaluated("workers were not measured", "not measured from inside", **_ONE, measured=False),
+        not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders of single samples."""

@@ -18,10 +18,29 @@ from lightning_gpuprof.rules.base import (
     possible,
     threshold,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
 _OTHERS_RATIO = 0.25
 """Share of the usable CPUs that others use, from which taking turns may be their doing. Heuristic."""
+
+_TURNS = {
+    "workers": 16,
+    "each_worker": {"cpu": 0.1, "delay": 0.8, "own_bytes": 50e6},
+    "usable_cpus": 2.0,
+    "worker_cpus": 1.6,
+    "process_cpus": 0.3,
+    "others_cpus": 0.05,
+}
+
+
+def _idle_workers(workers: int, own_bytes: float) -> dict[str, object]:
+    """Batches of 4 ms for steps of 10 ms."""
+    each = {"cpu": 0.02, "delay": 0.0, "own_bytes": own_bytes}
+    return {"workers": workers, "each_worker": each, "items_ms": 3.0, "idle_ratio": 0.96, "usable_cpus": 32.0}
+
+
+_IDLE = _idle_workers(16, 440e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +59,10 @@ class TooManyWorkers(BaseRule):
     half of them keep pace with the steps with one to spare, and the others hold at least 1 GB for themselves. It is
     information, or a warning if that is a tenth of the machine's memory.
 
-    Workers that take turns: the configured number of workers is more than twice the usable CPUs (affinity and cgroup
-    quota over the ranks of the machine); the typical worker is ready to run but without a CPU for at least 30 % of the
-    time; this run's own processes use at least four fifths of the CPUs. It is a warning if the main thread itself
-    is without a CPU for a tenth of the step, else information. What fewer workers gain cannot be bounded: measure it
-    (`gpuprof compare`).
+    Workers that take turns: they are more than twice the usable CPUs (affinity and cgroup quota over the ranks of the
+    machine); the typical worker is without a CPU for at least 30 % of the time; this run's own processes use at least
+    four fifths of the CPUs. It is a warning if the main thread itself is without a CPU for a tenth of the step,
+    else information. What fewer workers gain cannot be bounded: measure it (`gpuprof compare`).
 
     ## When it is wrong
 
@@ -56,10 +74,6 @@ class TooManyWorkers(BaseRule):
     ## What to do
 
     Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
-
-    ## Example
-
-    16 workers of pure computing on 2 CPUs: "num_workers is 16: set num_workers=2 (2 CPUs are usable, 0.0 free)."
     """
 
     id = "too-many-workers"
@@ -71,6 +85,41 @@ class TooManyWorkers(BaseRule):
     least_idle_ratio: float = threshold(0.80, source="heuristic: workers that could make five times as many batches")
     least_freed_gb: float = threshold(1.0, source="heuristic: what is worth a word")
     scarce_ratio: float = threshold(0.10, source="heuristic: so much of the machine's memory is a warning")
+
+    examples = (
+        fires(
+            "16 workers compute on 2 CPUs",
+            "warning",
+            "16 workers take turns on 2 CPUs ... the main thread 30 % of the step ... "
+            "Use as many workers as CPUs: DataLoader(..., num_workers=2). That frees 700 MB",
+            run_delay_ms=3.0,
+            **_TURNS,
+        ),
+        fires("the main thread has its CPU", "info", "take turns", run_delay_ms=0.9, **_TURNS),
+        fires("5 workers compute on 2 CPUs", "info", "take turns", **{**_TURNS, "workers": 5}),
+        fires(
+            "16 workers are idle and hold 440 MB each",
+            "warning",
+            "16 workers are idle 96 % of the time and hold 7.0 GB; 2 are enough. ... frees 6.2 GB",
+            **_IDLE,
+            memory_bytes=61e9,
+        ),
+        fires("the machine has 63 GB", "info", "frees 6.2 GB", **_IDLE, memory_bytes=63e9),
+        fires("2 of 4 workers are enough", "info", "frees 1.0 GB", **_idle_workers(4, 510e6)),
+        quiet("4 workers compute on 2 CPUs", **{**_TURNS, "workers": 4}),
+        quiet("2 of 3 workers are enough", **_idle_workers(3, 510e6)),
+        quiet("they hold less than 1 GB", **_idle_workers(4, 490e6)),
+        quiet("workers are idle for 79 % of the time", **{**_IDLE, "idle_ratio": 0.79}),
+        quiet("there are no workers", num_workers=0),
+        looks_alike("workers wait for storage", **{**_TURNS, "each_worker": {"cpu": 0.1, "delay": 0.02}}),
+        looks_alike("CPUs are left", **{**_TURNS, "worker_cpus": 0.9}),
+        looks_alike("the steps wait for batches", **{**_IDLE, "verdict": "processing"}),
+        not_evaluated("others use the CPUs", "used 1.2 CPUs of 2 CPUs", **{**_TURNS, "others_cpus": 1.2}),
+        not_evaluated("who uses them is not known", "who used the CPUs", **{**_TURNS, "others_cpus": None}),
+        not_evaluated(
+            "the run queue is not known", "waited for a CPU", **{**_TURNS, "each_worker": {"cpu": 0.1, "delay": None}}
+        ),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with more workers than work, or than CPUs."""

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import starving
 
 _OWN_THREADS = 2
@@ -21,6 +22,17 @@ only index tensors have three with their main thread."""
 
 
 _ONE_THREAD = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
+
+
+def _each(**worker: float | None) -> dict[str, object]:
+    return {
+        "each_worker": {"cpu": 0.95, "delay": 0.6, "threads": 6.0, **worker},
+        "usable_cpus": 2.0,
+        "worker_cpus": 1.9,
+    }
+
+
+_POOLS = _each()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +47,11 @@ class WorkerThreadOversub(BaseRule):
 
     ## How it is measured
 
-    The most threads that were seen in the typical worker, less the two that every worker has beside its main one, times
-    the number of workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a main
-    thread cannot use a CPU and wait for one at the same time, so the worker's CPU time and its main thread's time in
-    the run queue add up to at most 1 with one thread. Their sum must pass 1.2. And it must matter: steps wait for
-    batches that are made too slowly, or the main thread is without a CPU for 5 % of the step.
-
-    What fewer threads gain cannot be bounded: measure a run with the change (`gpuprof compare`).
+    The most threads of the typical worker, less the two that every worker has beside its main one, times the number of
+    workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a worker's CPU time
+    and its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. And it
+    must matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for 5 % of the
+    step. What fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
 
     ## When it is wrong
 
@@ -53,10 +63,6 @@ class WorkerThreadOversub(BaseRule):
 
     In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
     `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
-
-    ## Example
-
-    Two workers on two CPUs, each with four torch threads: "2 workers compute on 4 threads each, 8 for 2 CPUs."
     """
 
     id = "worker-thread-oversub"
@@ -73,6 +79,27 @@ class WorkerThreadOversub(BaseRule):
     least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")
     least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
     least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the main thread")
+
+    examples = (
+        fires(
+            "each of two workers has four threads on two CPUs",
+            "warning",
+            "2 workers compute on 4 threads each, 8 for 2 CPUs ... OMP_NUM_THREADS=1",
+            **_POOLS,
+        ),
+        fires("one thread could do 99 % of it", "warning", "compute on 4 threads", **_each(cpu=0.61)),
+        fires("three halves of the CPUs", "warning", "for 2 CPUs", **_each(threads=3.6)),
+        quiet("little more than one thread can do", **_each(cpu=0.59)),
+        quiet("fewer threads", **_each(threads=3.5)),
+        quiet("no step waits", **_POOLS, items_ms=12.0),
+        quiet("there are no workers", **{**_POOLS, "workers": 0}),
+        looks_alike("the pools do nothing", **_each(cpu=0.5, delay=0.1)),
+        looks_alike("one thread waits for a CPU", **_each(cpu=0.4, threads=3.0)),
+        looks_alike("there are CPUs enough", **{**_each(cpu=3.0, delay=0.02), "usable_cpus": 16.0}),
+        looks_alike("no thread waits for a CPU", **_each(cpu=3.0, delay=0.02)),
+        not_evaluated("the workers were not sampled", "was not sampled", items_ms=39.0),
+        not_evaluated("the run queue is not known", "run-queue time", **_each(delay=None)),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import Measured
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -21,6 +22,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import (
     MIB,
     CollectiveRun,
@@ -37,6 +39,8 @@ _NVLINK_GB_PER_S: Sequence[tuple[re.Pattern[str], float]] = (
 
 _KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
+_SLOW = {"collectives": ({"ms": 4.096},)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommSlowLink(BaseRule):
@@ -52,23 +56,17 @@ class CommSlowLink(BaseRule):
     In trace windows of a single node: the bus bandwidth, as nccl-tests defines it, of the fastest all-reduce,
     all-gather or reduce-scatter of at least 16 MiB. A late rank makes the first such collective of a step slow, hardly
     all of them: there must be at least two in a step. The fastest of all windows is below 32 GB/s, the most that PCIe
-    4.0 x16 carries in one direction, and exposed communication is worth the gain. The gain takes half of NVLink's rate
-    as reachable.
+    4.0 x16 carries in one direction. The gain takes half of NVLink's rate as reachable for the exposed collectives.
 
     ## When it is wrong
 
-    - Jobs over several nodes are passed over: networks differ.
-    - Devices without NVLink, and those whose name does not tell, are passed over.
+    - Jobs over several nodes, and devices without NVLink or with a name that does not tell, are passed over.
     - Compression hooks and sharding change what is sent, not its bandwidth.
 
     ## What to do
 
     `nvidia-smi topo -m` and `nvidia-smi nvlink --status` show the links; `NCCL_DEBUG=INFO` in one run shows what NCCL
     uses (`via P2P` or `via SHM`). Unset `NCCL_P2P_DISABLE`.
-
-    ## Example
-
-    "The fastest all_reduce of 25 MiB reaches 11.2 GB/s; NVLink of this device carries 300".
     """
 
     id = "comm-slow-link"
@@ -78,6 +76,31 @@ class CommSlowLink(BaseRule):
     least_mib: float = threshold(16.0, source="heuristic: NVLink is above 100 GB/s from there on")
     least_gb_per_s: float = threshold(32.0, source="PCIe 4.0 x16, one direction")
     reachable_ratio: float = threshold(0.5, source="the method: below half of the table's rate")
+
+    examples = (
+        fires(
+            "the fastest of two all-reduces of 25 MiB takes 4.1 ms",
+            "warning",
+            "reaches 11.2 GB/s; NVLink carries 300 ... nvidia-smi nvlink",
+            **_SLOW,
+        ),
+        fires(
+            "peers are switched off", "warning", "Unset NCCL_P2P_DISABLE", **_SLOW, run={"env.NCCL_P2P_DISABLE": "1"}
+        ),
+        fires("it reaches 31.9 GB/s", "warning", "31.9 GB/s", collectives=({"ms": 3.68, "mb": 64.0},)),
+        quiet("it reaches 32.1 GB/s", collectives=({"ms": 3.658, "mb": 64.0},)),
+        quiet("NVLink is at work", collectives=({"ms": 0.23},)),
+        quiet("there are two nodes", **_SLOW, run={"trainer.num_nodes": 2}),
+        looks_alike("a rank is late", collectives=({"ms": 8.23, "min_ms": 0.23},)),
+        looks_alike("the only one of a step may always wait", collectives=({"ms": 9.2, "count": 5},)),
+        looks_alike("the device is on PCIe", **_SLOW, device="NVIDIA A100-PCIE-40GB"),
+        looks_alike("two devices are joined", **_SLOW, device="NVIDIA H100 NVL"),
+        looks_alike("the device has no NVLink", **_SLOW, device="NVIDIA L40S"),
+        looks_alike("the device has fewer links", **_SLOW, device="Tesla V100-SXM2-32GB"),
+        not_evaluated("sizes are not known", "16 MiB", collectives=({"ms": 6.0, "mb": None},)),
+        not_evaluated("the nodes are not known", "nodes", **_SLOW, run={"trainer.num_nodes": None}),
+        not_evaluated("nothing was traced", "no trace window", **_SLOW, metrics={"windows": ()}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the fastest large collective."""
@@ -121,6 +144,7 @@ class CommSlowLink(BaseRule):
                 "NCCL_DEBUG=INFO: `via SHM` instead of `via P2P` means that GPUs cannot reach each other (container, "
                 "virtual machine, IOMMU)."
             ),
+            change=Change(remove=("NCCL_P2P_DISABLE=1",)) if disabled else None,
             evidence=(
                 self.evidence("least_gb_per_s", best, "bus bandwidth of the fastest large collective", "GB/s"),
                 Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),

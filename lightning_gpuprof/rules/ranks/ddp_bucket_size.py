@@ -19,10 +19,23 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, CollectiveWindow, collective_run
 
 _DEFAULT_MB = 25
 """``bucket_cap_mb`` of torch."""
+
+
+def _small(
+    count: int, *, ms: float = 0.1, mb: float = 1.0, cap_mb: int | None = 1, strategy: str = "DDPStrategy"
+) -> dict[str, object]:
+    run = {"trainer.bucket_cap_mb": cap_mb, "model.parameter_bytes": 100 * MIB, "trainer.strategy": strategy}
+    return {"collectives": ({"ms": ms, "count": 5 * count, "mb": mb},), "run": run}
+
+
+def _one_bucket(mb: float) -> dict[str, object]:
+    run = {"trainer.bucket_cap_mb": 1000, "model.parameter_bytes": 400 * MIB}
+    return {"collectives": ({"ms": 10.0, "count": 5, "mb": mb},), "run": run}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +52,17 @@ class DdpBucketSize(BaseRule):
 
     `bucket_cap_mb` differs from the default, and in trace windows either the all-reduces of a step are more than 4
     times as many as 25 MB buckets would make, or the largest holds more than half of the gradients of a model of at
-    least 100 MB; and exposed communication takes at least 5 % of the untraced step. The gain is bounded by the exposed
-    communication; how much of it another size saves only a run shows, so its lower bound is 0.
+    least 100 MB; and exposed communication takes at least 5 % of the untraced step. That bounds the gain; how much of
+    it another size saves only a run shows, so its lower bound is 0.
 
     ## When it is wrong
 
-    All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted if they are 64 KiB or larger. On
-    slow networks large buckets can be right: that is why only exposed time counts.
+    All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted from 64 KiB on. On slow networks
+    large buckets can be right: that is why only exposed time counts.
 
     ## What to do
 
     `DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
-
-    ## Example
-
-    "bucket_cap_mb is 1: 104 all-reduces in a step … set DDPStrategy(bucket_cap_mb=25), which makes about 5".
     """
 
     id = "ddp-bucket-size"
@@ -65,6 +74,29 @@ class DdpBucketSize(BaseRule):
     most_in_one_ratio: float = threshold(0.5, source="heuristic")
     least_model_mb: float = threshold(100.0, source="heuristic: 4 buckets of the default size")
     least_reduced_kib: float = threshold(64.0, source="heuristic: smaller ones are metrics, not gradients")
+
+    examples = (
+        fires(
+            "100 all-reduces of 1 MiB take 10 ms that nothing covers",
+            "critical",
+            "With gradient buckets of 1 MB, each step makes 100 all-reduces for 100 MiB ... bucket_cap_mb=25). "
+            "That makes about 5",
+            saves_ms=10.0,
+            **_small(100),
+        ),
+        fires(
+            "one bucket holds most gradients", "critical", "one all-reduce holds 390 of 400 MiB", **_one_bucket(390.0)
+        ),
+        fires("21 all-reduces, 25 MB would make 5", "critical", "makes 21 all-reduces", **_small(21, ms=1.0)),
+        quiet("20 all-reduces", **_small(20, ms=1.0)),
+        quiet("the size is the default", **_small(100, cap_mb=25)),
+        quiet("the largest bucket holds a quarter", **_one_bucket(100.0)),
+        quiet("they take little time", **_small(100, ms=0.01)),
+        looks_alike("metrics are reduced", **_small(100, mb=0.01)),
+        looks_alike("the strategy is FSDP", **_small(100, strategy="FSDPStrategy")),
+        not_evaluated("the bucket size is not known", "bucket size", **_small(100, cap_mb=None)),
+        not_evaluated("nothing was traced", "no trace window", **_small(100), metrics={"windows": ()}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the all-reduces of all windows."""

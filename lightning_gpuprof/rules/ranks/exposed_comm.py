@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
@@ -17,6 +18,7 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import (
     CollectiveRun,
     CollectiveWindow,
@@ -26,6 +28,7 @@ from lightning_gpuprof.rules.ranks.collective_times import (
 
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")
+_BF16 = Change(add=("DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)",))
 _MANY_IN_A_STEP = 100
 """All-reduces of one size, or of unknown sizes. Heuristic: DDP makes one for each 25 MB."""
 
@@ -41,17 +44,16 @@ class ExposedComm(BaseRule):
 
     ## How it is measured
 
-    In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, against the period of
-    untraced steps; the least of all windows is the lower bound. A communication kernel also waits for ranks that come
-    later. Of collectives of one size that are seen at least three times, the fastest stands for the transfer, and the
-    rest of their time is called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower
-    than any link. The gain is the exposed time: its lower bound is the transfer, as far as one rank tells.
+    In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a share of untraced
+    steps; the least of all windows is the lower bound. A communication kernel also waits for ranks that come later. Of
+    collectives of one size that are seen at least three times, the fastest stands for the transfer, and the rest of
+    their time is called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower than any
+    link. The gain is the exposed time, its lower bound the transfer.
 
     ## When it is wrong
 
-    - A rank that is never last waits in every collective: from its trace alone, transfer and waiting cannot be told
-      apart, and transfer is an upper bound. `gpuprof trace RANK0 RANK1 …` of all ranks' windows tells them, and who is
-      late.
+    - A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof
+      trace RANK0 RANK1 …` of all ranks' windows tells transfer from waiting, and who is late.
     - Where the host is late, hiding communication may gain less.
     - Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
 
@@ -59,17 +61,62 @@ class ExposedComm(BaseRule):
 
     If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
     (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
-
-    ## Example
-
-    "NCCL takes 14.7 ms of a step of 77 ms that nothing covers … DDP reduces fp32: pass
-    DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)".
     """
 
     id = "exposed-comm"
     title = "Communication between ranks is not hidden"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
+
+    examples = (
+        fires(
+            "two all-reduces of 25 MiB take 6 ms each",
+            "critical",
+            "12.0 ms of each 50.0 ms step: 24 % ... bf16_compress_hook ... accumulate_grad_batches=4",
+            saves_ms=12.0,
+            collectives=({"ms": 6.0, "min_ms": 5.5},),
+            run={"trainer.comm_hook": None, "trainer.accumulate_grad_batches": 1},
+        ),
+        fires(
+            "gradients are sent as bf16",
+            "critical",
+            "batch_size above 32 per rank",
+            lacks="bf16_compress_hook",
+            collectives=({"ms": 6.0, "dtype": "bfloat16"},),
+            run={"trainer.comm_hook": "bf16_compress"},
+        ),
+        fires(
+            "most of them wait for a late rank",
+            "critical",
+            "Find the late rank",
+            lacks="bf16",
+            collectives=({"ms": 6.0, "min_ms": 0.5},),
+        ),
+        fires(
+            "small ones take long",
+            "critical",
+            "all_to_all of 20.5 KiB ... Find the late rank",
+            collectives=({"ms": 6.0, "mb": 0.02, "kind": "all_to_all"},),
+        ),
+        fires(
+            "the size is not known",
+            "warning",
+            "One rank alone does not show",
+            collectives=({"ms": 20.0, "count": 2, "mb": None},),
+        ),
+        fires(
+            "a step has 400 all-reduces",
+            "critical",
+            "join the 400 all-reduces of a step (0.100 ms each)",
+            collectives=({"ms": 0.1, "mb": None, "count": 2000},),
+        ),
+        fires("10.04 % of the step", "warning", "10 %", collectives=({"ms": 2.51},)),
+        quiet("9.96 % of the step", collectives=({"ms": 2.49},)),
+        quiet("there is one rank", collectives=({"ms": 12.0},), run={"trainer.world_size": 1}),
+        looks_alike("computation covers it", collectives=({"ms": 12.0, "exposed_ms": 0.5},)),
+        not_evaluated("nothing was traced", "no trace window", collectives=({"ms": 6.0},), metrics={"windows": ()}),
+        not_evaluated("ranks are on CPUs", "gloo", run={"trainer.world_size": 2}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the communication of all windows."""
@@ -87,6 +134,9 @@ class ExposedComm(BaseRule):
         sizes = window.communication.sizes
         largest = max(sizes, key=lambda one: one.exposed_us, default=None)
         shown_ratio = min(1.0, exposed.ms / run.period_ms)
+        advice, change = (
+            _transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else (_waiting_advice(run), None)
+        )
         return self.finding(
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject=sized(largest) if largest is not None else "collectives",
@@ -94,7 +144,8 @@ class ExposedComm(BaseRule):
                 f"Communication that nothing covers takes {millis(exposed.ms)} of each {millis(run.period_ms)} step: "
                 f"{percent(shown_ratio)}. {_split(window.transfer_ratio)}{_most(sizes)}"
             ),
-            advice=_transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else _waiting_advice(run),
+            advice=advice,
+            change=change,
             evidence=(
                 self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
                 Evidence(name="covered by computation", value=covered_ratio, unit="ratio"),
@@ -120,11 +171,14 @@ def _split(transfer_ratio: float) -> str:
     return f"At most {percent(transfer_ratio)} is transfer, the rest waiting for other ranks."
 
 
-def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None) -> str:
+def _transfer_advice(
+    metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None
+) -> tuple[str, Change | None]:
     strategy = str(condition(metrics, "trainer.strategy") or "")
     batch = condition(metrics, "loader.batch_size")
     accumulate = condition(metrics, "trainer.accumulate_grad_batches")
-    ways = []
+    ways: list[str] = []
+    change: Change | None = None
     if largest is not None and largest.kind == "all_reduce" and window.per_step(largest) > _MANY_IN_A_STEP:
         ways.append(
             f"join the {window.per_step(largest):.0f} all-reduces of a step ({millis(largest.mean_us / 1e3)} each), as "
@@ -132,10 +186,8 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
         )
     wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
     if strategy == "DDPStrategy" and wide and condition(metrics, "trainer.comm_hook") in (None, "none", ""):
-        ways.append(
-            "send bf16 instead of fp32 gradients, half of the bytes: "
-            "DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)"
-        )
+        change = _BF16
+        ways.append(f"send bf16 instead of fp32 gradients, half of the bytes: {change.added[0]}")
     if accumulate == 1:
         ways.append("reduce in one of four steps: Trainer(..., accumulate_grad_batches=4)")
     if isinstance(batch, int):
@@ -145,7 +197,7 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     return (
         f"Shorten the transfer: {'; '.join(ways)}. To tell transfer from waiting, give `gpuprof trace` the windows of "
         f"all ranks: TraceConfig(ranks=list(range({ranks})))."
-    )
+    ), change
 
 
 def _waiting_advice(run: CollectiveRun) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
@@ -21,10 +22,15 @@ from lightning_gpuprof.rules.base import (
     threshold,
     worthwhile,
 )
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
 
 SUBJECT = "Lightning's check of all ranks"
+
+_RANKS = {"trainer.world_size": 4, "version.lightning": "2.6.6", "trainer.accumulate_grad_batches": 4}
+_ON_CPU = {**_RANKS, "device.type": "cpu"}
+_CHECKED = {"rank_check": True, "kernels": 60, "fetch_us": 1500.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +39,9 @@ class FrameworkDdpSync(BaseRule):
 
     ## What it means
 
-    With several ranks, Lightning from 2.5.2 on makes a tensor, broadcasts it from rank 0 and reads it on the host at
-    the begin of every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits twice until the
-    device has done all its work: for the copy to the device and for the value. Then the device has nothing to do until
-    the batch is fetched and the first kernel is launched.
+    With several ranks, Lightning from 2.5.2 on broadcasts a tensor from rank 0 and reads it on the host at the begin of
+    every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits until the device has done all
+    its work. Then the device has nothing to do until the batch is fetched and the first kernel is launched.
 
     ## How it is measured
 
@@ -57,11 +62,6 @@ class FrameworkDdpSync(BaseRule):
 
     Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once
     for each batch. No setting of the Trainer leaves it out.
-
-    ## Example
-
-    "Lightning 2.6.6 asks all ranks once per step whether one was told to stop, and reads the answer on the host: the
-    device then is idle for 0.52 ms of 4.33 ms."
     """
 
     id = "framework-ddp-sync"
@@ -69,6 +69,34 @@ class FrameworkDdpSync(BaseRule):
 
     least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
     least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")
+
+    examples = (
+        fires(
+            "the GPU idles after each check while the batch is fetched",
+            "warning",
+            "Lightning 2.6.6 asks all ranks once per step ... batch_size=64 ... in place of accumulate_grad_batches=4",
+            saves_ms=1.2,  # of 1.5 ms in four of five steps: before the first check there is no kernel
+            step=_CHECKED,
+            run=_RANKS,
+        ),
+        fires(
+            "a CPU waits for late ranks in it",
+            "info",
+            "with the wait for late ranks",
+            times_ms={"sync": 20.0},
+            run=_ON_CPU,
+        ),
+        quiet("it is short", times_ms={"sync": 0.5}, run=_ON_CPU),
+        quiet("steps are without it", step={}, run=_RANKS),
+        quiet("long kernels follow at once", step={"rank_check": True, "fetch_us": 0.0}, run=_RANKS),
+        quiet("there is one rank", step=_CHECKED, run={"trainer.world_size": 1}),
+        looks_alike(
+            "the model reads a value",
+            step={"kernels": 60, "reads": {"training_step": 0.0}, "other_us": 2000.0},
+            run=_RANKS,
+        ),
+        not_evaluated("nothing was traced", "no trace window was recorded", run={**_RANKS, "device.type": "cuda"}),
+    )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the check of all ranks."""
@@ -81,7 +109,7 @@ class FrameworkDdpSync(BaseRule):
         found = costly_waits(metrics, "rank check", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
         if found is None:
             return None
-        step = found.step
+        step, change = found.step, _larger_batch(metrics)
         return self.finding(
             severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=SUBJECT,
@@ -89,7 +117,8 @@ class FrameworkDdpSync(BaseRule):
                 f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether to stop, and "
                 f"reads the answer on the host: {found.idle_words}.{remark(step)}"
             ),
-            advice=_advice(metrics),
+            advice=_advice(metrics, change),
+            change=change,
             evidence=(
                 self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after the check, share of the step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
@@ -108,6 +137,7 @@ class FrameworkDdpSync(BaseRule):
             return None  # a loop without the check has no such phase
         if check.lower_ratio < self.least_ratio or not worthwhile(check.median_ms, period_ms):
             return None
+        change = _larger_batch(metrics)
         return self.finding(
             severity="info",
             subject=SUBJECT,
@@ -116,7 +146,8 @@ class FrameworkDdpSync(BaseRule):
                 f"{millis(check.median_ms)} of each {millis(period_ms)} step: {percent(check.median_ratio)}, with the "
                 "wait for late ranks."
             ),
-            advice=_advice(metrics),
+            advice=_advice(metrics, change),
+            change=change,
             evidence=(
                 self.evidence("least_ratio", check.median_ratio, "check of all ranks, share of the step"),
                 Evidence(name="step time", value=period_ms, unit="ms"),
@@ -131,9 +162,13 @@ def _lightning(metrics: Metrics) -> str:
     return f"Lightning {version}" if version else "Lightning"
 
 
-def _advice(metrics: Metrics) -> str:
+def _larger_batch(metrics: Metrics) -> Change | None:
     size = metrics.loader.batch_size if metrics.loader is not None else None
-    larger = f"batch_size={2 * size} instead of {size}" if size else "a larger batch_size"
+    return Change(call="DataLoader", arguments={"batch_size": 2 * size}, before={"batch_size": size}) if size else None
+
+
+def _advice(metrics: Metrics, change: Change | None) -> str:
+    larger = change.added[0] if change is not None else "a larger batch_size"
     batches = condition(metrics, "trainer.accumulate_grad_batches")
     instead = f" in place of accumulate_grad_batches={batches}" if isinstance(batches, int) and batches > 1 else ""
     return f"Give each step more work: {larger}{instead} halves the number of checks. No Trainer setting turns it off."
