@@ -65,8 +65,6 @@ def unwanted(text: str, phrases: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_rule_speaks_the_field_s_english(rule: BaseRule) -> None:
     assert not [found for text in said_by(rule) for found in unwanted(text, IN_FINDINGS)]
-    assert len(rule.title) <= 60
-    assert not re.search(r"\b\d", rule.title)
 
 
 @pytest.mark.parametrize(

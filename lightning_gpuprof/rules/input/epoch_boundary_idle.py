@@ -154,7 +154,7 @@ class EpochBoundaryIdle(BaseRule):
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
                 Evidence(name="median gap", value=median(gaps_s), unit="s"),
-                Evidence(name="gaps", value=len(gaps_s), limit=self.least_boundaries),
+                self.evidence("least_boundaries", len(gaps_s), "gaps"),
                 *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in named),
             ),
             gain=gain(per_step_ms, lower_s * 1e3 / metrics.steps.count, run_step_ms),
