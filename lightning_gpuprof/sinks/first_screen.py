@@ -17,7 +17,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase
+from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, wording
 
@@ -45,12 +45,9 @@ PHASE_WORDS: Mapping[str, str] = {
 
 _LEAST_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
-_OF_THE_DEVICE: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
-_VERSION = re.compile(r"(.*\D|)(\d+)")
-_PLACE = re.compile(r".*\.py\(\d+\)")
-_CODE = re.compile(r"`([^`]+)`|((?<![\w.])[A-Za-z_][\w.]*\((?:[^()]|\([^()]*\))*\))")
+_VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
 
 
@@ -99,8 +96,6 @@ class Fix:
     """Lines of a diff without the minus."""
     added: tuple[str, ...] = ()
     """Lines of a diff without the plus."""
-    code: tuple[str, ...] = ()
-    """Code of the advice where there is no diff."""
     advice: str = ""
     """The same in a sentence, with its reason."""
 
@@ -306,7 +301,7 @@ def _speedup(gain: Gain | None) -> float | None:
 
 def _headline(report: Report, first: Finding | None, times: float | None, scale: Scale) -> str:
     if first is not None:
-        what = "every step" if scale == "step" else "the whole run"
+        what = "steps" if scale == "step" else "the whole run"
         return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}.")
     if _too_short(report):
         steps = report.steps.count
@@ -402,7 +397,7 @@ def _touched(claim: Claim) -> tuple[str, ...]:
         return (claim.part,)
     if claim.resource == "uneven steps":
         return (SLOW_STEPS,)
-    return _OF_THE_DEVICE if claim.resource in ("device busy", "clocks") else ()
+    return ()  # on a GPU no phase of the host has the time of kernels
 
 
 def _after(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
@@ -433,8 +428,7 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
     change, advice = finding.change, plain.sentence(finding.advice)
     if change is None:
-        found = [plain.name(one[0] or one[1]) for one in _CODE.findall(finding.advice)]
-        return Fix(code=tuple(dict.fromkeys(code for code in found if _is_code(code)))[:2], advice=advice)
+        return Fix(advice=advice)
     where = f"{change.file}:{change.line}" if change.file and change.line else change.file
     removed, added = change.removed, change.added
     at, by = run.get("loader.built_at"), run.get("loader.built_by")
@@ -448,10 +442,6 @@ def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
         added=tuple(map(plain.sentence, added)),
         advice=advice,
     )
-
-
-def _is_code(text: str) -> bool:
-    return ("(" in text or "=" in text) and not _PLACE.fullmatch(text)
 
 
 def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

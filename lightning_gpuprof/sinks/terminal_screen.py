@@ -193,7 +193,6 @@ def _answer(screen: FirstScreen) -> list[RenderableType]:
     fix = screen.fix
     if fix is not None:
         code = [("- " + line, "red") for line in fix.removed] + [("+ " + line, "green") for line in fix.added]
-        code = code or [("+ " + line, "green") for line in fix.code]
         lines.append(labelled("change:", fix.where if fix.where and code else "" if code else _short(fix.advice)))
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code[:4]]
     if screen.today is not None and screen.after is not None:

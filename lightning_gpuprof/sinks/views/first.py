@@ -62,7 +62,7 @@ def _bars(screen: FirstScreen) -> str:
         saved = f"-{duration(screen.saved_ms)} a step"
         if screen.wall_after_s is not None:
             saved += f" · run {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
-        rows += _row("after the fix, at best", screen.after, screen.today.ms, saved)
+        rows += _row("fixed, at best", screen.after, screen.today.ms, saved)
     items = "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments
@@ -111,14 +111,13 @@ def duration(ms: float) -> str:
 def _fix(fix: Fix, proof: str) -> str:
     diff = "".join(f'<span class="minus">- {escape(line)}</span>\n' for line in fix.removed)
     diff += "".join(f'<span class="plus">+ {escape(line)}</span>\n' for line in fix.added)
-    diff += "".join(f"{escape(line)}\n" for line in fix.code)
     where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
     if diff:
-        shown = _code(diff, "\n".join((*fix.added, *fix.code)))
+        shown = _code(diff, "\n".join(fix.added))
         shown += f"<details>\n<summary>Why, and what else to know</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
         shown = f"<p>{bdi(fix.advice)}</p>\n"
-    prove = f"<h2>Then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
+    prove = f"<h2>Run again with the change, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
     return f'<div class="card">\n<h2>Change this{where}</h2>\n{shown}{prove}</div>\n'
 
 
