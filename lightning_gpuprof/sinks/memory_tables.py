@@ -59,7 +59,7 @@ def memory_lines(memory: Memory) -> list[tuple[str, str]]:
         ("growing:", f"{plain.name(row.what)} by {numbers.size(row.bytes_per_step)} a step") for row in _leaks(memory)
     ]
     if memory.out_of_memory is not None:
-        lines.append(("out of memory:", _end_line(memory.out_of_memory)))
+        lines.append(("out of memory:", end_line(memory.out_of_memory)))
         lines += [("", f"- {text}") for text in _holders_at_end(memory.out_of_memory)]
     return lines or [("memory:", "not measured")]
 
@@ -104,7 +104,8 @@ def _leaks(memory: Memory) -> list[Growth]:
     ]
 
 
-def _end_line(end: OutOfMemory) -> str:
+def end_line(end: OutOfMemory) -> str:
+    """Where memory ran out, what was asked for and what was there."""
     where = f" in {plain.name(end.phase)}" if end.phase else ""
     place = f" at {plain.name(end.place)}" if end.place else ""
     parts = [f"step {end.global_step}, batch {end.batch}{where}{place}"]
@@ -272,7 +273,7 @@ def _history(history: MemoryHistory) -> list[Table]:
 def _out_of_memory(end: OutOfMemory) -> list[Table]:
     rows = [
         ("message", plain.sentence(end.message)),
-        ("where", _end_line(end).partition(" · ")[0]),
+        ("where", end_line(end).partition(" · ")[0]),
         ("requested", numbers.size(end.requested_bytes)),
         ("free on the device", numbers.size(end.device_free_bytes)),
         ("allocated", numbers.size(end.allocated_bytes)),

@@ -5,6 +5,7 @@ All numbers are under ``gpuprof report DIR --all`` (:mod:`~lightning_gpuprof.sin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -18,7 +19,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import first_screen, plain, wording
+from lightning_gpuprof.sinks import first_screen, memory_tables, plain, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
@@ -100,10 +101,12 @@ class _Marked:
 
 
 def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
-    """Why the numbers are conditional, where the headline does not say it."""
+    """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
+    end = report.memory.out_of_memory
+    lines: list[RenderableType] = [] if end is None else [labelled("out of memory:", memory_tables.end_line(end))]
     if screen.reliability.kind != "conditional" or (report.validity.ok and not report.findings):
-        return []
-    return [_line(text) for text in screen.reliability.details[:1]]
+        return lines
+    return [*lines, *(_line(text) for text in screen.reliability.details[:1])]
 
 
 def _bars(screen: FirstScreen) -> list[RenderableType]:
@@ -202,19 +205,26 @@ def _answer(screen: FirstScreen) -> list[RenderableType]:
             gain += f", the whole run {numbers.seconds(screen.wall_s)} -> {numbers.seconds(screen.wall_after_s)}"
         lines.append(labelled("gain:", gain, "bold"))
     if screen.proof:
-        lines.append(labelled("prove:", screen.proof))
+        lines.append(labelled("prove:", _near(screen.proof)))
     return lines
 
 
 def _places(report: Report, folder: Path, where: Mapping[str, str], width: int) -> list[RenderableType]:
-    run = plain.visible(str(folder.parent if folder.name == "gpuprof" else folder))
+    run = _near(plain.visible(str(folder.parent if folder.name == "gpuprof" else folder)))
     everything = f"gpuprof report {run} --all"
     if report.findings:
         both = f"{everything}   gpuprof explain {plain.name(report.findings[0].rule)}"
         everything = both if cell_len(both) + len("  all: ") <= width else everything
     lines = [labelled("all:", everything)]
     shown = {"HTML": "page:", "TensorBoard": "tab:"}
-    return lines + [labelled(shown[name], plain.visible(place)) for name, place in where.items() if name in shown]
+    return lines + [
+        labelled(shown[name], _near(plain.visible(place))) for name, place in where.items() if name in shown
+    ]
+
+
+def _near(text: str) -> str:
+    """Paths as the reader would type them here: a command that has no room is folded, and cannot be copied."""
+    return text.replace(f"{Path.cwd()}{os.sep}", "")
 
 
 def _line(text: str) -> RenderableType:

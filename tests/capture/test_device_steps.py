@@ -17,6 +17,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.journal import DeviceBlock, Slot
 from lightning_gpuprof.model.journal import Record as JournalRecord
 
@@ -110,6 +111,8 @@ def test_the_report_has_the_device_span_of_each_phase_beside_its_host_time(
     assert forward.device_ms == pytest.approx(forward.median_ms, rel=0.25)
     assert rows["backward"].device_ms is not None
     assert rows["validation"].device_ms == 0.0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out"), "--all"]) == 0
     assert "device span" in capsys.readouterr().out
 
 

@@ -380,5 +380,5 @@ def test_without_a_logger_there_is_a_report_and_no_word_of_tensorboard(
         report = fit(tmp_path, profiler=profiler, **options)
     assert report.steps.count in (5, 20)
     printed = capsys.readouterr().out
-    assert "gpuprof report " in printed
+    assert "gpuprof report" in printed
     assert "tensorboard --logdir" not in printed

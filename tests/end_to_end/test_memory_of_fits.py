@@ -201,7 +201,7 @@ def test_out_of_memory_comes_through_unchanged_and_is_explained(tmp_path: Path, 
     assert written["memory"]["out_of_memory"]["phase"] == "forward"
     shown = capsys.readouterr().out
     assert "out of memory:" in shown
-    assert "activations and everything else" in shown
+    assert "batch 20" in shown
 
 
 def test_with_the_users_history_an_out_of_memory_is_told_by_line_and_the_history_left_alone(tmp_path: Path) -> None:
