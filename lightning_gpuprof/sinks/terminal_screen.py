@@ -103,7 +103,7 @@ class _Marked:
 def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
     """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
     end = report.memory.out_of_memory
-    lines: list[RenderableType] = [] if end is None else [labelled("out of memory:", memory_tables.end_line(end))]
+    lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
     if screen.reliability.kind != "conditional" or (report.validity.ok and not report.findings):
         return lines
     return [*lines, *(_line(text) for text in screen.reliability.details[:1])]
