@@ -180,7 +180,7 @@ def tab(package: str, folder: Path) -> dict[str, Any]:
 def _own_tab(ask: Callable[..., Any]) -> str:
     run = ask("gpuprof/runs", lambda found: found.get("rows"))["rows"][0]["name"]
     view = ask("gpuprof/view", lambda found: found.get("html"), run=run, view="overview")["html"]
-    return "" if "Measurement valid" in view else "the overview does not say that the measurement is valid"
+    return "" if "steady steps" in view else "the overview does not say how many steps its numbers rest on"
 
 
 def _profiler_tab(ask: Callable[..., Any]) -> str:
