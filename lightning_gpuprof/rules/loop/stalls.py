@@ -30,9 +30,9 @@ class Stall:
         return min(self.part.total_s, self.total_s) * saved_ratio * 1e3 / metrics.steps.count
 
     def words(self, *, each: bool = True) -> str:
-        """Its time as the end of a sentence: ``took 3.00 s of 9.00 s (33 %), 0.15 s each.`` with the median one."""
+        """Its time as the end of a sentence: ``took 3.00 s of 9.00 s (33 %), median 0.15 s.``, of one of them."""
         median_s = self.part.median_s if each else None
-        per_one = "" if median_s is None else f", {seconds(median_s)} each"
+        per_one = "" if median_s is None else f", median {seconds(median_s)}"
         return f"took {seconds(self.part.total_s)} of {seconds(self.total_s)} ({percent(self.ratio)}){per_one}."
 
 
