@@ -6,12 +6,10 @@ Lightning: those come with the first use of :class:`GpuProfiler`, so that report
 
 from __future__ import annotations
 
-import inspect
-import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from lightning_gpuprof.errors import GpuProfError, shorten_usage
+from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
 
 if TYPE_CHECKING:
@@ -31,9 +29,5 @@ _WHERE = {
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_WHERE[name]), name)
-    if "jsonargparse" not in sys.modules:
-        globals()[name] = found
-    elif name == "GpuProfiler":
-        shorten_usage(lambda kind: inspect.signature(getattr(sys.modules[__name__], kind)).parameters)
-    return cast("object", found)
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import inspect
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from typing import NoReturn
 
 _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
-_WRONG_NAME = re.compile(r"'lightning_gpuprof\.(\w+)':\s+Option '([^']+)' is not accepted")
 """In an error of jsonargparse 4.53."""
 
 
@@ -90,33 +86,3 @@ def _shorten_for_command_lines(words: str) -> None:
         print(f"gpuprof: {words}\n{_IN_CONFIGURATION}", file=sys.stderr)
 
     sys.excepthook = hook
-
-
-def shorten_usage(known: Callable[[str], Iterable[str]]) -> None:
-    """Let a wrong name in a configuration file end LightningCLI with our line in place of its 60 lines of usage.
-
-    jsonargparse does not call a class with a name that its signature lacks. It asks for the class before, and the
-    parsers that ask are in the stack.
-
-    Args:
-        known: Gives the arguments of a class of this package.
-    """
-    frame = None if os.environ.get("GPUPROF_DEBUG") == "1" else inspect.currentframe()
-    while frame is not None:
-        parser = frame.f_locals.get("self")
-        if isinstance(parser, argparse.ArgumentParser) and "error" not in vars(parser):
-            _shorten_usage_of(parser, known)
-        frame = frame.f_back
-
-
-def _shorten_usage_of(parser: argparse.ArgumentParser, known: Callable[[str], Iterable[str]]) -> None:
-    before = parser.error
-
-    def error(message: str, *cause: object) -> NoReturn:
-        found = _WRONG_NAME.search(message)
-        if found is None or not getattr(parser, "exit_on_error", True):
-            before(message, *cause)
-        what, name = found.groups()
-        parser.exit(2, f"gpuprof: {UnknownArgumentError(what, name, known(what))}\n{_IN_CONFIGURATION}\n")
-
-    vars(parser)["error"] = error

@@ -213,35 +213,6 @@ def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> No
         cli(CONFIG, "--trainer.callbacks.trace.active=0")
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong_name", "words"),
-    [
-        ("windows:", "windws:", "GpuProfiler has no argument 'windws'. Did you mean windows?"),
-        ("warmup:", "warmups:", "TraceConfig has no argument 'warmups'. Did you mean warmup?"),
-    ],
-)
-def test_a_wrong_name_in_yaml_ends_with_our_line_alone(
-    cli: Callable[..., None],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    right: str,
-    wrong_name: str,
-    words: str,
-) -> None:
-    wrong = CONFIG.replace(right, wrong_name)
-    monkeypatch.delenv("GPUPROF_DEBUG", raising=False)
-    with pytest.raises(SystemExit) as ended:
-        cli(wrong)
-    assert ended.value.code == 2
-    said = capsys.readouterr().err[-2000:].splitlines()
-    assert said[-2] == f"gpuprof: {words}"
-    assert not any("usage:" in line for line in said)
-    monkeypatch.setenv("GPUPROF_DEBUG", "1")
-    with pytest.raises(SystemExit):
-        cli(wrong)
-    assert "usage:" in capsys.readouterr().err
-
-
 def test_importing_the_package_imports_neither_torch_nor_lightning() -> None:
     code = "import sys, lightning_gpuprof.pipeline; print([m for m in ('torch', 'lightning') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
