@@ -224,7 +224,8 @@ def _places(report: Report, folder: Path, where: Mapping[str, str], width: int) 
 
 def _near(text: str) -> str:
     """Paths as the reader would type them here: a command that has no room is folded, and cannot be copied."""
-    return text.replace(f"{Path.cwd()}{os.sep}", "")
+    here = str(Path.cwd())
+    return " ".join("." if word == here else word.removeprefix(f"{here}{os.sep}") for word in text.split(" "))
 
 
 def _line(text: str) -> RenderableType:
