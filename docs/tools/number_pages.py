@@ -61,7 +61,7 @@ GROUPS: tuple[Group, ...] = (
         "the first lines of a report say how many were left out, and why.",
         fields=("steps",),
         terms={"What a step counts as": LABEL_TERMS},
-        tables=(tables.period_table, time_tables.label_table, time_tables.regime_table),
+        tables=(tables.step_time_table, time_tables.label_table, time_tables.speed_level_table),
     ),
     Group(
         name="phases",

@@ -55,7 +55,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
 
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
-    """Median share of the period in which the main thread was ready to run but had no CPU; None if not known."""
+    """Median share of the step time in which the main thread was ready to run but had no CPU; None if not known."""
     rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:
@@ -64,7 +64,7 @@ def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
 
 
 def run_delay(journal: Journal, steady: Mask) -> tuple[Share | None, int]:
-    """The share of the period of :func:`run_delay_ratio` with its lower bound, and the steps in which it was read."""
+    """The share of :func:`run_delay_ratio` with its lower bound, and the number of steps in which it was read."""
     rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:

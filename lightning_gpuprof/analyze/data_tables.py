@@ -85,7 +85,7 @@ def report_tables(report: Report) -> list[DataTable]:
 
 
 def _steps(journals: Sequence[Journal]) -> DataTable:
-    """One row per step; the phases of a row sum to its period."""
+    """One row per step; the phases of a row sum to its step time."""
     parts = [_steps_of(journal) for journal in journals]
     columns: dict[str, Values] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["label"] = [STEP_LABELS[code] for code in columns["label"]]

@@ -122,15 +122,15 @@ def pace_ms(metrics: Metrics, period_ms: float) -> float:
 
     Args:
         metrics: The run.
-        period_ms: Median period of steady untraced steps.
+        period_ms: Median step time of steady untraced steps.
     """
     whole = metrics.steps.period_ms
     if whole is None:
         return period_ms
     found = metrics.outliers
     ratio = whole.mean / whole.median if whole.median > 0 else 1.0
-    if len(metrics.steps.regimes) > 1:
-        longest = max(metrics.steps.regimes, key=lambda regime: regime.count).period_ms
+    if len(metrics.steps.speed_levels) > 1:
+        longest = max(metrics.steps.speed_levels, key=lambda level: level.count).period_ms
         ratio = longest.mean / longest.median if longest.median > 0 else 1.0
     elif found is not None and found.checked > 0 and whole.median > 0:
         ratio = (found.total_ms - found.excess_ms) / found.checked / whole.median
@@ -340,7 +340,7 @@ def _idle_by_utilization(metrics: Metrics) -> float | None:
 
 
 def _lower_period_ms(metrics: Metrics, period_ms: float) -> float:
-    """5 % lower bound of the median period, by the standard error of a median of normal values."""
+    """5 % lower bound of the median step time, by the standard error of a median of normal values."""
     period = metrics.steps.period_ms
     if period is None or not math.isfinite(period.p95 - period.p05) or not metrics.steps.steady_count:
         return period_ms

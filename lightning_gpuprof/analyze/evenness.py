@@ -1,4 +1,4 @@
-"""The chosen steps and what was sampled beside them flow in; regimes and fifths of the run with both flow out."""
+"""The chosen steps and what was sampled beside them flow in; speed levels and fifths of the run with both flow out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, during_steps, statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.analyze.regimes import change_points
+from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.model.evenness import Drift, Evenness, Stretch
@@ -30,7 +30,7 @@ NEAR_STEPS = 3
 
 
 def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> Evenness:
-    """Describe the regimes and the fifths of the steady steps.
+    """Describe the speed levels and the fifths of the steady steps.
 
     Args:
         journal: One rank's journal.
@@ -39,10 +39,10 @@ def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> 
     """
     view = _View(journal, phases)
     steady = np.flatnonzero(chosen.steady)
-    edges = np.searchsorted(steady, [*chosen.regimes, len(chosen.steady)])
-    regimes = [view.stretch(steady[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+    edges = np.searchsorted(steady, [*chosen.level_starts, len(chosen.steady)])
+    speed_levels = [view.stretch(steady[a:b]) for a, b in itertools.pairwise(edges) if b > a]
     return Evenness(
-        regimes=tuple(regimes),
+        speed_levels=tuple(speed_levels),
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
         warmup_excess_s=_warmup_excess_s(journal, phases, chosen),

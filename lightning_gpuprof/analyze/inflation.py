@@ -14,7 +14,7 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
 
 STEPS_BESIDE = 20
-"""A window is held against so many steady steps on each side: others may belong to another regime of the run."""
+"""A window is held against so many steady steps on each side: others may belong to another speed level of the run."""
 STEPS_BEFORE = 5
 """A window on slow steps is held against so many untraced steps right before it: the steady ones were faster anyway."""
 
@@ -26,7 +26,7 @@ def with_inflation(
     phases: Mapping[Phase, Ints],
     own_ns: Ints,
 ) -> tuple[WindowFacts, ...]:
-    """The windows with their ``inflation_ratio``: median period of their steps over that of steady ones beside.
+    """The windows with their ``inflation_ratio``: median step time of their steps over that of steady ones beside.
 
     Beside are up to 20 steady untraced steps before the window and up to 20 after it.
 

@@ -32,7 +32,7 @@ LEAST_H2D_RATIO = 0.10
 EMPTY_RATIO = 0.30
 """Share of steps that find no batch ready from which the queue counts as empty. MindInsight: above 30 %."""
 SLACK_RATIO = 0.8
-"""Workers that could make a batch in less than this share of the period are not what the training waits for.
+"""Workers that could make a batch in less than this share of the step time are not what the training waits for.
 Heuristic."""
 TRANSFER_MARGIN_MS = 0.5
 """A wait that is not longer than this is what any fetch from a worker may cost. Heuristic: as the rules have it."""
@@ -51,7 +51,7 @@ def input_pipeline(
     Args:
         journal: Has the samples.
         shares: Of the phases in steady steps.
-        period_ms: Median period of these.
+        period_ms: Median step time of these.
         steady_steps: How many of these there are.
         waited_ratio: Share of them that found no batch ready.
 

@@ -13,14 +13,14 @@ from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.model.curves import Mark, MarkKind, Marks
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Regime
+from lightning_gpuprof.model.report import SpeedLevel
 
 MAX_MARKS = 100
 """Of each kind."""
 
 
 def marks(
-    journal: Journal, phases: dict[Phase, Ints], far: Ints, regimes: Sequence[Regime], limit: int = MAX_MARKS
+    journal: Journal, phases: dict[Phase, Ints], far: Ints, speed_levels: Sequence[SpeedLevel], limit: int = MAX_MARKS
 ) -> tuple[Marks, ...]:
     """All marks, without kinds that never happened.
 
@@ -28,7 +28,7 @@ def marks(
         journal: One rank's journal.
         phases: Exclusive time in ns, arrays of shape (n,).
         far: Indices of the outliers.
-        regimes: Levels of the period.
+        speed_levels: Levels of the step time.
         limit: Most marks of one kind.
     """
     steps = journal.steps
@@ -39,8 +39,11 @@ def marks(
         _longest("checkpoint", *_spent(journal, phases, "checkpoint"), limit),
         _epochs(steps.batch[(steps.flags & FIRST_OF_EPOCH) != 0][1:], limit),
         _marks(
-            "regime",
-            [Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.period_ms.median, 4)) for r in regimes[1:]],
+            "speed level",
+            [
+                Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.period_ms.median, 4))
+                for r in speed_levels[1:]
+            ],
             limit,
         ),
     ]

@@ -124,7 +124,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         compile=compilation.compile_facts(journal, chosen, compiled),
         series=_series(journal, phases, far[:MAX_MARKS]),
         curves=curves(journal),
-        marks=marks(journal, phases, far, summary.regimes),
+        marks=marks(journal, phases, far, summary.speed_levels),
         input=input_pipeline(
             journal,
             shares,

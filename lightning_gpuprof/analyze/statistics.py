@@ -147,7 +147,7 @@ def _interval_of_mean(values: Floats) -> tuple[float, float]:
 def share(
     part_ns: npt.NDArray[np.int64], period_ns: npt.NDArray[np.int64], *, ordinary_ns: float | None = None
 ) -> Share | None:
-    """Share of the period that a part takes: median of the part over median of the period.
+    """Share of the step time that a part takes: median of the part over median of the step time.
 
     Its lower bound is the larger of two: that of the medians, and that of the share of all steps in which no step's
     part counts for more than its 90 % quantile, so that rare stalls do not count, in the half of the run where that is
@@ -161,10 +161,10 @@ def share(
     Args:
         part_ns: Shape (n,), ns.
         period_ns: Shape (n,), ns.
-        ordinary_ns: Median period of all steps, if the part was only read in some: the share is told of that.
+        ordinary_ns: Median step time of all steps, if the part was only read in some: the share is told of that.
 
     Returns:
-        None if there is no step with a period.
+        None if there is no step with a step time.
     """
     valid = period_ns > 0
     if not valid.any():

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze.journal import Ints, StepColumns
-from lightning_gpuprof.analyze.regimes import change_points
+from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, StepLabel
@@ -18,7 +18,7 @@ from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, StepLa
 MIN_WARMUP_STEPS = 5
 MAX_WARMUP_STEPS = 2000
 MAX_WARMUP_RATIO = 0.2
-"""Warm-up is at most this part of the run: what is longer is a change of regime, not warm-up."""
+"""Warm-up is at most this part of the run: what is longer is a change of speed level, not warm-up."""
 LOOK_AHEAD = 10
 TOLERANCE_RATIO = 0.1
 """A median of ten steps that is no further above the level to come has arrived there."""
@@ -46,8 +46,8 @@ class Selection:
     """Those labelled ``steady``."""
     first_steady: int | None
     """Index of the first steady step."""
-    regimes: tuple[int, ...]
-    """Indices of the steps at which regimes begin, the first steady one among them; empty if there is none."""
+    level_starts: tuple[int, ...]
+    """Indices of the steps at which speed levels begin, the first steady one among them; empty if there is none."""
 
     def counts(self) -> dict[StepLabel, int]:
         """How many steps have each label."""
@@ -117,7 +117,9 @@ def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int, compi
         labels=labels,
         steady=labels == _CODE["steady"],
         first_steady=first_steady,
-        regimes=() if start is None else tuple(int(chosen[c]) for c in (start, *(c for c in changes if c > start))),
+        level_starts=()
+        if start is None
+        else tuple(int(chosen[c]) for c in (start, *(c for c in changes if c > start))),
     )
 
 
@@ -130,10 +132,10 @@ def _with_next(mask: Mask) -> Mask:
 def _end_of_warmup(period: npt.NDArray[np.float64], changes: Sequence[int]) -> int | None:
     """Index of the first steady one of the ordinary steps.
 
-    Warm-up ends where the period first is at the level of the regime to come and quiet: the median of ten steps is at
-    most a tenth (or 1.5 robust standard deviations) above it, and among them are no more spikes than later. Regimes
+    Warm-up ends where the step time first is at the level that is to come and quiet: the median of ten steps is at
+    most a tenth (or 1.5 robust standard deviations) above it, and among them are no more spikes than later. Levels
     that begin within the first fifth of the run are warm-up too, as long as each is faster than the one before. A run
-    that gets slower, or that changes later, has several regimes and no long warm-up.
+    that gets slower, or that changes later, has several speed levels and no long warm-up.
     """
     n = len(period)
     if n <= MIN_WARMUP_STEPS:

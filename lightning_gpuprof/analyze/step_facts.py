@@ -1,4 +1,4 @@
-"""The chosen steps flow in, the report's summary of all steps flows out: counts, period, intervals, regimes."""
+"""The chosen steps flow in, the report's summary of all steps flows out: counts, step time, intervals, speed levels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Regime, Steps
+from lightning_gpuprof.model.report import SpeedLevel, Steps
 
-SHOWN_REGIMES = 4
-"""Of more regimes the caveat gives the range."""
+SHOWN_LEVELS = 4
+"""Of more speed levels the caveat gives the range."""
 DRIFT_RATIO = 1.2
-"""Between the first and the last fifth, as for a change of regime; the fifths between must lie in order."""
+"""Between the first and the last fifth, as for a change of speed level; the fifths between must lie in order."""
 MIN_DRIFT_STEPS = 100
 
 _WORDS = ("no", "one", "two", "three", "four")
@@ -48,7 +48,7 @@ def step_facts(journal: Journal, phases: dict[Phase, Ints], chosen: Selection, s
         period_mean_interval_ms=mean_interval,
         samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
         labels=chosen.counts(),
-        regimes=_regimes(journal, phases, chosen),
+        speed_levels=_speed_levels(journal, phases, chosen),
     )
 
 
@@ -74,9 +74,9 @@ def _disturbed_caveats(flags: Ints) -> list[str]:
 
 
 def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
-    regimes = facts.regimes
-    if len(regimes) > 1:
-        return [f"{_told(regimes)}; {_moved(regimes)}"]
+    speed_levels = facts.speed_levels
+    if len(speed_levels) > 1:
+        return [f"{_told(speed_levels)}; {_moved(speed_levels)}"]
     if len(period_ns) < MIN_DRIFT_STEPS:
         return []
     levels = [float(np.median(fifth)) / 1e6 for fifth in np.array_split(period_ns, 5)]
@@ -94,21 +94,21 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
-def _told(regimes: tuple[Regime, ...]) -> str:
-    levels = [r.period_ms.median for r in regimes]
-    if len(regimes) > SHOWN_REGIMES:
+def _told(speed_levels: tuple[SpeedLevel, ...]) -> str:
+    levels = [r.period_ms.median for r in speed_levels]
+    if len(speed_levels) > SHOWN_LEVELS:
         return (
-            f"{len(regimes)} speed levels from {_shown(min(levels))} to {_shown(max(levels))} ms, the first until "
-            f"batch {regimes[0].to_batch}"
+            f"{len(speed_levels)} speed levels from {_shown(min(levels))} to {_shown(max(levels))} ms, the first until "
+            f"batch {speed_levels[0].to_batch}"
         )
-    pieces = [f"{_shown(r.period_ms.median)} ms until batch {r.to_batch}" for r in regimes[:-1]]
-    return f"{_WORDS[len(regimes)]} speed levels: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
+    pieces = [f"{_shown(r.period_ms.median)} ms until batch {r.to_batch}" for r in speed_levels[:-1]]
+    return f"{_WORDS[len(speed_levels)]} speed levels: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
 
 
-def _moved(regimes: tuple[Regime, ...]) -> str:
+def _moved(speed_levels: tuple[SpeedLevel, ...]) -> str:
     """The phase that explains most of the largest change."""
     before, after = max(
-        itertools.pairwise(regimes), key=lambda pair: abs(pair[1].period_ms.median - pair[0].period_ms.median)
+        itertools.pairwise(speed_levels), key=lambda pair: abs(pair[1].period_ms.median - pair[0].period_ms.median)
     )
     sign = 1 if after.period_ms.median > before.period_ms.median else -1
     names = before.phases_ms.keys() | after.phases_ms.keys()
@@ -117,16 +117,16 @@ def _moved(regimes: tuple[Regime, ...]) -> str:
     return f"{phase} changed by {change[phase]:+.3g} ms"
 
 
-def _regimes(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> tuple[Regime, ...]:
+def _speed_levels(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> tuple[SpeedLevel, ...]:
     steps = journal.steps
     found = []
-    for start, stop in itertools.pairwise((*chosen.regimes, len(steps))):
+    for start, stop in itertools.pairwise((*chosen.level_starts, len(steps))):
         steady = chosen.steady[start:stop]
         period_ms = statistics.distribution(steps.period_ns[start:stop][steady] / 1e6)
         if period_ms is None:
             continue
         found.append(
-            Regime(
+            SpeedLevel(
                 from_batch=int(steps.batch[start]),
                 to_batch=int(steps.batch[stop - 1]),
                 count=int(steady.sum()),

@@ -17,7 +17,8 @@ def step_blocks(steps: Sequence[ClosedStep], on_problem: Callable[[ClosedStep, V
 
     Args:
         steps: At least one.
-        on_problem: Told of a step that cannot be written: its slots do not sum to its period, or a time is negative or
+        on_problem: Told of a step that cannot be written: its slots do not sum to its step time, or a time is negative
+        or
             longer than two years. The others are packed without it.
     """
     try:
@@ -35,7 +36,7 @@ def _step_block(steps: Sequence[ClosedStep]) -> StepBlock:
     count = len(steps)
     rows = _table([s.charged for s in steps])
     if int(rows.sum()) != last.end_ns - first.start_ns:
-        raise ValueError("its slots do not sum to its period")
+        raise ValueError("its slots do not sum to its step time")
     optimizer_steps = np.array([s.global_step for s in steps], np.int64)
     completed = np.diff(optimizer_steps, prepend=optimizer_steps[:1])
     if last.batch - first.batch != count - 1 or last.epoch != first.epoch or (completed < 0).any():

@@ -358,4 +358,4 @@ class WindowRecording:
 
 
 def _words(slowdown: Slowdown) -> str:
-    return f"slow step: period {slowdown.period_ns / 1e6:.3g} ms against {slowdown.usual_ns / 1e6:.3g} ms"
+    return f"slow step: {slowdown.period_ns / 1e6:.3g} ms against {slowdown.usual_ns / 1e6:.3g} ms"

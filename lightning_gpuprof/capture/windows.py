@@ -22,7 +22,7 @@ MAX_WARMUP_BATCHES = 50
 """Batches for each optimizer step of a warm-up after which it is given up: ``global_step`` does not advance."""
 
 STEADY_LOOKBACK = 10
-"""Steady: the median period of the last so many steps is within 15 % of that of as many before."""
+"""Steady: the median step time of the last so many steps is within 15 % of that of as many before."""
 STEADY_TOLERANCE = 0.15
 STEADY_AT_THE_LATEST = 100
 """Optimizer steps of this run after which it is called steady in any case."""

@@ -60,7 +60,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--metric",
         metavar="NAMES",
         default="",
-        help="what the outcome rests on: throughput, wall, period, p95, phase.NAME, memory.NAME; "
+        help="what the outcome rests on: throughput, wall, step_time, p95, phase.NAME, memory.NAME; "
         f"several with commas between; default: {','.join(DEFAULT_METRICS)}",
     )
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.phases import Phase
 CurveSource = Literal["nvml", "host", "memory"]
 """Who took the samples of a curve."""
 
-MarkKind = Literal["outlier", "window", "validation", "checkpoint", "epoch", "regime"]
+MarkKind = Literal["outlier", "window", "validation", "checkpoint", "epoch", "speed level"]
 """What can be marked beside the step time."""
 
 MARK_TERMS: dict[MarkKind, str] = {
@@ -20,7 +20,7 @@ MARK_TERMS: dict[MarkKind, str] = {
     "validation": "validation ran in this step or right after it",
     "checkpoint": "a checkpoint was written in this step or right after it",
     "epoch": "the first step of an epoch",
-    "regime": "from here on the step time keeps another level, by more than a fifth",
+    "speed level": "from here on the step time keeps another level, by more than a fifth",
 }
 """One sentence per mark, as reports explain it."""
 
@@ -48,7 +48,8 @@ class Mark(msgspec.Struct, kw_only=True, frozen=True):
     """``total_batch_idx``."""
     to_batch: int
     ms: float | None = None
-    """Outlier: its step time; validation, checkpoint: how long; regime: its median step time. None: has no duration."""
+    """Outlier: its step time; validation, checkpoint: how long; speed level: its median step time. None: no
+    duration."""
 
 
 class Marks(msgspec.Struct, kw_only=True, frozen=True):

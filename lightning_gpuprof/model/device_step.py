@@ -71,7 +71,7 @@ class DeviceStep:
     causes: Mapping[IdleCause, float] = field(default_factory=dict)
     """What the idle time is due to that is no fetch, callback, checkpoint or validation; sums to 1, or is empty."""
     window: WindowFacts | None = None
-    """The window that this is from; None where only NVML's utilization tells. That counts a sample period with one
+    """The window that this is from; None where only NVML's utilization is known. That counts a sample period with one
     kernel as busy, so the device is then idle for at least ``idle_ms``."""
     sees_fetch: bool = False
     """Whether the window shows the device before and after enough of its fetches, or has no ranges of fetches."""

@@ -47,8 +47,8 @@ class Drift(msgspec.Struct, kw_only=True, frozen=True):
 class Evenness(msgspec.Struct, kw_only=True, frozen=True):
     """Both views of the steady steps."""
 
-    regimes: tuple[Stretch, ...] = ()
-    """One for each of ``steps.regimes``, in order."""
+    speed_levels: tuple[Stretch, ...] = ()
+    """One for each of ``steps.speed_levels``, in order."""
     drift: Drift | None = None
     """None: too few steady steps (100)."""
     warmup_steps: int | None = None

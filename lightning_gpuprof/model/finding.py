@@ -48,7 +48,7 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     """Upper bound of what the fix can gain (Amdahl): with R of T recoverable the speed-up is at most T/(T-R)."""
 
     saved_ms_per_step: float
-    """Of the period; what is outside the steps is spread over all steps."""
+    """Of the step time; what is outside the steps is spread over all steps."""
     speedup_max: float
     """T / (T - R), for R of T saved."""
     saved_lower_ms_per_step: float | None = None

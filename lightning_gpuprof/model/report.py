@@ -112,13 +112,13 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     """Largest value."""
 
 
-class Regime(msgspec.Struct, kw_only=True, frozen=True):
+class SpeedLevel(msgspec.Struct, kw_only=True, frozen=True):
     """A stretch of the run in which the step time keeps one level; neighbours differ by more than a fifth."""
 
     from_batch: int
     """``total_batch_idx`` of its first step."""
     to_batch: int
-    """The last batch before the next regime; steps that are not steady lie between, too."""
+    """The last batch before the next level; steps that are not steady lie between, too."""
     count: int
     """Steady steps in it."""
     period_ms: Distribution
@@ -149,7 +149,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     """95 % interval, from that of the mean step time."""
     labels: dict[StepLabel, int] = {}
     """How many steps count as what; sums to ``count``."""
-    regimes: tuple[Regime, ...] = ()
+    speed_levels: tuple[SpeedLevel, ...] = ()
     """In order; one if the run kept its level, none if it never became steady."""
 
 

@@ -180,7 +180,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     be told (fewer than 50 steps).
 
     A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
-    waiting for a CPU, by the share of the period in which that happens, and a median does not. A total is well above
+    waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above
     the median only if it is so beyond that.
     """
     outliers = metrics.outliers
@@ -195,7 +195,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
 
 
 def _delayed_ratio(metrics: Metrics) -> float:
-    """Share of the period in which the main thread had no CPU, 0 if that was not measured."""
+    """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
     return min(delay, _MOST_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 
@@ -238,7 +238,7 @@ def _run_s(metrics: Metrics) -> float:
 
 
 def run_ms_per_step(metrics: Metrics) -> float:
-    """:func:`run_s` spread over all steps, in ms: the period with everything that happens between and beside steps.
+    """:func:`run_s` spread over all steps, in ms: the step time with everything that happens between and beside steps.
 
     Raises:
         MissingSignal: As :func:`run_s`.
@@ -265,7 +265,7 @@ def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
     Args:
         recoverable_ms: R, recoverable time per step.
         lower_ms: The same from the lower bound of the share; held within 0 and R.
-        period_ms: T, the period that R is part of.
+        period_ms: T, the step time that R is part of.
     """
     return Gain(
         saved_ms_per_step=recoverable_ms,

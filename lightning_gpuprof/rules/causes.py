@@ -120,7 +120,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
 
     Args:
         metrics: The run.
-        period_ms: Median period of its steady steps.
+        period_ms: Median step time of its steady steps.
         step: What a device's time is made of; None on a CPU, and where no device was seen.
     """
     outside = outside_steps(metrics)

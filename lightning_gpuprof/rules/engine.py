@@ -117,11 +117,11 @@ def settle(
     No gain is above the time of what the finding explains (:func:`~lightning_gpuprof.rules.bounds.most_ms`). Findings
     that explain the same time form a group; the gain stays with the most specific of them that has one. What a more
     general one gains beyond it stays with that, so that a group gains as much as its largest gain. In the order of the
-    lower bound of their gain times confidence each gain is held within what is left: of the period for what is part of
-    an ordinary step, of the run's time per step for everything. Where windows tell how long a device is busy, its work
-    gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks shorten what
-    other gains leave of the work. What makes no batch come sooner gains no more than the pace of the workers leaves,
-    unless another finding makes them faster.
+    lower bound of their gain times confidence each gain is held within what is left: of the step time for what is part
+    of an ordinary step, of the run's time per step for everything. Where windows tell how long a device is busy, its
+    work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks shorten
+    what other gains leave of the work. What makes no batch come sooner gains no more than the pace of the workers
+    leaves, unless another finding makes them faster.
 
     No severity is above what the gain that is left deserves, and where the measurement is not valid, none that rests on
     time is critical. A finding whose gain is all counted elsewhere is no more severe than the one of the same time that
@@ -153,8 +153,8 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     """Amdahl's bound for all fixes at once, from gains that :func:`settle` has made disjoint.
 
     Returns:
-        None if no finding has a gain, if neither the period nor the run's time per step is known, or if the measurement
-        is not valid.
+        None if no finding has a gain, if neither the step time nor the run's time per step is known, or if the
+        measurement is not valid.
     """
     if not metrics.validity.ok:
         return None

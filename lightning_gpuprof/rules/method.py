@@ -140,8 +140,8 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
         why = "too few steps for an interval"
     elif half_ratio >= MAX_INTERVAL_RATIO:
         why = f"the median step is only known to ± {percent(half_ratio)}"
-    elif len(steps.regimes) > 1:
-        why = f"the run has {len(steps.regimes)} speed levels"
+    elif len(steps.speed_levels) > 1:
+        why = f"the run has {len(steps.speed_levels)} speed levels"
     return Level(
         name="baseline",
         answer=f"{speed}{millis(period.median)} a step{sure} (median of steady steps).",

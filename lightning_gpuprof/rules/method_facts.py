@@ -9,7 +9,8 @@ from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.rules.base import possible
 
 MAX_INTERVAL_RATIO = 0.05
-"""Half width of the 95 % interval of the median period, of the median, up to which a baseline is firm. The method."""
+"""Half width of the 95 % interval of the median step time, of the median, up to which a baseline is firm. The
+method."""
 
 
 COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
@@ -17,7 +18,7 @@ COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this
 
 
 def half_width(metrics: Metrics) -> float | None:
-    """Half of the 95 % interval of the median period, of the median; None: not known."""
+    """Half of the 95 % interval of the median step time, of the median; None: not known."""
     ends, period = metrics.steps.period_median_interval_ms, metrics.steps.period_ms
     if ends is None or period is None or not period.median > 0:
         return None

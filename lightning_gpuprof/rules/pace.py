@@ -37,8 +37,8 @@ class Pace:
 def workers_pace(metrics: Metrics) -> Pace | None:
     """The pace that is left if workers make batches all the time.
 
-    It is a lower bound of the period that fixes elsewhere leave, so it is without what such fixes may end as well: the
-    time in which workers are ready but have no CPU. And without the longest item of each, which may be its first.
+    It is a lower bound of the step time that fixes elsewhere leave, so it is without what such fixes may end as well:
+    the time in which workers are ready but have no CPU. And without the longest item of each, which may be its first.
 
     Returns:
         None without workers, or if the making of batches was not measured in them.

@@ -30,7 +30,7 @@ _MARKS = {
     "validation": "validation",
     "checkpoint": "checkpoint",
     "epoch": "faint",
-    "regime": "critical",
+    "speed level": "critical",
 }
 
 

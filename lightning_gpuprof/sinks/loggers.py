@@ -139,8 +139,8 @@ def _measured(report: Report) -> Iterator[tuple[str, float]]:
     yield "findings_count", len(report.findings)
     period = report.steps.period_ms
     if period is not None:
-        yield "period_median_ms", period.median
-        yield "period_p95_ms", period.p95
+        yield "step_time_median_ms", period.median
+        yield "step_time_p95_ms", period.p95
     if report.steps.samples_per_s is not None:
         yield "samples_per_s", report.steps.samples_per_s
     gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]

@@ -45,7 +45,7 @@ def layout(*, gpus: bool) -> _Layout:
         "gpuprof: diagnosis, at the end of the run": {
             "findings": ["final/findings_count"],
             "speed-up at most (ratio)": ["final/speedup_max_ratio"],
-            "period (ms)": ["final/period_(median|p95)_ms"],
+            "step time (ms)": ["final/step_time_(median|p95)_ms"],
         },
     }
     return {

@@ -300,7 +300,7 @@ def callback_table(report: Report, limit: int) -> Table:
     )
 
 
-def period_table(report: Report) -> Table:
+def step_time_table(report: Report) -> Table:
     """Statistics of the step time, over steady, untraced steps."""
     steps = report.steps
     bootstrap = "95 % confidence interval of this run's {} (block bootstrap, Kuensch 1989)"

@@ -110,9 +110,9 @@ def label_table(report: Report) -> Table:
     )
 
 
-def regime_table(report: Report) -> Table:
+def speed_level_table(report: Report) -> Table:
     """The speed levels, where there is more than one, with the phases that take a part of any that counts."""
-    levels = report.steps.regimes if len(report.steps.regimes) > 1 else ()
+    levels = report.steps.speed_levels if len(report.steps.speed_levels) > 1 else ()
     phases = [
         phase
         for phase in PHASES

@@ -37,7 +37,7 @@ COLUMNS: tuple[tuple[str, bool], ...] = (
     ("state", False),
     ("verdict", False),
     ("samples/s", True),
-    ("period", True),
+    ("step time", True),
     ("steps", True),
     ("wall time", True),
     ("started", True),

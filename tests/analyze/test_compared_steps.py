@@ -84,7 +84,7 @@ def test_a_slower_phase_is_a_regression_and_is_named() -> None:
     assert result.outcome == "regressed"
     assert ": forward +" in result.cause
     assert result.cause in result.summary
-    assert {one.measure for one in result.judged if one.outcome == "regressed"} >= {"period", "phase.forward"}
+    assert {one.measure for one in result.judged if one.outcome == "regressed"} >= {"step_time", "phase.forward"}
     assert row(result, "phase.data_wait").outcome == "within noise"
     forward = row(result, "phase.forward")
     assert forward.lower is not None
@@ -304,7 +304,7 @@ def test_nothing_is_judged_between_runs_that_are_not_comparable() -> None:
     known.run["device.name"] = "one"
     result = compare(known, other, times=(before, after))
     assert {one.outcome for one in result.judged} == {"not comparable"}
-    assert {"throughput", "wall", "period", "phase.forward"} <= {one.measure for one in result.judged}
+    assert {"throughput", "wall", "step_time", "phase.forward"} <= {one.measure for one in result.judged}
     assert all("--allow hardware" in one.why for one in result.judged)
     assert result.windows is None
 
@@ -315,7 +315,7 @@ def test_steps_of_other_batches_are_not_held_against_each_other() -> None:
     other.run["loader.batch_size"] = 128
     result = compare(report_of(before), other, times=(before, after), allow=("batch",))
     assert result.training.outcome == "within noise"
-    assert row(result, "period").outcome == "not comparable"
+    assert row(result, "step_time").outcome == "not comparable"
     assert "batch sizes differ" in row(result, "phase.forward").why
 
 

@@ -173,7 +173,7 @@ def test_a_kernel_that_only_some_windows_tables_reach_is_left_out_and_one_that_d
 
 
 def test_windows_of_slow_steps_count_only_where_there_are_no_others() -> None:
-    slow = window({"gemm_a": (4, 9_000.0)}, reason="slow step: period 90 ms against 20 ms")
+    slow = window({"gemm_a": (4, 9_000.0)}, reason="slow step: 90 ms against 20 ms")
     usual = window({"gemm_a": (4, 400.0)})
     assert changes(traced(slow, usual), traced(usual)).kernels[0].status == "same"
     assert changes(traced(slow), traced(usual)).kernels[0].status == "faster"

@@ -26,7 +26,7 @@ REPEATS = {50: 40, 200: 40, 1000: 12, 5000: 6}
 
 
 def periods(count: int, memory: float, seed: int, *, mean_ms: float = 20.0, noise_ratio: float = 0.05) -> Floats:
-    """Periods of an autoregression of order 1."""
+    """Step times of an autoregression of order 1."""
     scatter = (wandering(count, memory, seed) - 100) * np.sqrt(1 - memory**2)
     return np.asarray(mean_ms * (1 + noise_ratio * scatter), np.float64)
 
@@ -56,12 +56,12 @@ def alarms(count: int, memory: float) -> list[frozenset[str]]:
 @pytest.mark.parametrize("count", REPEATS)
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_equal_runs_are_limited_called_changed_however_long_they_wander(count: int, memory: float) -> None:
-    for measure in ("throughput", "wall", "period", "p95", "phase.forward"):
+    for measure in ("throughput", "wall", "step_time", "p95", "phase.forward"):
         hits = sum(measure in one for one in alarms(count, memory))
         assert hits <= 1 + 0.07 * REPEATS[count], measure
 
 
-@pytest.mark.parametrize("measure", ["throughput", "wall", "period", "p95", "phase.forward"])
+@pytest.mark.parametrize("measure", ["throughput", "wall", "step_time", "p95", "phase.forward"])
 def test_at_most_seven_percent_of_all_equal_runs_are_called_changed(measure: str) -> None:
     pairs = [one for count in REPEATS for memory in MEMORIES for one in alarms(count, memory)]
     assert np.mean([measure in one for one in pairs]) <= 0.07
@@ -79,7 +79,7 @@ def test_a_tenth_is_found_among_independent_steps() -> None:
 def test_too_few_independent_steps_are_told_instead_of_a_verdict() -> None:
     result = compared(periods(200, 0.98, 1), periods(200, 0.98, 10_001), threshold_ratio=0.03)
     assert result.outcome == result.training.outcome == "not comparable"
-    for why in (result.training.why, result.wall.why, row(result, "period").why, row(result, "phase.forward").why):
+    for why in (result.training.why, result.wall.why, row(result, "step_time").why, row(result, "phase.forward").why):
         assert why.startswith("steps depend on each other over ")
         assert "its 200 are worth only" in why
         assert f"independent blocks, {MIN_BLOCKS} are needed" in why
@@ -150,7 +150,7 @@ def test_at_most_five_percent_of_equal_runs_that_drift_or_change_level_are_calle
 def test_runs_that_stay_closer_than_the_threshold_are_within_noise_however_their_steps_wander() -> None:
     wanderers = [periods(200, 0.98, seed, noise_ratio=0.002) for seed in (1, 10_001)]
     result = compared(*wanderers, threshold_ratio=0.03)
-    assert result.outcome == row(result, "period").outcome == "within noise"
+    assert result.outcome == row(result, "step_time").outcome == "within noise"
 
 
 @pytest.mark.parametrize("count", [50, 200, 1000, 5000])

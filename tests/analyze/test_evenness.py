@@ -1,4 +1,4 @@
-"""Regimes and fifths of the steady steps, with what the machine and the main thread did meanwhile."""
+"""Speed levels and fifths of the steady steps, with what the machine and the main thread did meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def noisy(n: int) -> np.ndarray:
     return 5 * np.random.default_rng(0).lognormal(0, 0.05, n)
 
 
-def test_each_regime_has_its_phases_and_what_others_took_in_it() -> None:
+def test_each_speed_level_has_its_phases_and_what_others_took_in_it() -> None:
     of = journal(1000, forward_ms=noisy(1000), epochs=5)
     for index in range(600, 1000):
         charge(of, 1, index, 19 * MS)
@@ -25,7 +25,7 @@ def test_each_regime_has_its_phases_and_what_others_took_in_it() -> None:
         taken = 0.2 if i < 13 else 1.5
         values = {"cpu_others_cpus": taken, "cpu_steal_cpus": 0.1, "cpu_busy_ratio": taken / 2}
         of.samples.append(Sample(source="host", subject="host", t_ns=100 * MS + i * 500 * MS, values=values))
-    before, after = build(of).evenness.regimes
+    before, after = build(of).evenness.speed_levels
     assert (before.to_batch, after.from_batch, after.into_epoch, before.into_epoch) == (599, 601, 1, None)
     assert after.phases_ms["data_wait"] == pytest.approx(23)
     assert before.taken_cpus is not None
@@ -97,4 +97,4 @@ def test_what_grows_gradually_drifts_and_what_grows_in_jumps_does_not(
 
 def test_short_runs_have_no_drift() -> None:
     assert build(journal(60)).evenness.drift is None
-    assert build(journal(3)).evenness.regimes == ()
+    assert build(journal(3)).evenness.speed_levels == ()

@@ -66,7 +66,7 @@ def test_the_steps_in_the_window_are_held_against_the_untraced() -> None:
 
 
 @pytest.mark.parametrize("lead", [0, 40])
-def test_in_a_run_of_two_regimes_a_window_is_held_against_the_steps_around_it(lead: int) -> None:
+def test_in_a_run_of_two_speed_levels_a_window_is_held_against_the_steps_around_it(lead: int) -> None:
     window = [75, 75, 50, 50, 50, 500]
     fast, slow = [10.0] * 200, [25.0] * lead
     flags = [0] * (200 + lead) + [PROFILED] * 6 + [DISTURBED] * 4 + [0] * 30

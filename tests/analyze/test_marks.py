@@ -64,11 +64,11 @@ def test_a_window_is_marked_from_its_first_traced_step_to_its_last() -> None:
     assert [(m.from_batch, m.to_batch) for m in marks.marks] == [(30, 34)]
 
 
-def test_epochs_after_the_first_and_regimes_are_marked() -> None:
+def test_epochs_after_the_first_and_speed_levels_are_marked() -> None:
     assert [m.from_batch for m in found(journal(100, epochs=4))["epoch"].marks] == [25, 50, 75]
     forward = np.full(400, 5.0)
     forward[200:] = 15.0
-    (mark,) = found(journal(400, forward_ms=forward))["regime"].marks
+    (mark,) = found(journal(400, forward_ms=forward))["speed level"].marks
     assert (mark.from_batch, mark.ms) == (200, 20.0)
 
 

@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def wandering(n: int, memory: float, seed: int) -> Floats:
-    """Periods around 100 ms that forget where they were only slowly; ``memory`` 0 are independent ones."""
+    """Step times around 100 ms that forget where they were only slowly; ``memory`` 0 are independent ones."""
     noise = np.random.default_rng(seed).normal(size=n)
     found = np.empty(n)
     found[0] = noise[0] / np.sqrt(1 - memory**2)

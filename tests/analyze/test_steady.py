@@ -100,7 +100,7 @@ def test_a_run_that_never_became_steady_is_all_warm_up() -> None:
     of.steps.flags[3] |= PROFILED
     m = build(of)
     assert (m.steps.steady_from, m.steps.labels["warm-up"], m.steps.labels["profiled"]) == (None, 4, 1)
-    assert m.steps.regimes == ()
+    assert m.steps.speed_levels == ()
 
 
 @pytest.mark.parametrize("n", [7, 10, 30, 100, 1000])

@@ -1,4 +1,4 @@
-"""The summary of the steps: intervals, regimes and what is said of them; other stages than fit."""
+"""The summary of the steps: intervals, speed levels and what is said of them; other stages than fit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_median_mean_and_samples_per_s_have_intervals_around_them() -> None:
         assert interval[1] / interval[0] < 1.02
 
 
-def test_a_run_of_one_level_is_one_regime_without_a_caveat() -> None:
+def test_a_run_of_one_level_is_one_speed_level_without_a_caveat() -> None:
     m = build(journal(500, forward_ms=noisy(500)))
-    (regime,) = m.steps.regimes
-    assert (regime.from_batch, regime.to_batch, regime.count) == (m.steps.steady_from, 499, m.steps.steady_count)
-    assert regime.period_ms == m.steps.period_ms
+    (level,) = m.steps.speed_levels
+    assert (level.from_batch, level.to_batch, level.count) == (m.steps.steady_from, 499, m.steps.steady_count)
+    assert level.period_ms == m.steps.period_ms
     assert not [c for c in m.validity.caveats if "speed level" in c or "steadily" in c]
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_changed_says_when_and_in_which_phase() -> None:
     for index in range(800, 1000):
         charge(of, 1, index, 19 * MS)
     m = build(of)
-    before, after = m.steps.regimes
+    before, after = m.steps.speed_levels
     assert (before.to_batch, after.from_batch, after.to_batch) == (799, 800, 999)
     assert before.count + after.count == m.steps.steady_count
     assert after.phases_ms["data_wait"] == pytest.approx(23)
@@ -53,11 +53,11 @@ def test_a_run_that_changed_says_when_and_in_which_phase() -> None:
     assert m.validity.ok
 
 
-def test_a_run_that_came_back_has_three_regimes() -> None:
+def test_a_run_that_came_back_has_three_speed_levels() -> None:
     forward = noisy(1000)
     forward[400:600] += 10
     m = build(journal(1000, forward_ms=forward))
-    assert [r.from_batch for r in m.steps.regimes][1:] == [400, 600]
+    assert [r.from_batch for r in m.steps.speed_levels][1:] == [400, 600]
     (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
     assert caveat.startswith("three speed levels: 9.9")
     assert "forward changed by" in caveat
@@ -66,14 +66,14 @@ def test_a_run_that_came_back_has_three_regimes() -> None:
 def test_a_run_with_many_levels_gives_their_range() -> None:
     forward = noisy(1200) + 10.0 * (np.arange(1200) // 200)
     m = build(journal(1200, forward_ms=forward))
-    assert len(m.steps.regimes) == 6
+    assert len(m.steps.speed_levels) == 6
     (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
     assert caveat.startswith("6 speed levels from 10 to 60 ms, the first until batch 199")
 
 
 def test_a_drift_is_told_as_such() -> None:
     grown = build(journal(1000, forward_ms=noisy(1000) * np.linspace(1, 3, 1000)))
-    assert len(grown.steps.regimes) == 1
+    assert len(grown.steps.speed_levels) == 1
     assert any("grew steadily: 11 ms" in c for c in grown.validity.caveats)
     fallen = build(journal(1000, forward_ms=noisy(1000) * np.linspace(3, 1, 1000)))
     assert any("fell steadily" in c for c in fallen.validity.caveats)

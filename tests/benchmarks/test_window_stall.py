@@ -26,7 +26,7 @@ def run_of(periods_ms: Sequence[float], calls: Sequence[Call] = (), end_ms: floa
 
 
 def planted(stall_ms: float, traced_ms: float, after_ms: Sequence[float]) -> list[float]:
-    """Periods of a run: a slow first step, the window with its stall at the end, and what follows."""
+    """Step times of a run: a slow first step, the window with its stall at the end, and what follows."""
     window = [STEP_MS] * (WARMUP - 1) + [traced_ms] * ACTIVE
     return [900.0, *[STEP_MS] * (BEFORE - 1), *window, STEP_MS + stall_ms, *after_ms]
 

@@ -95,10 +95,10 @@ def test_several_requests_at_once_are_one_window() -> None:
     run.train(
         50,
         asked_at={20: "requested by file", 21: "requested by SIGUSR2"},
-        noticed_at={20: "slow step: period 9 ms against 1 ms"},
+        noticed_at={20: "slow step: 9 ms against 1 ms"},
     )
     assert len(run.records) == 1
-    assert run.records[0].reason == ("requested by file; slow step: period 9 ms against 1 ms; requested by SIGUSR2")
+    assert run.records[0].reason == ("requested by file; slow step: 9 ms against 1 ms; requested by SIGUSR2")
 
 
 def test_a_request_before_the_run_is_steady_leaves_it_its_window() -> None:

@@ -128,7 +128,7 @@ def test_where_files_were_written_is_said_beside_the_output(
         (("--threshold", "0.03"), 1),
         (("--metric", "wall"), 1),
         (("--metric", "memory.process_rss"), 0),
-        (("--metric", "phase.forward,period"), 1),
+        (("--metric", "phase.forward,step_time"), 1),
         (("--metric", "phase.forward"), 2),
     ],
 )
@@ -145,7 +145,7 @@ def test_threshold_and_metric_decide_the_exit_code(
     [
         (("--threshold", "five"), "--threshold must be a share from 0% to below 100%, as 5% or 0.05, got 'five'"),
         (("--threshold", "5"), "--threshold must be a share"),
-        (("--metric", "speed"), "--metric must be of throughput, wall, period"),
+        (("--metric", "speed"), "--metric must be of throughput, wall, step_time"),
         (("--junit", "/nowhere/at/all.xml"), "cannot write /nowhere/at/all.xml"),
     ],
 )

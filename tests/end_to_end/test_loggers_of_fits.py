@@ -181,7 +181,7 @@ def test_every_logger_gets_the_same_names_values_and_steps(fits: Fits) -> None:
 def test_the_final_numbers_stand_once_at_the_last_step_of_the_trainers_own_axis(fits: Fits) -> None:
     for logger, names in fits.points().items():
         final = {name: points for name, points in names.items() if name.startswith("gpuprof/final/")}
-        assert {"gpuprof/final/wall_s", "gpuprof/final/period_median_ms"} <= final.keys(), logger
+        assert {"gpuprof/final/wall_s", "gpuprof/final/step_time_median_ms"} <= final.keys(), logger
         assert all([step for step, _ in points] == [LAST_STEP] for points in final.values()), logger
 
 

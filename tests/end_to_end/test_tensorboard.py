@@ -205,7 +205,7 @@ def test_the_custom_scalars_tab_draws_our_numbers_by_group(server: Server, event
     assert step["waiting for data beside the step (ms)"].keys() == {"gpuprof/data_wait_ms", "gpuprof/step_ms"}
     assert step["throughput (samples/s)"].keys() == {"gpuprof/samples_per_s"}
     assert phases["gpuprof/step_ms"] == [(e.step, pytest.approx(e.value)) for e in events.Scalars("gpuprof/step_ms")]
-    assert diagnosis["period (ms)"].keys() == {"gpuprof/final/period_median_ms", "gpuprof/final/period_p95_ms"}
+    assert diagnosis["step time (ms)"].keys() == {"gpuprof/final/step_time_median_ms", "gpuprof/final/step_time_p95_ms"}
     assert [step for step, _ in diagnosis["findings"]["gpuprof/final/findings_count"]] == [STEPS - 1]
     # Another run draws in the same charts, because TensorBoard merges the layouts of its runs by name.
     assert dashboard(server, RANKS_RUN)["gpuprof: step"]["step and its phases (ms)"].keys() >= {"gpuprof/step_ms"}

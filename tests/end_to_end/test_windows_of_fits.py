@@ -38,7 +38,7 @@ def test_a_slowdown_that_goes_on_is_traced(tmp_path: Path) -> None:
     report = fit(tmp_path, loader=DataLoader(TurnsSlow(150), batch_size=1), profiler=profiler)
     assert len(report.windows) == 1
     window = report.windows[0]
-    assert re.fullmatch(r"slow step: period \d+(\.\d+)? ms against \d+(\.\d+)? ms", window.reason)
+    assert re.fullmatch(r"slow step: \d+(\.\d+)? ms against \d+(\.\d+)? ms", window.reason)
     assert window.problem == ""
     assert 102 < window.start_step < 148
     assert window.stop_step == window.start_step + 2

@@ -41,7 +41,7 @@ def example_run(**changes: Any) -> Metrics:
     - Keywords that only ``starved`` has: steps wait for their batches, which two workers make.
     - ``stalls``: outlying steps, the keywords of ``outliers``.
     - ``run_delay_ms``: how long the main thread waits for a CPU in each step; ``cpus_of_others``: what others use.
-    - ``regimes``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
+    - ``speed_levels``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
@@ -105,8 +105,8 @@ def _with_gap_ledger(metrics: Metrics, rows: Sequence[tuple[str, float, str]]) -
     return replace(metrics, ledger=ledger)
 
 
-def _of_regimes(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
-    return replace(metrics, evenness=Evenness(regimes=tuple(stretch(**part) for part in parts)))
+def _of_speed_levels(metrics: Metrics, parts: tuple[Mapping[str, Any], ...]) -> Metrics:
+    return replace(metrics, evenness=Evenness(speed_levels=tuple(stretch(**part) for part in parts)))
 
 
 def _gpu(
@@ -143,7 +143,7 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "gap_ledger": _with_gap_ledger,
     "quota": lambda metrics, part: replace(metrics, host=short_quota(**part)),
     "swapping": lambda metrics, part: replace(metrics, host=swapping(**part)),
-    "regimes": _of_regimes,
+    "speed_levels": _of_speed_levels,
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),

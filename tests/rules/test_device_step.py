@@ -16,7 +16,7 @@ from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Device, Regime
+from lightning_gpuprof.model.report import Device, SpeedLevel
 from lightning_gpuprof.model.signals import step_idle_ratio
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, device_step
@@ -299,7 +299,7 @@ def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:
     stalled = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=uneven), outliers=stalls)
     assert pace_ms(stalled, 50.0) == pytest.approx(46.0)
     fast, slow = (
-        Regime(
+        SpeedLevel(
             from_batch=at,
             to_batch=at + count - 1,
             count=count,
@@ -308,7 +308,7 @@ def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:
         )
         for at, count, mean_ms, median_ms in ((0, 50, 10.0, 10.0), (50, 150, 54.0, 60.0))
     )
-    parts = replace(stalled, steps=msgspec.structs.replace(stalled.steps, regimes=(fast, slow)))
+    parts = replace(stalled, steps=msgspec.structs.replace(stalled.steps, speed_levels=(fast, slow)))
     assert pace_ms(parts, 50.0) == pytest.approx(45.0)
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from metrics_builder import build, outliers, replace
 from traced_builder import window
-from uneven_builder import of_regimes, stretch
+from uneven_builder import of_speed_levels, stretch
 
 from lightning_gpuprof.model.evenness import Evenness, Stretch
 from lightning_gpuprof.model.metrics import Metrics
@@ -21,7 +21,7 @@ RULE = PhaseChange()
 
 
 def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() -> None:
-    finding = RULE.check(of_regimes(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
+    finding = RULE.check(of_speed_levels(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
     assert finding is not None
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("data_wait", claims.WAIT_FOR_BATCHES)
@@ -36,7 +36,7 @@ def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() 
 
 def test_a_slow_part_in_the_middle_is_told_with_its_end() -> None:
     parts = stretch(), stretch({"loop": 50.0}, start=100), stretch(start=200)
-    finding = RULE.check(of_regimes(*parts))
+    finding = RULE.check(of_speed_levels(*parts))
     assert finding is not None
     assert "From batch 100 until 200" in finding.summary
     assert "1 other part of the run differs" in finding.summary
@@ -44,8 +44,8 @@ def test_a_slow_part_in_the_middle_is_told_with_its_end() -> None:
 
 def test_whether_the_thread_computes_or_waits_is_told() -> None:
     before = stretch(cpu_ms={"forward": 20.0})
-    waits = RULE.check(of_regimes(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 20.0})))
-    computes = RULE.check(of_regimes(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 50.0})))
+    waits = RULE.check(of_speed_levels(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 20.0})))
+    computes = RULE.check(of_speed_levels(before, stretch({"forward": 30.0}, start=100, cpu_ms={"forward": 50.0})))
     assert waits is not None
     assert computes is not None
     assert "waits longer there" in waits.summary
@@ -56,7 +56,7 @@ def on_gpu(*parts: Stretch, launches: int, idle: float = 0.0) -> Metrics:
     """A window of 100 ms a step with so many launches in each, and so much of the step without work."""
     seen = window(period_ms=100.0, causes={"callbacks": idle} if idle else None)
     seen = msgspec.structs.replace(seen, launches_matched=5 * launches, launches_unmatched=0)
-    return replace(of_regimes(*parts, run={"device.type": "cuda"}), windows=(seen,))
+    return replace(of_speed_levels(*parts, run={"device.type": "cuda"}), windows=(seen,))
 
 
 @pytest.mark.parametrize("start", [0, 10_000])
@@ -86,12 +86,12 @@ def test_a_slow_part_before_a_fast_one_is_no_host_that_is_ahead() -> None:
 
 
 def test_a_shift_that_costs_little_in_all_is_left_alone() -> None:
-    assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=45))) is None
-    assert RULE.check(of_regimes(stretch(count=100), stretch({"loop": 11.0}, start=100, count=46))) is not None
+    assert RULE.check(of_speed_levels(stretch(count=100), stretch({"loop": 11.0}, start=100, count=45))) is None
+    assert RULE.check(of_speed_levels(stretch(count=100), stretch({"loop": 11.0}, start=100, count=46))) is not None
 
 
 def test_waiting_for_a_cpu_is_no_change_of_the_program() -> None:
-    assert RULE.check(of_regimes(stretch(), stretch({"forward": 80.0}, start=100, run_delay_ratio=0.2))) is None
+    assert RULE.check(of_speed_levels(stretch(), stretch({"forward": 80.0}, start=100, run_delay_ratio=0.2))) is None
 
 
 def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
@@ -100,17 +100,17 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     before = stretch(cpu_ms=cpu)
     whole_ms = before.period_ms + sum(longer.values())
     slept = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=14 / whole_ms)
-    finding = RULE.check(of_regimes(before, slept))
+    finding = RULE.check(of_speed_levels(before, slept))
     assert finding is not None
     assert "waits longer there" in finding.summary
     delayed = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=54 / whole_ms)
-    assert RULE.check(of_regimes(before, delayed)) is None
+    assert RULE.check(of_speed_levels(before, delayed)) is None
 
 
 def test_on_a_crowded_machine_a_phase_that_computes_longer_is_still_the_program() -> None:
     before = stretch(cpu_ms={"forward": 20.0, "backward": 20.0}, run_delay_ratio=0.3)
     after = stretch({"forward": 60.0}, start=100, cpu_ms={"forward": 60.0, "backward": 20.0}, run_delay_ratio=0.4)
-    finding = RULE.check(of_regimes(before, after))
+    finding = RULE.check(of_speed_levels(before, after))
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.gain is not None
@@ -119,11 +119,11 @@ def test_on_a_crowded_machine_a_phase_that_computes_longer_is_still_the_program(
 
 def test_phases_that_all_change_alike_are_the_machine_or_the_work() -> None:
     alike = {"forward": 16.0, "backward": 18.0, "optimizer": 3.0, "loop": 1.5}
-    assert RULE.check(of_regimes(stretch(), stretch(alike, start=100))) is None  # type: ignore[arg-type]
+    assert RULE.check(of_speed_levels(stretch(), stretch(alike, start=100))) is None  # type: ignore[arg-type]
 
 
 def test_layers_that_are_unfrozen_at_an_epoch_are_no_fault() -> None:
-    finding = RULE.check(of_regimes(stretch(), stretch({"backward": 20.0}, start=100, into_epoch=1)))
+    finding = RULE.check(of_speed_levels(stretch(), stretch({"backward": 20.0}, start=100, into_epoch=1)))
     assert finding is not None
     assert finding.severity == "info"
     assert "by design" in finding.summary
@@ -138,7 +138,7 @@ def test_a_first_epoch_that_fills_a_cache_is_past(
 ) -> None:
     cold = stretch({"data_wait": 100.0}, count=100, into_epoch=into_epoch)
     warm = stretch(start=100, count=300, into_epoch=later_into)
-    finding = RULE.check(of_regimes(cold, warm, run={"trainer.num_training_batches": batches}))
+    finding = RULE.check(of_speed_levels(cold, warm, run={"trainer.num_training_batches": batches}))
     assert finding is not None
     assert finding.severity == severity
     assert ("in a cache" in finding.summary) is (severity == "info")
@@ -149,7 +149,7 @@ def test_a_first_epoch_that_fills_a_cache_is_past(
 
 def test_without_a_look_at_the_machine_there_is_no_warning() -> None:
     unknown = {"taken_cpus": None, "cpu_busy_ratio": None, "run_delay_ratio": None}
-    finding = RULE.check(of_regimes(stretch(**unknown), stretch({"data_wait": 50.0}, start=100, **unknown)))
+    finding = RULE.check(of_speed_levels(stretch(**unknown), stretch({"data_wait": 50.0}, start=100, **unknown)))
     assert finding is not None
     assert finding.severity == "info"
     assert "was not measured" in finding.summary
@@ -157,20 +157,20 @@ def test_without_a_look_at_the_machine_there_is_no_warning() -> None:
 
 def test_a_run_that_changes_all_the_time_is_unsteady() -> None:
     parts = [stretch({"data_wait": 40.0 * (i % 2)}, start=100 * i) for i in range(5)]
-    finding = RULE.check(of_regimes(*parts))
+    finding = RULE.check(of_speed_levels(*parts))
     assert finding is not None
     assert finding.severity == "info"
 
 
 def test_what_is_not_known_is_not_judged() -> None:
     with pytest.raises(MissingSignal, match="impossible numbers"):
-        RULE.check(of_regimes(stretch(), stretch({"loop": math.nan})))
+        RULE.check(of_speed_levels(stretch(), stretch({"loop": math.nan})))
     with pytest.raises(MissingSignal, match="steady steps"):
-        RULE.check(replace(build(steady=5), evenness=Evenness(regimes=(stretch(),))))
+        RULE.check(replace(build(steady=5), evenness=Evenness(speed_levels=(stretch(),))))
 
 
 def test_a_short_slow_part_is_told_once_though_its_steps_are_outlying_ones() -> None:
     stalls = outliers(count=40, stall_ms=50.0, phases="data_wait", steps=380, period_ms=50.0)
     slow = stretch({"data_wait": 50.0}, start=340, count=40)
-    found = diagnose(of_regimes(stretch(count=340), slow, stalls=stalls), [StepOutliers(), RULE]).findings
+    found = diagnose(of_speed_levels(stretch(count=340), slow, stalls=stalls), [StepOutliers(), RULE]).findings
     assert [(f.rule, f.gain is not None) for f in found] == [("phase-change", True)]

@@ -42,7 +42,7 @@ def slower_from_121(
         found,
         shares={**found.shares, "data_wait": wait},
         steps=msgspec.structs.replace(found.steps, period_ms=msgspec.structs.replace(period, mean=mean_ms)),
-        evenness=Evenness(regimes=parts),
+        evenness=Evenness(speed_levels=parts),
     )
 
 
@@ -74,7 +74,7 @@ def test_its_gain_is_that_of_all_steps_and_not_of_the_slow_part() -> None:
 
 def test_a_run_of_one_speed_says_nothing_of_it() -> None:
     metrics = slower_from_121(8.3)
-    plain = replace(metrics, evenness=Evenness(regimes=(part(8.3, start=1, count=240),)))
+    plain = replace(metrics, evenness=Evenness(speed_levels=(part(8.3, start=1, count=240),)))
     assert "Since batch" not in loading_of(plain).summary
     gain = loading_of(plain).gain
     assert gain is not None
@@ -84,11 +84,11 @@ def test_a_run_of_one_speed_says_nothing_of_it() -> None:
 def test_a_slower_machine_is_no_change_of_a_phase() -> None:
     metrics = slower_from_121()
     parts = (part(8.3, start=1, count=120), part(8.3, start=121, count=120, factor=1.5))
-    assert "Since batch" not in loading_of(replace(metrics, evenness=Evenness(regimes=parts))).summary
+    assert "Since batch" not in loading_of(replace(metrics, evenness=Evenness(speed_levels=parts))).summary
 
 
 def silent(*parts: Stretch) -> bool:
-    return "batch 121" not in loading_of(replace(slower_from_121(), evenness=Evenness(regimes=parts))).summary
+    return "batch 121" not in loading_of(replace(slower_from_121(), evenness=Evenness(speed_levels=parts))).summary
 
 
 def test_another_job_on_the_cpus_is_no_change_of_a_phase() -> None:
@@ -117,16 +117,16 @@ def test_a_host_that_was_ahead_of_a_device_has_no_change() -> None:
 def test_a_slow_part_that_ended_is_told_with_its_end() -> None:
     metrics = slower_from_121(steps=360)
     parts = part(4.1, start=1, count=120), part(8.3, start=121, count=120, from_s=1.2), part(4.1, start=241, count=120)
-    summary = loading_of(replace(metrics, evenness=Evenness(regimes=parts))).summary
+    summary = loading_of(replace(metrics, evenness=Evenness(speed_levels=parts))).summary
     assert summary.endswith("From batch 121 to 240 (1.20 s into the run), data_wait took 8.30 ms instead of 4.10 ms.")
 
 
 def test_the_cost_of_lr_schedulers_is_a_part_of_the_optimizer() -> None:
     metrics = slower_from_121()
-    before, after = metrics.evenness.regimes
+    before, after = metrics.evenness.speed_levels
     slow = msgspec.structs.replace(after, phases_ms={**before.phases_ms, "optimizer": 4.5})
     finding = msgspec.structs.replace(loading_of(metrics), summary="", explains=claims.LR_SCHEDULER)
-    told = since_when([finding], replace(metrics, evenness=Evenness(regimes=(before, slow))))
+    told = since_when([finding], replace(metrics, evenness=Evenness(speed_levels=(before, slow))))
     assert "Since batch 121" in told[0].summary
 
 
@@ -142,5 +142,5 @@ def test_the_change_itself_is_found_although_most_of_the_step_is_the_phase_that_
 def test_noise_in_the_rest_of_the_step_is_no_slower_machine(factor: float) -> None:
     metrics = slower_from_121(9.0, 18.0, steps=400)
     noisy = part(18.0 / factor, start=121, count=280, factor=factor, from_s=1.2)
-    parts = (metrics.evenness.regimes[0], noisy)
-    assert PhaseChange().check(replace(metrics, evenness=Evenness(regimes=parts))) is not None
+    parts = (metrics.evenness.speed_levels[0], noisy)
+    assert PhaseChange().check(replace(metrics, evenness=Evenness(speed_levels=parts))) is not None

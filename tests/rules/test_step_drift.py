@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from metrics_builder import build
-from uneven_builder import of_fifths, of_regimes, stretch
+from uneven_builder import of_fifths, of_speed_levels, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.rules import claims
@@ -43,8 +43,8 @@ def test_what_grows_in_jumps_does_not_drift(levels: tuple[float, ...]) -> None:
 
 def test_what_grows_in_jumps_is_a_change() -> None:
     of = of_fifths("forward", (0.0, 0.5, 15.0, 29.5, 30.0), slope=0.0)
-    regimes = (stretch(count=190), stretch({"forward": 30.0}, start=190, count=190))
-    found = PhaseChange().check(replace(of, evenness=Evenness(regimes=regimes, drift=of.evenness.drift)))
+    speed_levels = (stretch(count=190), stretch({"forward": 30.0}, start=190, count=190))
+    found = PhaseChange().check(replace(of, evenness=Evenness(speed_levels=speed_levels, drift=of.evenness.drift)))
     assert found is not None
     assert found.subject == "forward"
 
@@ -65,6 +65,6 @@ def test_a_machine_that_fills_up_is_no_drift_of_the_program() -> None:
 
 def test_too_few_steps_are_not_judged() -> None:
     with pytest.raises(MissingSignal, match="100 are needed"):
-        RULE.check(of_regimes(stretch()))
+        RULE.check(of_speed_levels(stretch()))
     with pytest.raises(MissingSignal, match="steady steps"):
         RULE.check(build(steady=3))

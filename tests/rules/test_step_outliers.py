@@ -245,7 +245,7 @@ def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severit
 def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, longer_ms: float, fires: bool) -> None:
     slow = stretch(start=400, count=slow_steps, period_ms=PERIOD_MS + longer_ms)
     parts = (stretch(count=400, period_ms=PERIOD_MS), slow) if slow_steps else ()
-    metrics = replace(stalling(), evenness=Evenness(regimes=parts))
+    metrics = replace(stalling(), evenness=Evenness(speed_levels=parts))
     assert (RULE.check(metrics) is not None) is fires
     words = decide(metrics).summary
     assert ("are a slow part of the run" in words) is not fires

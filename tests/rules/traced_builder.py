@@ -36,9 +36,9 @@ def window(
 
     Args:
         period_ms: Of an untraced step.
-        inflation: Traced over untraced period; the idle time takes it all.
-        causes: Idle time of the window as shares of the untraced period; the rest of it is computation.
-        exposed_communication: Share of the untraced period, likewise below.
+        inflation: traced over untraced step time; the idle time takes it all.
+        causes: Idle time of the window as shares of the untraced step time; the rest of it is computation.
+        exposed_communication: Share of the untraced step time, likewise below.
         above_fastest: Of the collectives' time: what is above the fastest of their size.
         uploads: Copies to the device that nothing covers.
         host_ms: Phases of a traced step on the host.

@@ -33,9 +33,9 @@ def stretch(
     return Stretch(**{**values, **more})
 
 
-def of_regimes(*regimes: Stretch, **more: Any) -> Metrics:
-    """A run with these regimes."""
-    return replace(build(**more), evenness=Evenness(regimes=regimes))
+def of_speed_levels(*speed_levels: Stretch, **more: Any) -> Metrics:
+    """A run with these speed levels."""
+    return replace(build(**more), evenness=Evenness(speed_levels=speed_levels))
 
 
 def of_fifths(
@@ -49,4 +49,4 @@ def of_fifths(
     fifths = [stretch({phase: ms}, start=76 * i, count=76) for i, ms in enumerate(levels_ms)]
     fifths[-1] = stretch({phase: levels_ms[-1]}, start=304, count=76, **last)
     drift = Drift(fifths=tuple(fifths), slope_ms_per_step=slope, p_value=p_value)
-    return replace(build(), evenness=Evenness(regimes=(stretch(count=380),), drift=drift))
+    return replace(build(), evenness=Evenness(speed_levels=(stretch(count=380),), drift=drift))

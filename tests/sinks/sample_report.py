@@ -45,8 +45,8 @@ from lightning_gpuprof.model.report import (
     Distribution,
     LedgerRow,
     PhaseRow,
-    Regime,
     Report,
+    SpeedLevel,
     Steps,
     Validity,
     Wall,
@@ -207,7 +207,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
             period_mean_interval_ms=(27.4, 28.1),
             samples_per_s_interval=(2310.0, 2390.0),
             labels={"profiled": 5, "warm-up": 12, "first-of-epoch": 3, "steady": max(steps - 20, 0)},
-            regimes=regimes(steps),
+            speed_levels=speed_levels(steps),
         ),
         phases=tuple(
             PhaseRow(
@@ -282,7 +282,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
                     OperatorRow(name="sm90_xmma_fprop_implicit_gemm_f32f32<float, 3>", count=24, total_us=7_700.0),
                 ),
                 stop_cost_ms=41.0,
-                reason="slow step: period 31 ms against 12 ms",
+                reason="slow step: 31 ms against 12 ms",
                 inflation_ratio=1.83,
             ),
             WindowFacts(
@@ -391,7 +391,7 @@ def marks(curves: dict[str, list[float]]) -> tuple[Marks, ...]:
         at("validation", validations, [60.0] * len(validations)),
         at("checkpoint", validations[:2], [50.0] * len(validations[:2])),
         at("epoch", [steps // 2]),
-        at("regime", [steps // 2], [30.0]),
+        at("speed level", [steps // 2], [30.0]),
     )
 
 
@@ -410,12 +410,12 @@ def ranks(number: int, host: str = "node1") -> Ranks:
     return Ranks(world_size=number, steps=380, own_phases=("data_wait",), rows=tuple(rows))
 
 
-def regimes(steps: int) -> tuple[Regime, ...]:
+def speed_levels(steps: int) -> tuple[SpeedLevel, ...]:
     """Two levels: 25 ms in the first half of the run, 30 ms in the second."""
     half = steps // 2
     levels = ((12, half - 1, 25.0), (half, steps - 1, 30.0))
     return tuple(
-        Regime(
+        SpeedLevel(
             from_batch=first,
             to_batch=last,
             count=last - first + 1,
@@ -565,7 +565,7 @@ def evaluation_report(stage: str) -> Report:
         report,
         run={**report.run, "stage": stage},
         wall=Wall(total_s=2.0, parts={"setup": 0.2, stage: 1.8, "teardown": 0.0, "unexplained": 0.0}),
-        steps=msgspec.structs.replace(report.steps, optimizer_steps=0, regimes=()),
+        steps=msgspec.structs.replace(report.steps, optimizer_steps=0, speed_levels=()),
         verdict=Verdict(kind="compute-bound", summary="The model's own work takes most of a step."),
         findings=(),
         ledger=(

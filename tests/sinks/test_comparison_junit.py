@@ -41,11 +41,11 @@ def test_regressions_fail_what_cannot_be_compared_is_skipped_and_the_rest_passes
     full = sample_report.full_report()
     found = cases(render_junit(comparison(full, slower(full))))
     assert {name for name, case in found.items() if case.find("failure") is not None} == {
-        "period",
+        "step_time",
         "throughput",
         "wall",
     }
-    failure = found["period"].find("failure")
+    failure = found["step_time"].find("failure")
     assert failure is not None
     assert "27.2 -> 40 ms (+47.1 %" in failure.attrib["message"]
     skipped = found["phase.forward"].find("skipped")
@@ -75,7 +75,7 @@ def test_runs_that_are_not_comparable_only_have_skips() -> None:
 
 def test_only_the_measures_that_are_asked_for_are_written() -> None:
     full = sample_report.full_report()
-    assert set(cases(render_junit(comparison(full, slower(full)), only=("wall", "period")))) == {"wall", "period"}
+    assert set(cases(render_junit(comparison(full, slower(full)), only=("wall", "step_time")))) == {"wall", "step_time"}
 
 
 def test_hostile_names_leave_the_file_well_formed() -> None:

@@ -118,8 +118,8 @@ def test_a_run_without_steps_has_no_bars_but_a_reason() -> None:
 
 
 def test_what_was_asked_for_is_what_the_verdict_is_about() -> None:
-    text = " ".join(drawn(digits(), scaled(digits(), 2.0), metrics=("wall", "period")).split())
-    assert "REGRESSED By wall, period." in text
+    text = " ".join(drawn(digits(), scaled(digits(), 2.0), metrics=("wall", "step_time")).split())
+    assert "REGRESSED By wall, step_time." in text
     assert "median step time:" in text
 
 

@@ -24,10 +24,9 @@ from lightning_gpuprof.sinks.views.catalogue import VIEWS
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MAX_BYTES = 400_000
 TABLES = 33 + sum(bool(table.rows) for table in host_tables.tables_of(sample_report.full_report()))
-"""Evidence of three findings, wall, the ledger's top and the whole of it, phases, period, regimes, labels, callbacks,
-GPUs, their limits, errors and facts, host, eight of memory, windows, operators, kernels, rules that could not judge,
-cost, conditions, what the curves reach, ranks and their
-colours, the phases again in the overview."""
+"""Evidence of three findings, wall, the ledger's top and the whole of it, phases, step time, speed levels, labels,
+callbacks, GPUs, their limits, errors and facts, host, eight of memory, windows, operators, kernels, rules that could
+not judge, cost, conditions, what the curves reach, ranks and their colours, the phases again in the overview."""
 SECTIONS = [view.anchor for view in VIEWS]
 QUIET = [
     "--headless",
@@ -111,13 +110,15 @@ def test_the_ledger_is_there_whole_and_ends_with_what_is_unexplained_and_the_sum
     assert "100.0 %" in whole
 
 
-def test_intervals_labels_and_regimes_are_on_the_page(full: str) -> None:
+def test_intervals_labels_and_speed_levels_are_on_the_page(full: str) -> None:
     text = Page(full).text
     for words in ("26.9 to 27.5", "2,310 to 2,390", "before the run was steady", "200 to 399", "380 steady"):
         assert words in text
     one = sample_report.full_report()
-    one = msgspec.structs.replace(one, steps=msgspec.structs.replace(one.steps, regimes=one.steps.regimes[:1]))
-    assert "Regimes" not in Page(render_html(one)).text
+    one = msgspec.structs.replace(
+        one, steps=msgspec.structs.replace(one.steps, speed_levels=one.steps.speed_levels[:1])
+    )
+    assert "Speed levels" not in Page(render_html(one)).text
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,12 @@ def test_a_hostile_page_runs_no_foreign_script_in_a_browser(hostile: str, tmp_pa
 
 def test_what_happened_to_the_steps_is_told_in_words_too(full: str) -> None:
     text = Page(full).text
-    for words in ("outlier: 7; batch 56, 113", "window: 1; batch 200 to 205", "validation: 4; batch 99", "regime: 1"):
+    for words in (
+        "outlier: 7; batch 56, 113",
+        "window: 1; batch 200 to 205",
+        "validation: 4; batch 99",
+        "speed level: 1",
+    ):
         assert words in text
 
 

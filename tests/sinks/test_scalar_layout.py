@@ -28,7 +28,7 @@ PLACES = {
     "gpuprof/host/memory_available_bytes": ["memory left (bytes)"],
     "gpuprof/final/findings_count": ["findings"],
     "gpuprof/final/speedup_max_ratio": ["speed-up at most (ratio)"],
-    "gpuprof/final/period_p95_ms": ["period (ms)"],
+    "gpuprof/final/step_time_p95_ms": ["step time (ms)"],
     "gpuprof/final/wall_s": [],
     "loss": [],
     "train/step_ms": [],

@@ -31,7 +31,7 @@ def test_a_run_takes_at_most_a_dozen_names() -> None:
 
 def test_what_was_not_measured_has_no_scalar() -> None:
     minimal = final_scalars(sample_report.minimal_report())
-    assert "gpuprof/final/period_median_ms" not in minimal
+    assert "gpuprof/final/step_time_median_ms" not in minimal
     assert "gpuprof/final/samples_per_s" not in minimal
     assert "gpuprof/final/speedup_max_ratio" not in minimal
     assert "gpuprof/final/profiler_share_of_step_ratio" not in minimal
@@ -46,6 +46,6 @@ def test_numbers_are_those_of_the_report() -> None:
     report = sample_report.full_report()
     scalars = final_scalars(report)
     assert report.steps.period_ms is not None
-    assert scalars["gpuprof/final/period_median_ms"] == report.steps.period_ms.median
+    assert scalars["gpuprof/final/step_time_median_ms"] == report.steps.period_ms.median
     assert scalars["gpuprof/final/wall_s"] == report.wall.total_s
     assert scalars["gpuprof/final/findings_count"] == len(report.findings)

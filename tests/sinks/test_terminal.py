@@ -196,7 +196,7 @@ def test_the_sixth_finding_and_another_look_at_the_same_time_have_one_line_each(
 
 def test_a_window_says_why_it_was_opened_and_by_how_much_its_times_are_inflated() -> None:
     text = " ".join(printed(sample_report.full_report()).split())
-    assert "steps 200 to 205: slow step: period 31 ms against 12 ms" in text
+    assert "steps 200 to 205: slow step: 31 ms against 12 ms" in text
     assert "times inside are x1.8 of untraced ones" in text
 
 

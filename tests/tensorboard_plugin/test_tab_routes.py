@@ -105,7 +105,7 @@ def test_the_list_has_each_run_with_its_verdict_and_numbers(tab: Tab) -> None:
     rows = {row["name"]: [cell["text"] for cell in row["cells"]] for row in answer["rows"]}
     assert {"a/gpuprof", "b/gpuprof"} <= set(rows)
     assert rows["a/gpuprof"][:4] == ["finished", "input-bound", "3,200", "20 ms"]
-    assert [column["title"] for column in answer["columns"]][:4] == ["state", "verdict", "samples/s", "period"]
+    assert [column["title"] for column in answer["columns"]][:4] == ["state", "verdict", "samples/s", "step time"]
     assert [view["anchor"] for view in answer["views"]] == ["overview", *(v.anchor for v in VIEWS[1:])]
 
 

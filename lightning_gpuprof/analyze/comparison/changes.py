@@ -137,7 +137,7 @@ def totals(before: Report, after: Report, basis: Basis, training: Judgement, wal
     return (
         judged(
             changed("median step time", "ms", *medians),
-            "period",
+            "step_time",
             least=(fell * (medians[0] or 0.0), rose * (medians[0] or 0.0)),
             ends=of_median,
             obstacle=basis.obstacle,
@@ -169,9 +169,9 @@ def _walls(before: Report, after: Report, wall: Judgement) -> Iterator[Change]:
 def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
     """Median time per step of each phase.
 
-    A change counts if it is at least the threshold's share of the period, not of the phase, and its interval leaves 0
-    out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance. Of reports
-    alone, only a change beyond the spread of the phase counts.
+    A change counts if it is at least the threshold's share of the step time, not of the phase, and its interval leaves
+    0 out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance. Of
+    reports alone, only a change beyond the spread of the phase counts.
     """
     known = [{row.phase: row for row in report.phases} for report in (before, after)]
     sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]

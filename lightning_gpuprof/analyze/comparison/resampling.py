@@ -57,7 +57,7 @@ class Drawn:
 
 
 class Resampling:
-    """One choice of blocks for all columns of a run, so that phases and period stay together.
+    """One choice of blocks for all columns of a run, so that phases and step times stay together.
 
     Args:
         period: Of the steady steps in order of time, shape (n,), n at least 1.

@@ -21,7 +21,7 @@ class StepTimes:
 
     period_ms: Floats
     phases_ms: Mapping[Phase, Floats]
-    """Every phase that took any time in the run; with those that took none they sum to the period."""
+    """Every phase that took any time in the run; with those that took none they sum to the step time."""
 
 
 def step_times(journal: Journal) -> StepTimes | None:

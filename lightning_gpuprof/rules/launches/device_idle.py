@@ -9,7 +9,7 @@ from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, is_cpu_only, steady_period_ms
 
 MAX_INFLATION_RATIO = 1.25
-"""Traced over untraced period from which a window's shares are said to be inflated. The method."""
+"""Traced over untraced step time from which a window's shares are said to be inflated. The method."""
 
 CONFIDENCE = 0.9
 """Of causes that are taken from a window for steps that were not traced. Heuristic."""

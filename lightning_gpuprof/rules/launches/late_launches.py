@@ -45,7 +45,7 @@ class LateLaunches:
         return self.step.period_ms * 1e3 / self.kernels
 
     def passes(self, least_ratio: float) -> bool:
-        """Whether the lower bound reaches a share of the period and there is enough to gain."""
+        """Whether the lower bound reaches a share of the step time and there is enough to gain."""
         period_ms = self.step.period_ms
         return self.lower_ms >= least_ratio * period_ms and worthwhile(self.idle_ms, period_ms)
 

@@ -36,9 +36,9 @@ class BarebonesGap(BaseRule):
 
     ## How it is measured
 
-    The phase `loop` (Lightning's work between the named actions) as a share of the period of steady steps: the lower
-    bound of its median, if the period is below 20 ms. Callbacks and logging have rules of their own. The gain is that
-    of batches four times as large, if the model's own time grew with them: three quarters of the phase. It is
+    The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower
+    bound of its median, if the step time is below 20 ms. Callbacks and logging have rules of their own. The gain is
+    that of batches four times as large, if the model's own time grew with them: three quarters of the phase. It is
     information only.
 
     ## When it is wrong

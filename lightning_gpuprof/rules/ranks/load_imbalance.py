@@ -33,8 +33,8 @@ class LoadImbalance(BaseRule):
 
     From the journals of all ranks in the run's folder, for steps of the same number that are steady on all: of each
     step the longest time that a rank spends on its own (page of `straggler-rank`) minus the mean of all ranks, as a
-    share of the period. The lower bound of the median must pass a tenth of the step, and no rank may be the slowest in
-    60 % of the steps: that would be a straggler. The gain is that time, on a device held as for `straggler-rank`.
+    share of the step time. The lower bound of the median must pass a tenth of the step, and no rank may be the slowest
+    in 60 % of the steps: that would be a straggler. The gain is that time, on a device held as for `straggler-rank`.
 
     ## When it is wrong
 

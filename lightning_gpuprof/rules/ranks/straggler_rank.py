@@ -36,8 +36,8 @@ class StragglerRank(BaseRule):
 
     ## What it means
 
-    Ranks meet in the reduction of gradients. Their periods are equal, because the quick ones wait there: what differs
-    is the time that each spends on its own before.
+    Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what
+    differs is the time that each spends on its own before.
 
     ## How it is measured
 

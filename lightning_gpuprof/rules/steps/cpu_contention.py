@@ -119,7 +119,7 @@ class _Cause:
 
 
 def delay_share(metrics: Metrics) -> Share:
-    """Share of the period in which the main thread waits for a CPU.
+    """Share of the step time in which the main thread waits for a CPU.
 
     Raises:
         MissingSignal: It was not measured, or in too few steps.

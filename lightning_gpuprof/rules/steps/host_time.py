@@ -85,7 +85,7 @@ def counted_ratio(metrics: Metrics, host_ratio: float) -> float:
 
     Args:
         metrics: The run.
-        host_ratio: Share of the period.
+        host_ratio: Share of the step time.
 
     Raises:
         MissingSignal: The device is not known, or no trace window tells how much it idles.

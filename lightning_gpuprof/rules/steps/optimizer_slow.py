@@ -169,7 +169,7 @@ def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> tuple[
 
 
 def _waited_ratio(metrics: Metrics) -> float:
-    """Share of the period in which the thread waits for something else than computation; 0 if little, or not known."""
+    """Share of the step time in which the thread waits for other things than computation; 0 if little or unknown."""
     try:
         found = measured(metrics.waiting)
     except MissingSignal:

@@ -52,7 +52,7 @@ def mostly_two(outliers: Outliers, least_ratio: float) -> bool:
 
 def in_slow_parts(metrics: Metrics, outliers: Outliers) -> bool:
     """Whether four fifths of the excess are that of parts of the run whose ordinary step is an outlying one."""
-    parts, usual_ms = metrics.evenness.regimes, metrics.period_ms
+    parts, usual_ms = metrics.evenness.speed_levels, metrics.period_ms
     if len(parts) < 2 or usual_ms is None:
         return False
     of_parts_ms = sum((p.period_ms - usual_ms) * p.count for p in parts if p.period_ms > outliers.limit_ms)

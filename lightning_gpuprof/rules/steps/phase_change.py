@@ -62,8 +62,8 @@ class PhaseChange(BaseRule):
     ## How it is measured
 
     A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
-    20 steps (`steps.regimes` in the report). The slow part that costs most is compared with the fastest part that has
-    at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
+    20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that
+    has at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
     computes or waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from
     the near ends of the 95 % intervals of the medians.
 
@@ -91,34 +91,39 @@ class PhaseChange(BaseRule):
     specialises = ("step-outliers",)
 
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
-    most_regimes: int = threshold(4, source="heuristic: more mean an unsteady machine")
+    most_levels: int = threshold(4, source="heuristic: more mean an unsteady machine")
     most_queued: int = threshold(1280, source="HTA: a queue of 1,024; a quarter more, as launches are a mean")
 
     examples = (
         fires(
-            "from batch 100 on a batch takes 50 ms more", "critical", "100 ms instead of 50.0 ms", regimes=({}, _LATE)
+            "from batch 100 on a batch takes 50 ms more",
+            "critical",
+            "100 ms instead of 50.0 ms",
+            speed_levels=({}, _LATE),
         ),
-        fires("only the first part is slow", "critical", "Until batch 100", regimes=(_EARLY, {"start": 100})),
-        quiet("all steps are alike", regimes=({"count": 400},)),
-        looks_alike("another job takes the CPUs", regimes=({}, {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0})),
-        not_evaluated("it never became steady", "never became steady", regimes=()),
+        fires("only the first part is slow", "critical", "Until batch 100", speed_levels=(_EARLY, {"start": 100})),
+        quiet("all steps are alike", speed_levels=({"count": 400},)),
+        looks_alike(
+            "another job takes the CPUs", speed_levels=({}, {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0})
+        ),
+        not_evaluated("it never became steady", "never became steady", speed_levels=()),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the regimes."""
+        """Judge the speed levels."""
         steady_period_ms(metrics)
-        regimes = metrics.evenness.regimes
-        if not regimes:
+        speed_levels = metrics.evenness.speed_levels
+        if not speed_levels:
             raise MissingSignal("the run never became steady")
-        if not all(map(usable_stretch, regimes)):
+        if not all(map(usable_stretch, speed_levels)):
             raise MissingSignal("the times of the parts of the run are impossible numbers")
         lasting = self.lasting(metrics)
         if lasting is None:
             return None
         change, slow = lasting.change, lasting.change.slow
-        planned = _by_design(regimes, change)
+        planned = _by_design(speed_levels, change)
         unknown = change.crowded is None
-        cold = _fills_a_cache(metrics, regimes, change)
+        cold = _fills_a_cache(metrics, speed_levels, change)
         ahead = lasting.ahead
         weak = unknown or planned or cold or ahead or lasting.unsteady
         level: Severity = "info" if weak else severity(lasting.lower_ms / lasting.mean_ms, lasting.steps)
@@ -127,7 +132,7 @@ class PhaseChange(BaseRule):
             subject=change.phase,
             summary="".join(
                 (
-                    _told(regimes, change),
+                    _told(speed_levels, change),
                     how_it_moved(change),
                     _PLANNED if planned else "",
                     _COLD if cold else "",
@@ -144,7 +149,7 @@ class PhaseChange(BaseRule):
                 Evidence(name=f"change in {change.phase}", value=change.phase_ms, unit="ms"),
                 *(
                     Evidence(name=f"batches {r.from_batch} to {r.to_batch}", value=r.period_ms, unit="ms")
-                    for r in regimes[:_MOST_SHOWN]
+                    for r in speed_levels[:_MOST_SHOWN]
                 ),
             ),
             gain=gain(lasting.recoverable_ms, 0.0 if weak else lasting.lower_ms, lasting.mean_ms),
@@ -154,18 +159,18 @@ class PhaseChange(BaseRule):
 
     def lasting(self, metrics: Metrics) -> LastingChange | None:
         """The change of speed that costs most, unless it is little, the machine's, or that of a host that is ahead."""
-        regimes, drift = metrics.evenness.regimes, metrics.evenness.drift
-        change = largest_change(regimes)
+        speed_levels, drift = metrics.evenness.speed_levels, metrics.evenness.drift
+        change = largest_change(speed_levels)
         if change is None or change.by_machine or (drift is not None and drifts(drift)):
             return None
         slow, fast = change.slow, change.fast
-        steps = sum(regime.count for regime in regimes)
-        mean_ms = sum(regime.period_ms * regime.count for regime in regimes) / steps
-        recoverable_ms = sum(max(0.0, r.period_ms - fast.period_ms) * r.count for r in regimes) / steps
+        steps = sum(level.count for level in speed_levels)
+        mean_ms = sum(level.period_ms * level.count for level in speed_levels) / steps
+        recoverable_ms = sum(max(0.0, r.period_ms - fast.period_ms) * r.count for r in speed_levels) / steps
         lower_ms = min(recoverable_ms, change.lower_ms * slow.count / steps)
         if recoverable_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
             return None
-        queued = _queued_meanwhile(metrics, change, regimes)
+        queued = _queued_meanwhile(metrics, change, speed_levels)
         if queued is not None and queued <= self.most_queued:
             return None
         return LastingChange(
@@ -175,13 +180,13 @@ class PhaseChange(BaseRule):
             recoverable_ms=recoverable_ms,
             lower_ms=lower_ms,
             ahead=queued is None,
-            unsteady=len(regimes) > self.most_regimes,
+            unsteady=len(speed_levels) > self.most_levels,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastingChange:
-    """A change of speed that is worth telling; times are means over the steps of all regimes."""
+    """A change of speed that is worth telling; times are means over the steps of all speed levels."""
 
     change: Moved
     steps: int
@@ -191,7 +196,7 @@ class LastingChange:
     ahead: bool
     """It may only be the host of a GPU that was ahead: no window tells."""
     unsteady: bool
-    """There are so many regimes that nothing lasts."""
+    """There are so many speed levels that nothing lasts."""
 
 
 _PLANNED = " It changes at the start of an epoch, where layers, data or batches may change by design."
@@ -203,7 +208,7 @@ _COLD = " The first epoch read the data, later ones find them in a cache: this c
 _AHEAD = " On a GPU the host may only have been ahead until the launch queue was full; no trace window shows it."
 
 
-def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch]) -> float | None:
+def _queued_meanwhile(metrics: Metrics, change: Moved, speed_levels: Sequence[Stretch]) -> float | None:
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
 
     Returns:
@@ -219,13 +224,13 @@ def _queued_meanwhile(metrics: Metrics, change: Moved, regimes: Sequence[Stretch
     if step.busy_ms < (1.0 - _RESTS_RATIO) * change.slow.period_ms:
         return math.inf
     launches = step.window.device_work / step.steps
-    warmup = (metrics.evenness.warmup_steps or 0) if fast is regimes[0] else 0  # it is ahead in these already
+    warmup = (metrics.evenness.warmup_steps or 0) if fast is speed_levels[0] else 0  # it is ahead in these already
     return (warmup + fast.count) * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 
 
-def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: Moved) -> bool:
+def _fills_a_cache(metrics: Metrics, speed_levels: Sequence[Stretch], change: Moved) -> bool:
     """Whether only the first epoch waits for its data, as where it reads them from a disk and later ones do not."""
-    first, following = regimes[:2]
+    first, following = speed_levels[:2]
     if change.phase != "data_wait" or change.slow is not first or first.into_epoch is not None:
         return False
     if following.into_epoch is None or following.into_epoch > _EPOCH_STEPS:
@@ -234,11 +239,11 @@ def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: Moved) 
     return not isinstance(batches, int) or following.from_batch - following.into_epoch - first.from_batch <= batches
 
 
-def _by_design(regimes: Sequence[Stretch], change: Moved) -> bool:
+def _by_design(speed_levels: Sequence[Stretch], change: Moved) -> bool:
     """Whether the model's own work changes with an epoch."""
     later = max(change.slow, change.fast, key=lambda stretch: stretch.from_batch)
     begun = later.into_epoch is not None and later.into_epoch <= _EPOCH_STEPS
-    return begun and change.phase in COMPUTE_PHASES and later is not regimes[0] and not change.waits_longer
+    return begun and change.phase in COMPUTE_PHASES and later is not speed_levels[0] and not change.waits_longer
 
 
 def _are_outliers(metrics: Metrics, slow: Stretch) -> bool:
@@ -247,17 +252,17 @@ def _are_outliers(metrics: Metrics, slow: Stretch) -> bool:
     return outliers is not None and slow.period_ms > outliers.limit_ms and 2 * outliers.count >= slow.count
 
 
-def _told(regimes: Sequence[Stretch], change: Moved) -> str:
+def _told(speed_levels: Sequence[Stretch], change: Moved) -> str:
     slow, fast = change.slow, change.fast
-    at = regimes.index(slow)
+    at = speed_levels.index(slow)
     where = (
         f"From batch {slow.from_batch} on{into_the_run(slow)}"
-        if slow is regimes[-1]
-        else f"Until batch {regimes[at + 1].from_batch}{into_the_run(regimes[at + 1])}"
-        if slow is regimes[0]
-        else f"From batch {slow.from_batch} until {regimes[at + 1].from_batch}"
+        if slow is speed_levels[-1]
+        else f"Until batch {speed_levels[at + 1].from_batch}{into_the_run(speed_levels[at + 1])}"
+        if slow is speed_levels[0]
+        else f"From batch {slow.from_batch} until {speed_levels[at + 1].from_batch}"
     )
-    others = len(regimes) - 2
+    others = len(speed_levels) - 2
     more = (
         f" {counted(others, 'other part')} of the run differ{'s' if others == 1 else ''} from both." if others else ""
     )

@@ -30,7 +30,7 @@ def _words(change: Moved, metrics: Metrics) -> str:
     """As "Since batch 121 (3.10 s into the run), data_wait takes 8.30 ms instead of 4.10 ms"."""
     before, after = sorted((change.slow, change.fast), key=lambda part: part.from_batch)
     now_ms, then_ms = after.phases_ms.get(change.phase, 0.0), before.phases_ms.get(change.phase, 0.0)
-    lasts = after is metrics.evenness.regimes[-1]
+    lasts = after is metrics.evenness.speed_levels[-1]
     when = f"Since batch {after.from_batch}" if lasts else f"From batch {after.from_batch} to {after.to_batch}"
     took = "takes" if lasts else "took"
     return f"{when}{into_the_run(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}."

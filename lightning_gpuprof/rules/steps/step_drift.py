@@ -149,7 +149,7 @@ def drifts(
     most_chance: float = _MOST_CHANCE,
     least_gradual_ratio: float = _LEAST_GRADUAL_RATIO,
 ) -> bool:
-    """Whether the period grows from fifth to fifth, by enough and gradually: what it grows by in jumps is no drift."""
+    """Whether the step time grows from fifth to fifth, by enough and gradually: growth in jumps is no drift."""
     levels = [fifth.period_ms for fifth in drift.fifths]
     rises = [after - before for before, after in itertools.pairwise(levels)]
     whole_ms = levels[-1] - levels[0]

@@ -19,7 +19,7 @@ TAKEN_CPUS = 0.2
 """More CPUs taken by others than this, and they may be the cause. Heuristic: a fifth of one CPU."""
 
 DELAY_RATIO = 0.05
-"""More waiting for a CPU than this, as a share of the period, and others may be the cause. Catalogue: "
+"""More waiting for a CPU than this, as a share of the step time, and others may be the cause. Catalogue: "
 "cpu-contention."""
 
 ALIKE_RATIO = 0.30
@@ -68,7 +68,7 @@ class Moved:
 
     @property
     def lower_ms(self) -> float:
-        """Lower bound of the change of the period: between the near ends of both intervals.
+        """Lower bound of the change of the step time: between the near ends of both intervals.
 
         Where it is known how long the main thread had to wait for a CPU, that is taken off, but not what the phase
         computes longer by itself.
@@ -189,16 +189,16 @@ def concentration(growth: Mapping[Phase, float], step: Mapping[Phase, float]) ->
     return 0.5 * sum(abs(growth.get(name, 0.0) / whole - step.get(name, 0.0) / usual) for name in {*growth, *step})
 
 
-def largest_change(regimes: Sequence[Stretch]) -> Moved | None:
-    """What the slow regime that costs most is slower in than the fastest that lasts; None if the run has one level."""
-    if len(regimes) < 2 or not all(map(usable_stretch, regimes)):
+def largest_change(speed_levels: Sequence[Stretch]) -> Moved | None:
+    """What the slow level that costs most is slower in than the fastest that lasts; None if the run has one level."""
+    if len(speed_levels) < 2 or not all(map(usable_stretch, speed_levels)):
         return None
-    steps = sum(regime.count for regime in regimes)
-    lasting = [regime for regime in regimes if regime.count >= LEAST_PART * steps]
+    steps = sum(level.count for level in speed_levels)
+    lasting = [level for level in speed_levels if level.count >= LEAST_PART * steps]
     if not lasting:
         return None
-    fast = min(lasting, key=lambda regime: regime.period_ms)
-    slow = max(regimes, key=lambda regime: (regime.period_ms - fast.period_ms) * regime.count)
+    fast = min(lasting, key=lambda level: level.period_ms)
+    slow = max(speed_levels, key=lambda level: (level.period_ms - fast.period_ms) * level.count)
     return None if slow is fast else moved(slow, fast)
 
 

@@ -96,7 +96,7 @@ class WaitRule(BaseRule, ABC):
     least_per_step: float
     """How many from which it speaks; a threshold of each rule."""
     least_ratio: float
-    """Share of the period that their cost has to reach for certain; likewise."""
+    """Share of the step time that their cost has to reach for certain; likewise."""
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the waits of the cause."""
@@ -154,7 +154,7 @@ def costly_waits(metrics: Metrics, cause: Cause, *, least_per_step: float, least
         metrics: The run.
         cause: Whose waits.
         least_per_step: Waits per step that are needed.
-        least_ratio: Share of the period that the lower bound of their cost has to reach.
+        least_ratio: Share of the step time that the lower bound of their cost has to reach.
 
     Returns:
         None if there are fewer, or they cost less, or too little to gain from.

@@ -65,7 +65,7 @@ def tiles(report: Report) -> str:
             f"of {wording.stage(report)}, from its call to its end",
         ),
         (
-            "median period",
+            "median step time",
             numbers.quantity("period_ms", period.median if period else None),
             _sure(steps.period_median_interval_ms),
             "time from step start to next step start; half of the steady steps are below; below it the 95 % interval",
@@ -74,7 +74,7 @@ def tiles(report: Report) -> str:
             "throughput",
             numbers.with_unit(steps.samples_per_s, "samples/s"),
             _sure(steps.samples_per_s_interval),
-            "samples of a batch, of all ranks, over the mean period of steady steps; below it the 95 % interval",
+            "samples of a batch, of all ranks, over the mean step time of steady steps; below it the 95 % interval",
         ),
         (
             "largest gain",

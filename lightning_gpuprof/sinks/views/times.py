@@ -84,10 +84,10 @@ def _place(first: int, last: int) -> str:
 
 
 def phases(report: Report) -> str:
-    """Phases of the steps, the period, its regimes, what steps count as."""
+    """Phases of the steps, the step time, its speed levels, what steps count as."""
     shares = stack("Time of all steps by phase", [(row.phase, row.share) for row in report.phases])
-    period = f"<h3>Period of a step</h3>\n{table_html(tables.period_table(report))}"
-    period += titled((time_tables.regime_table(report), time_tables.label_table(report)))
+    period = f"<h3>Step time</h3>\n{table_html(tables.step_time_table(report))}"
+    period += titled((time_tables.speed_level_table(report), time_tables.label_table(report)))
     drawn = spread_figure(report)
     if drawn is not None:
         label = "Range of each phase over the steady steps: 5 % to 95 %, with the median, in ms"

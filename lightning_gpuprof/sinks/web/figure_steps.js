@@ -32,9 +32,9 @@ gpuprof.figures.steps = (place, data, both) => {
   place.append(...(data.t_s ? [run.button()] : []), button, canvas);
 
   const symbols = { window: "line-ew", validation: "diamond", checkpoint: "square", epoch: "line-ns-open",
-    regime: "triangle-right" };
+    "speed level": "triangle-right" };
   const hues = { window: "accent", validation: "validation", checkpoint: "checkpoint", epoch: "faint",
-    regime: "critical" };
+    "speed level": "critical" };
   const outliers = data.marks.find((row) => row.kind === "outlier");
   // Of two runs both have all lines and all phases of either, so that both are equally high.
   const kinds = Object.keys(symbols).filter((kind) => both.some((one) => one.marks.some((row) => row.kind === kind)));
@@ -63,7 +63,7 @@ gpuprof.figures.steps = (place, data, both) => {
     const x = [], text = [];
     row.first.forEach((first, i) => {
       const last = row.last[i];
-      const where = first === last || row.kind === "regime" ? `batch ${first}` : `batches ${first} to ${last}`;
+      const where = first === last || row.kind === "speed level" ? `batch ${first}` : `batches ${first} to ${last}`;
       const said = row.kind + ", " + where + shown(row.ms[i]);
       x.push(at(first)); text.push(said);
       if (row.kind === "window") { x.splice(-1, 1, ...around(first, last), null); text.push(said, ""); }
@@ -86,7 +86,7 @@ gpuprof.figures.steps = (place, data, both) => {
       ...(curve.hoverinfo ? { hoverinfo: "skip" } : { hovertemplate: "%{y:.3~g} ms" }),
     }));
     const period = {
-      type: "scatter", mode: "lines", name: "period", opacity: 0.5, x, y: data.period_ms,
+      type: "scatter", mode: "lines", name: "step time", opacity: 0.5, x, y: data.period_ms,
       line: { width: 0.7, shape: "hvh", color: colour("faint") }, hovertemplate: "%{y:.3~g} ms",
     };
     const all = [...areas, period];

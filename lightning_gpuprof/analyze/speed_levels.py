@@ -1,8 +1,8 @@
-"""Periods of ordinary steps flow in, the places where their level changed for good flow out.
+"""Finds where the step time of a run changes its level for good.
 
-A change of regime is a shift of the median by more than a fifth that lasts at least 20 steps and 1 % of the run. What
-is sought are levels, so the periods are first reduced to medians of consecutive blocks: single long steps and every
-tenth step being slow leave those alone. Levels are then fitted by optimal partitioning (Jackson et al. 2005) of the
+A change of speed level is a shift of the median by more than a fifth that lasts at least 20 steps and 1 % of the run.
+Step times are first reduced to medians of consecutive blocks, so that single long steps, or every tenth step being
+slow, do not count. Levels are then fitted by optimal partitioning (Jackson et al. 2005) of the
 logarithms with a penalty of the BIC's kind, in units of a variance that blocks scattered by chance or correlated with
 their neighbours have. A change must also be sharp and separate its two sides, so that a slow drift is none.
 """
@@ -48,7 +48,7 @@ def change_points(period_ns: npt.NDArray[np.number], least_shift: float = MIN_SH
         least_shift: Logarithm of the smallest change.
 
     Returns:
-        Indices, ascending, at which a new regime begins.
+        Indices, ascending, at which a new level begins.
     """
     n = len(period_ns)
     if n < 2 * MIN_STEPS:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lightning_gpuprof.analyze.regimes import change_points
+from lightning_gpuprof.analyze.speed_levels import change_points
 
 Shape = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -43,7 +43,7 @@ NOISE: dict[str, tuple[Shape, int]] = {
 
 
 @pytest.mark.parametrize("name", NOISE)
-def test_noise_has_one_regime(name: str) -> None:
+def test_noise_has_one_speed_level(name: str) -> None:
     shape, allowed = NOISE[name]
     seen = [change_points(1e7 * shape(np.random.default_rng(seed), 200)) for seed in range(SEEDS)]
     assert sum(bool(found) for found in seen) <= allowed
@@ -51,25 +51,25 @@ def test_noise_has_one_regime(name: str) -> None:
 
 @pytest.mark.parametrize("every", [2, 3, 4, 10, 50])
 @pytest.mark.parametrize("n", [60, 200, 1000])
-def test_steps_that_are_slow_now_and_then_are_no_regime(every: int, n: int) -> None:
+def test_steps_that_are_slow_now_and_then_are_no_speed_level(every: int, n: int) -> None:
     steps = periods([(n, 10)])
     steps[::every] *= 3
     assert change_points(steps) == []
 
 
-def test_a_burst_of_fifteen_slow_steps_in_a_hundred_is_no_regime() -> None:
+def test_a_burst_of_fifteen_slow_steps_in_a_hundred_is_no_speed_level() -> None:
     steps = periods([(1000, 10)])
     steps[np.arange(1000) % 100 < 15] *= 2
     assert change_points(steps) == []
 
 
 @pytest.mark.parametrize("n", [200, 1000, 20_000])
-def test_a_slow_drift_is_no_regime(n: int) -> None:
+def test_a_slow_drift_is_no_speed_level(n: int) -> None:
     assert change_points(periods([(n, 10)]) * np.linspace(1, 2, n)) == []
 
 
 @pytest.mark.parametrize("n", [0, 1, 39, 40, 1000])
-def test_equal_steps_are_one_regime(n: int) -> None:
+def test_equal_steps_are_one_speed_level(n: int) -> None:
     assert change_points(np.full(n, 10_000_000)) == []
 
 
