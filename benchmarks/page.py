@@ -31,7 +31,7 @@ from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.pipeline import make_report
 from lightning_gpuprof.sinks.html import FILE_NAME, render_html
 
-LEAST_STEPS = 1000
+MIN_STEPS = 1000
 MAX_BYTES = 6_000_000
 MAX_SHOWN_S = 2.0
 PATIENCE_MS = 120_000
@@ -181,8 +181,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the drawn times")
     parser.add_argument("--json", type=Path, default=RESULTS / "page.json", help="where the results go")
     options = parser.parse_args(arguments)
-    if options.steps < LEAST_STEPS:
-        parser.error(f"--steps must be at least {LEAST_STEPS}, got {options.steps}")
+    if options.steps < MIN_STEPS:
+        parser.error(f"--steps must be at least {MIN_STEPS}, got {options.steps}")
     for name in ("samples", "rounds"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")

@@ -81,14 +81,14 @@ def _metrics_of(
     return dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None)
 
 
-_MOST_JOURNALS = 64
+_MAX_JOURNALS = 64
 """Ranks that are held against each other; more would make the report wait."""
 
 
 def _other_ranks(own: Path, journal: Journal) -> list[Journal]:
     """Journals of the other ranks; empty where there are none, or one of them cannot be read."""
     others = [path for path in sorted(own.parent.glob("rank*.jsonl")) if path != own]
-    if journal.header.world_size < 2 or not 0 < len(others) < _MOST_JOURNALS:
+    if journal.header.world_size < 2 or not 0 < len(others) < _MAX_JOURNALS:
         return []
     try:
         return [read_journal(path) for path in others]

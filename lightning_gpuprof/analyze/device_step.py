@@ -35,7 +35,7 @@ MAX_UNSTEADY_RATIO = 0.20
 MIN_COLLECTIVES = 3
 """Collectives of one size from which their fastest stands for what the links can do. Heuristic."""
 
-LEAST_SEEN_RATIO = 0.5
+MIN_SEEN_RATIO = 0.5
 """Of the fetches of a window: what must lie between work of the device to tell what a fetch costs. Heuristic."""
 
 _OF_PHASES: Mapping[Phase, IdleCause] = {"data_wait": "data", "callbacks": "callbacks", "checkpoint": "checkpoint"}
@@ -311,7 +311,7 @@ def _fetched_beside_device_us(window: WindowFacts) -> float | None:
     seen_us = window.dataloader_beside_device_us
     if seen_us is None or not window.dataloader_us > 0:
         return None
-    return seen_us if seen_us >= LEAST_SEEN_RATIO * window.dataloader_us else 0.0
+    return seen_us if seen_us >= MIN_SEEN_RATIO * window.dataloader_us else 0.0
 
 
 def _causes(idle: DeviceIdle) -> dict[IdleCause, float]:

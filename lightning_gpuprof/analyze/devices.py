@@ -25,7 +25,7 @@ from lightning_gpuprof.model.report import Device, Distribution
 
 ENERGY = "energy_j"
 BUSY_UTILIZATION_RATIO = 0.1
-LEAST_COVERED_RATIO = 0.5
+MIN_COVERED_RATIO = 0.5
 """Readings of the energy counter must lie around half of the training at least, to speak of all of it."""
 
 _NO_GAUGES = frozenset({MASK, ENERGY, *ERROR_COUNTERS})
@@ -165,7 +165,7 @@ def _energy(journal: Journal, samples: Sequence[Sample]) -> DeviceEnergy | None:
         return None
     measured_j = float(np.interp(last_ns, times_ns, joules) - np.interp(first_ns, times_ns, joules))
     covered = float(last_ns - first_ns) / (end_ns - begin_ns)
-    if covered < LEAST_COVERED_RATIO:
+    if covered < MIN_COVERED_RATIO:
         return None
     total_j = measured_j / covered
     return DeviceEnergy(

@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.journal import Sample
 
-_LEAST_RATIO = 0.5
+_MIN_RATIO = 0.5
 """Of the time since the sample before that has to be in steps."""
 
 
@@ -63,6 +63,6 @@ def _of_steps(samples: Iterable[Sample], time: StepTime) -> Iterable[tuple[Sampl
                 yield sample, 0.0
         elif sample.t_ns > last_ns:
             inside_ns = time.until_ns(sample.t_ns) - time.until_ns(last_ns)
-            if inside_ns >= _LEAST_RATIO * (sample.t_ns - last_ns):
+            if inside_ns >= _MIN_RATIO * (sample.t_ns - last_ns):
                 yield sample, (sample.t_ns - last_ns) / 1e9
         last_ns = sample.t_ns

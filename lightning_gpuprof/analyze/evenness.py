@@ -23,7 +23,7 @@ FIFTHS = 5
 MAX_BLOCKS = 100
 """The trend is that of the medians of so many blocks of steps: single long steps do not move them."""
 MIN_BLOCK_STEPS = 5
-LEAST_JUMP = math.log(1.05)
+MIN_JUMP = math.log(1.05)
 """A sharp change of level by more than this is none of the trend, but by design or a change of its own."""
 NEAR_STEPS = 3
 """A change so shortly before the start of an epoch is one at its start."""
@@ -65,7 +65,7 @@ def _drift(journal: Journal, steady: Ints, view: _View) -> Drift | None:
     blocks = min(MAX_BLOCKS, len(steady) // MIN_BLOCK_STEPS)
     levels = np.array([np.median(block) for block in np.array_split(period_ms, blocks)])
     places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
-    of_level = np.searchsorted(change_points(journal.steps.period_ns[steady], LEAST_JUMP), places, "right")
+    of_level = np.searchsorted(change_points(journal.steps.period_ns[steady], MIN_JUMP), places, "right")
     found = trend(places, levels, of_level)
     if found is None:
         return None

@@ -8,7 +8,7 @@ from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.model.host import GcUse, GenerationPauses, LongPause
 from lightning_gpuprof.model.journal import Sample
 
-_MOST_LONGEST = 20
+_MAX_LONGEST = 20
 _VERY_LONG_S = 0.020
 _GENERATIONS = range(4)
 
@@ -58,7 +58,7 @@ def gc_use(
         pause_ms_per_step=None if period_s is None else ratio * period_s * 1e3,
         longest_s=max((g.longest_s for g in generations), default=0.0),
         generations=tuple(generations),
-        longest=tuple(pauses[:_MOST_LONGEST]),
+        longest=tuple(pauses[:_MAX_LONGEST]),
         long_count=sum(pause.pause_s >= _VERY_LONG_S for pause in pauses),
         lost_count=int(sum(sample.values.get("lost_count") or 0 for sample, _ in sums)),
     )

@@ -21,13 +21,13 @@ from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.phases import Phase
 
 SOURCE = "input"
-LEAST_BATCHES = 10
+MIN_BATCHES = 10
 """Measured batches that a statement about the making of batches needs. Heuristic."""
-LEAST_STEPS = 20
+MIN_STEPS = 20
 """Steady steps likewise."""
-LEAST_WAIT_RATIO = 0.05
+MIN_WAIT_RATIO = 0.05
 """Lower bound of the share of the step from which waiting for data counts. torch-tb-profiler: DataLoader above 5 %."""
-LEAST_H2D_RATIO = 0.10
+MIN_H2D_RATIO = 0.10
 """Share of the step from which the copy to the device counts as the limit. Heuristic: as TraceML's first threshold."""
 EMPTY_RATIO = 0.30
 """Share of steps that find no batch ready from which the queue counts as empty. MindInsight: above 30 %."""
@@ -77,7 +77,7 @@ def input_pipeline(
     slowest = max(known, key=lambda one: one.deliver_ms or 0.0, default=None)
     kind, summary = _verdict(slowest, period_ms, wait, h2d, steady_steps, waited_ratio, workers)
     order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
-    if period_ms is not None and order_ms >= LEAST_WAIT_RATIO * period_ms:
+    if period_ms is not None and order_ms >= MIN_WAIT_RATIO * period_ms:
         summary += f"; the sampler takes {millis(order_ms)} of each step in the main process"
     return InputPipeline(
         verdict=kind,
@@ -207,7 +207,7 @@ def _order(last: Mapping[str, Sample], loader: int) -> tuple[str, float | None]:
     """Who gives the order of a loader's samples, and in which time for a batch."""
     head = f"loader{loader}.order:"
     found = next(((subject, sample) for subject, sample in last.items() if subject.startswith(head)), None)
-    if found is None or _count(found[1], "calls_count") < LEAST_BATCHES:
+    if found is None or _count(found[1], "calls_count") < MIN_BATCHES:
         return "", None
     return found[0].removeprefix(head), _ms(found[1], "median_s")
 
@@ -293,14 +293,14 @@ def _verdict(
     workers: Sequence[InputWorker],
 ) -> tuple[InputVerdictKind, str]:
     measured = sum(w.measured for w in workers)
-    if slowest is None or slowest.make_ms is None or slowest.deliver_ms is None or measured < LEAST_BATCHES:
-        return "not-enough-data", f"{measured} batches were measured while they were made, {LEAST_BATCHES} are needed"
-    if steady_steps < LEAST_STEPS or wait is None or period_ms is None:
-        return "not-enough-data", f"{steady_steps} steady steps were measured, {LEAST_STEPS} are needed"
+    if slowest is None or slowest.make_ms is None or slowest.deliver_ms is None or measured < MIN_BATCHES:
+        return "not-enough-data", f"{measured} batches were measured while they were made, {MIN_BATCHES} are needed"
+    if steady_steps < MIN_STEPS or wait is None or period_ms is None:
+        return "not-enough-data", f"{steady_steps} steady steps were measured, {MIN_STEPS} are needed"
     step_ms = max(0.0, period_ms - wait.median_ms)
     makes = f"items {millis(slowest.items_ms)}, collate {millis(slowest.collate_ms)}"
     needs = f"a step needs {millis(step_ms)}"
-    waits = wait.lower_ratio >= LEAST_WAIT_RATIO
+    waits = wait.lower_ratio >= MIN_WAIT_RATIO
     if not slowest.workers:
         text = f"the main process makes a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
         return ("processing", text) if waits else ("compute", text)
@@ -309,7 +309,7 @@ def _verdict(
         f"{who} {'deliver' if slowest.workers > 1 else 'delivers'} a batch every {millis(slowest.deliver_ms)} "
         f"({millis(slowest.make_ms)} each: {makes}), {needs}"
     )
-    if h2d is not None and h2d.median_ratio >= LEAST_H2D_RATIO and h2d.median_ms > wait.median_ms:
+    if h2d is not None and h2d.median_ratio >= MIN_H2D_RATIO and h2d.median_ms > wait.median_ms:
         return "transfer", f"{delivers}; {millis(h2d.median_ms)} of it is the copy to the device"
     few_wait = waited_ratio is not None and waited_ratio < EMPTY_RATIO
     if not waits or wait.median_ms <= TRANSFER_MARGIN_MS or few_wait:
@@ -333,7 +333,7 @@ def _bursts(slowest: InputLoader, wait: Share, step_ms: float) -> bool:
     """Whether workers that are behind deliver several batches at once: few steps wait then, but these for long."""
     idle = slowest.idle_ratio is not None and slowest.idle_ratio > 1 - SLACK_RATIO
     behind = slowest.deliver_ms is not None and slowest.deliver_ms > step_ms
-    return behind and not idle and LEAST_WAIT_RATIO <= wait.total_ratio < 1
+    return behind and not idle and MIN_WAIT_RATIO <= wait.total_ratio < 1
 
 
 def millis(value: float | None) -> str:

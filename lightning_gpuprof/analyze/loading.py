@@ -9,7 +9,7 @@ from lightning_gpuprof.analyze.worker_time import worker_time
 from lightning_gpuprof.model.input_pipeline import InputLoader
 from lightning_gpuprof.model.loading import (
     EMPTY_QUEUE_RATIO,
-    LEAST_WAIT_RATIO,
+    MIN_WAIT_RATIO,
     RECEIVE_GUARD_MS,
     SINGLE_GUARD_MS,
     STREAM_SAMPLER,
@@ -261,15 +261,15 @@ def _in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
         return None
     # Exact for steps that are alike but for their wait.
     period_ms = state.compute_ms / (1 - total)
-    steadily = state.wait.lower_ratio >= LEAST_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
-    hidden = state.certain_ratio < LEAST_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    steadily = state.wait.lower_ratio >= MIN_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
+    hidden = state.certain_ratio < MIN_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
     often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
     if steadily and often and not hidden:
         return None
     wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
     guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)
     mean = replace(state, period_ms=period_ms, wait=wait, guard_ms=guard_ms)
-    if not usable(wait) or mean.certain_ratio < LEAST_WAIT_RATIO:
+    if not usable(wait) or mean.certain_ratio < MIN_WAIT_RATIO:
         return None
     longer = period_ms / state.period_ms
     cpu_ms = state.cpu_ms

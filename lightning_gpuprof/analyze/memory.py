@@ -27,7 +27,7 @@ SOURCE = "memory"
 FIRST_STEPS = 3
 """Steps that are warm-up in any case: the optimizer's states are made in them."""
 
-LEAST_ACROSS_EPOCHS = 3
+MIN_ACROSS_EPOCHS = 3
 """Readings whose position in the epoch before was read, too, from which growth across epochs is known. Heuristic."""
 
 
@@ -236,7 +236,7 @@ def _across_epochs(journal: Journal, batches: Floats, values: Floats, points: In
             inside = (now >= before[0]) & (now <= before[-1])
             risen = values[two][inside] - np.interp(now[inside], before, values[one])
             slopes += (risen / (begin_two - begin_one)).tolist()
-    return len(np.unique(epoch)), float(np.median(slopes)) if len(slopes) >= LEAST_ACROSS_EPOCHS else None
+    return len(np.unique(epoch)), float(np.median(slopes)) if len(slopes) >= MIN_ACROSS_EPOCHS else None
 
 
 def _host_growth(journal: Journal, steady_from: int | None) -> list[Growth]:

@@ -18,7 +18,7 @@ _OWN_ON_CPU: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "z
 _OWN_ON_DEVICE: tuple[Phase, ...] = ("data_wait",)
 """On a device, the host may wait for the device in any other phase, and the device for other ranks."""
 
-_MOST_APART_NS = 60_000_000_000
+_MAX_APART_NS = 60_000_000_000
 """Steps of one number that began further apart are of different runs: more than what clocks of hosts are apart."""
 
 
@@ -111,4 +111,4 @@ def _common(journals: Sequence[Journal], phases: Sequence[dict[Phase, Ints]]) ->
         for one, row in zip(journals, rows, strict=True)
     ]
     apart = max(float(np.abs(np.median(start - began[0]))) for start in began)
-    return rows if apart <= _MOST_APART_NS else None
+    return rows if apart <= _MAX_APART_NS else None

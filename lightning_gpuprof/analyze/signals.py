@@ -19,7 +19,7 @@ DELAY_RATIO = 0.05
 USED_RATIO = 0.9
 """Share of the CPUs that are in use, from which programs wait for each other: as rules have it."""
 
-MOST_DELAYED_RATIO = 0.95
+MAX_DELAYED_RATIO = 0.95
 """Beyond it nothing can be told."""
 
 
@@ -67,7 +67,7 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
     if world_size > 1 and machine.cpu_ranks_cpus is None:
         return []
     others, ranks = machine.cpu_others_cpus.mean, machine.cpu_ranks_cpus
-    ratio = min(delay.median_ratio, MOST_DELAYED_RATIO)
+    ratio = min(delay.median_ratio, MAX_DELAYED_RATIO)
     if others < OTHERS_CPUS or ratio < DELAY_RATIO or wants_more(cpu, host):
         return []
     own = (1.0 if cpu.process_cpus is None else cpu.process_cpus) + (cpu.worker_cpus or 0.0)

@@ -22,7 +22,7 @@ from lightning_gpuprof.model.signals import (
     steady_period_ms,
 )
 from lightning_gpuprof.model.waiting import (
-    LEAST_SAMPLES,
+    MIN_SAMPLES,
     UNASKED,
     Blocked,
     InterpreterLock,
@@ -60,8 +60,8 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
         return found
     if lock is None:
         return Unmeasured(why=UNASKED)
-    if lock.waited is None or not usable(lock.waited) or lock.samples < LEAST_SAMPLES:
-        return Unmeasured(why=f"the main thread's CPU times of {LEAST_SAMPLES} steps are needed")
+    if lock.waited is None or not usable(lock.waited) or lock.samples < MIN_SAMPLES:
+        return Unmeasured(why=f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     known = [thread for thread in lock.threads if possible(thread.cpus)]
     thread = max(known, key=lambda thread: thread.cpus, default=None)
     cpus = 0.0 if thread is None else thread.cpus
@@ -89,10 +89,10 @@ def _waiting(metrics: Metrics) -> Waiting:
     if is_distributed(metrics):
         phases = tuple(p for p in phases if p != "backward")
     found = tuple(b for b in metrics.blocked if b.phase in phases and usable(b.blocked))
-    sampled = tuple(b for b in found if b.samples >= LEAST_SAMPLES)
+    sampled = tuple(b for b in found if b.samples >= MIN_SAMPLES)
     if not sampled:
         most = max((b.samples for b in found), default=0)
-        raise MissingSignal(f"CPU times were sampled in {most} of the {LEAST_SAMPLES} steps needed")
+        raise MissingSignal(f"CPU times were sampled in {most} of the {MIN_SAMPLES} steps needed")
     threads = condition(metrics, "torch.num_threads")
     return Waiting(
         phases=sampled,

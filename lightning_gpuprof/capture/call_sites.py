@@ -20,7 +20,7 @@ from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CallSites
 
 _HAND_OVER_NS = 10_000_000_000
-_MOST_PAUSE_S = 0.02
+_MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -179,7 +179,7 @@ class CallSiteSampler:
         delay_ns = run_delay_ns(self._delay_file)
         if delay_ns < 0:
             return
-        pause_s = self._random.uniform(0.0, _MOST_PAUSE_S)
+        pause_s = self._random.uniform(0.0, _MAX_PAUSE_S)
         due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
         time.sleep(pause_s)
         waited_ns = time.perf_counter_ns() - due_ns - max(0, run_delay_ns(self._delay_file) - delay_ns)

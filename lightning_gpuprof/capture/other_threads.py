@@ -10,7 +10,7 @@ from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.model.journal import ThreadLooks
 
 _READ_NS = 1_000_000_000
-_MOST_THREADS = 32
+_MAX_THREADS = 32
 _NAMES_OF_OTHERS = ("gpuprof", "pin_memory")
 """In names of threads that are ours, or torch's and do their work without the interpreter."""
 
@@ -58,7 +58,7 @@ class OtherThreads:
             self._last_ns = t_ns
         watched = [
             thread
-            for thread in self._threads()[:_MOST_THREADS]
+            for thread in self._threads()[:_MAX_THREADS]
             if thread.ident != self._training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
         ]
         for thread in watched:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from lightning_gpuprof.sinks import json_report
 
-MOST_DEPTH = 8
-MOST_FOLDERS = 5_000
+MAX_DEPTH = 8
+MAX_FOLDERS = 5_000
 _OWN_REPORT = b'{\n "schema_version":'
 
 
@@ -26,7 +26,7 @@ class RunsBelow:
     """Whether no folder was left out; there may be more runs otherwise."""
 
 
-def runs_below(root: Path, journals: str, most_folders: int = MOST_FOLDERS) -> RunsBelow:
+def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> RunsBelow:
     """Look for runs, near ones first; neither in hidden folders, nor behind links to folders, nor inside of runs.
 
     Args:
@@ -43,7 +43,7 @@ def runs_below(root: Path, journals: str, most_folders: int = MOST_FOLDERS) -> R
         inner, files = _inside(folder, journals)
         if times := [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]:
             changed_ns[folder] = max(times)
-        elif depth < MOST_DEPTH:
+        elif depth < MAX_DEPTH:
             waiting += [(one, depth + 1) for one in sorted(inner)]
         else:
             too_deep = too_deep or bool(inner)

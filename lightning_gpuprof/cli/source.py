@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Runs in an error."""
 
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")
@@ -61,8 +61,8 @@ def run_folder(path: Path, *, newest: bool = False) -> Path:
         chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
         print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
         return chosen
-    named = ", ".join(map(str, found[:MOST_NAMED]))
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    named = ", ".join(map(str, found[:MAX_NAMED]))
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     raise ReportError(f"{path} holds {counted}, name one (newest first): {named}{more}")
 
 

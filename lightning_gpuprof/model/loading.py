@@ -26,10 +26,10 @@ SINGLE_GUARD_MS = 1.0
 EMPTY_QUEUE_RATIO = 0.30
 """Share of steps that find no batch ready from which the workers are behind. MindInsight: queue empty above 30 %."""
 
-LEAST_WAIT_RATIO = 0.05
+MIN_WAIT_RATIO = 0.05
 """Share of the step from which waiting for a batch is worth a word. torch-tb-profiler: DataLoader above 5 %."""
 
-LEAST_IDLE_RATIO = 0.05
+MIN_IDLE_RATIO = 0.05
 """Share of the step in which the device has no work, below which waiting for data is free. Heuristic."""
 
 CPU_BOUND_RATIO = 0.5
@@ -46,7 +46,7 @@ MAX_WORKERS = 16
 """Most workers that are proposed where they mostly wait and CPUs are no limit. Heuristic: each is a process with its
 own memory."""
 
-_LEAST_COMPUTE_MS = 0.05
+_MIN_COMPUTE_MS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Loading:
     @property
     def compute_ms(self) -> float:
         """Median time that the step needs without the wait."""
-        return max(_LEAST_COMPUTE_MS, self.period_ms - self.wait.median_ms)
+        return max(_MIN_COMPUTE_MS, self.period_ms - self.wait.median_ms)
 
     @property
     def idle_ms(self) -> float:
@@ -147,7 +147,7 @@ class Loading:
     @property
     def is_free(self) -> bool:
         """Whether the device is known to work nearly all the time, so that a wait costs next to nothing."""
-        return self.idle_ratio is not None and self.idle_ratio < LEAST_IDLE_RATIO
+        return self.idle_ratio is not None and self.idle_ratio < MIN_IDLE_RATIO
 
     @property
     def cpu_bound(self) -> bool | None:
@@ -233,7 +233,7 @@ class Loading:
         None if the wait may be the price of any fetch, if workers are not behind or make their batches in time, if no
         more of them than now are possible, if the device has work meanwhile, or if the gain is not worthwhile.
         """
-        if self.certain_ratio < LEAST_WAIT_RATIO:
+        if self.certain_ratio < MIN_WAIT_RATIO:
             return None
         if self.num_workers and (self.waited_ratio is None or self.waited_ratio < EMPTY_QUEUE_RATIO):
             return None

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.share import Share
 
-LEAST_SAMPLES = 20
+MIN_SAMPLES = 20
 """Steps with CPU times that a statement about blocked time needs. Catalogue: n of at least 20."""
 
 
@@ -22,7 +22,7 @@ HELD_CPUS = 0.10
 HELD_LATE_RATIO = 0.30
 """How often the interpreter comes late. Heuristic: from a program without such a thread it is below 0.1."""
 
-LEAST_ASKED = 10
+MIN_ASKED = 10
 """How often it was asked for. Heuristic: fewer say nothing."""
 
 UNASKED = "what other threads of the program do was not measured, or in too few looks"
@@ -149,7 +149,7 @@ class InterpreterWait:
         least_ratio: float = HELD_RATIO,
         least_cpus: float = HELD_CPUS,
         least_late_ratio: float = HELD_LATE_RATIO,
-        least_asked: int = LEAST_ASKED,
+        least_asked: int = MIN_ASKED,
     ) -> bool:
         """Whether another thread holds the interpreter so that it is worth a change.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.host import WorkerUse
 from lightning_gpuprof.model.missing import MissingSignal
 
-LEAST_SAMPLES = 5
+MIN_SAMPLES = 5
 """Samples of a worker, one a second, that a statement about its time needs. Heuristic."""
 
 
@@ -39,8 +39,8 @@ def sampled_rows(rows: Sequence[WorkerUse]) -> list[WorkerUse]:
     """
     if not rows:
         raise MissingSignal("the time of the DataLoader workers was not sampled")
-    often = [row for row in rows if row.samples >= LEAST_SAMPLES]
+    often = [row for row in rows if row.samples >= MIN_SAMPLES]
     if not often:
         most = max(row.samples for row in rows)
-        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {LEAST_SAMPLES} are needed")
+        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {MIN_SAMPLES} are needed")
     return often

@@ -59,7 +59,7 @@ MOSTLY_OUTSIDE_RATIO = 0.5
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
 
-_MOST_DELAYED_RATIO = 0.95
+_MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing can be told. Heuristic."""
 
 Number = TypeVar("Number", int, float)
@@ -197,7 +197,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
 def _delayed_ratio(metrics: Metrics) -> float:
     """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
-    return min(delay, _MOST_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
+    return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 
 
 def run_s(metrics: Metrics) -> float:

@@ -74,7 +74,7 @@ one logged value on a slow machine."""
 COMPUTE_RATIO = 0.50
 """The model's own phases, of the step. Heuristic."""
 
-LEAST_NAMED_RATIO = 0.01
+MIN_NAMED_RATIO = 0.01
 """Of the run: what is less is not named. Heuristic."""
 
 _NOT_LATE: tuple[IdleCause, ...] = ("host_sync", "communication", "queued", "back_to_back", "unexplained")
@@ -219,7 +219,7 @@ def _transfer(
         kind="transfer-bound",
         ratio=host.ratio + uploads * in_steps,
         passes=host.passes or (uploads >= TRANSFER_RATIO and uploads * period_ms >= MIN_COST_MS),
-        words=f"{both}; {host.words}" if host.ratio >= LEAST_NAMED_RATIO else device,
+        words=f"{both}; {host.words}" if host.ratio >= MIN_NAMED_RATIO else device,
     )
 
 
@@ -236,7 +236,7 @@ def outside_steps(metrics: Metrics) -> Cause:
         return Cause(kind="outside-steps", ratio=0.0, passes=False, words="")
     parts_s = sorted(((part_s, _OUTSIDE_WORDS[part]) for part, part_s in outside_s(metrics).items()), reverse=True)
     ratio = min(1.0, max(0.0, sum(part_s for part_s, _ in parts_s) / total_s))
-    shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= LEAST_NAMED_RATIO * total_s]
+    shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= MIN_NAMED_RATIO * total_s]
     return Cause(
         kind="outside-steps",
         ratio=ratio,

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.numbers import amount, counted, factor, listed, mil
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import condition, is_cpu_only
-from lightning_gpuprof.rules.causes import LEAST_NAMED_RATIO
+from lightning_gpuprof.rules.causes import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method_checklist import checklist
 from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
@@ -200,7 +200,7 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
         return _folded("component", folded)
     of_verdict = _PHASES_OF.get(diagnosis.verdict.kind, ())
     phase, ratio = slowest(metrics, of_verdict)
-    if ratio < LEAST_NAMED_RATIO:  # a device that waits for its host: the bound is in other phases of the host
+    if ratio < MIN_NAMED_RATIO:  # a device that waits for its host: the bound is in other phases of the host
         phase, ratio = slowest(metrics)
     subject = next((finding for finding in diagnosis.findings if finding.subject), None)
     which = " around the model" if diagnosis.verdict.kind == "loop-bound" else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.errors import ArgumentError
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 LIST_ALL = "gpuprof explain without a rule lists all."
 
 
@@ -20,7 +20,7 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
         expected: What the argument must do, as a phrase that the closest rules can follow.
         known: Ids of all rules.
     """
-    near = difflib.get_close_matches(str(rule_id), list(known), n=MOST_NAMED, cutoff=0.5)
+    near = difflib.get_close_matches(str(rule_id), list(known), n=MAX_NAMED, cutoff=0.5)
     if not near:
         return ArgumentError(argument, rule_id, expected, LIST_ALL)
     meant = f"Did you mean {near[0]!r}? {LIST_ALL}"

@@ -17,7 +17,7 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.causes import (
     HOST_RATIO,
-    LEAST_NAMED_RATIO,
+    MIN_NAMED_RATIO,
     STARVED,
     Cause,
     causes_of,
@@ -118,5 +118,5 @@ def _merged(causes: Iterable[Cause]) -> list[Cause]:
 def _runner_up(causes: list[Cause], *, named: Sequence[Cause]) -> str:
     """The largest cause below those that are named: the model's own work can be above them, and is no runner-up."""
     kinds, most = {cause.kind for cause in named}, min((cause.ratio for cause in named), default=1.0)
-    following = next((c for c in causes if c.kind not in kinds and LEAST_NAMED_RATIO <= c.ratio <= most), None)
+    following = next((c for c in causes if c.kind not in kinds and MIN_NAMED_RATIO <= c.ratio <= most), None)
     return "" if following is None else f"{following.kind} {percent(following.ratio)}"

@@ -9,7 +9,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, wording
 
-LEAST_STEPS = MIN_STEADY_STEPS + 10
+MIN_STEPS = MIN_STEADY_STEPS + 10
 """The first steps of a run are slower than the others."""
 LONGEST_S = 10.0
 """Of a run that took longer, a page costs little, and its phases tell something even without a verdict."""
@@ -35,9 +35,7 @@ def print_lines(report: Report, folder: Path) -> None:
     stage, steps = wording.stage(report), report.steps.count
     ran = f"{numbers.count(steps)} step{'' if steps == 1 else 's'} in {numbers.seconds(report.wall.total_s)}"
     text = (
-        f"Too short to judge ({ran}). Run at least {LEAST_STEPS}."
-        if steps
-        else f"No step of this {stage} was measured."
+        f"Too short to judge ({ran}). Run at least {MIN_STEPS}." if steps else f"No step of this {stage} was measured."
     )
     text = f"gpuprof: {text} All numbers: gpuprof report {plain.visible(str(folder))} --all"
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"

@@ -16,10 +16,10 @@ from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
 from lightning_gpuprof.sinks.terminal_text import labelled, said
 
 MEAN, MEDIAN = "mean step time", "median step time"
-LEAST_PHASE_RATIO = 0.03
+MIN_PHASE_RATIO = 0.03
 """Phases with less of the longer step in both runs are one row."""
-MOST_PHASES = 4
-MOST_NOTES = 2
+MAX_PHASES = 4
+MAX_NOTES = 2
 LONGEST_NOTE = 160
 """Characters of a reason or a note; all of it is under ``--all``."""
 CONDITIONS_CELLS = 110
@@ -170,7 +170,7 @@ def _phase_rows(comparison: Comparison) -> list[tuple[str, float, float]]:
     """Phases in the order of their change, the small ones as one."""
     known = [(row.name, row.before or 0.0, row.after or 0.0) for row in comparison.mean_phases or comparison.phases]
     whole = max((sum(row[1] for row in known), sum(row[2] for row in known)), default=0.0)
-    large = [row for row in known if max(row[1:]) >= LEAST_PHASE_RATIO * whole > 0][:MOST_PHASES]
+    large = [row for row in known if max(row[1:]) >= MIN_PHASE_RATIO * whole > 0][:MAX_PHASES]
     small = [row for row in known if row not in large]
     if not large:
         return []
@@ -282,8 +282,8 @@ def _notes(comparison: Comparison) -> list[RenderableType]:
         notes.insert(0, _short(_sentence(training.why)))
     elif comparison.wall.why and training.why != comparison.wall.why and comparison.wall.outcome == "not comparable":
         notes.insert(0, _short(_sentence(f"{comparison.wall.measure}: {comparison.wall.why}")))
-    shown = [labelled("note:", note) for note in notes[:MOST_NOTES]]
-    left = len(notes) - MOST_NOTES
+    shown = [labelled("note:", note) for note in notes[:MAX_NOTES]]
+    left = len(notes) - MAX_NOTES
     more = f", {left} more note{'s' if left > 1 else ''}" if left > 0 else ""
     return [*shown, labelled("--all:", f"all numbers, intervals and conditions{more}")]
 

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.report import Device, Distribution, Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import FIGURE, NAME, PERCENT, SIGNIFICANT, Column, Table, device_name
 
-LEAST_THROTTLE_RATIO = 0.05
+MIN_THROTTLE_RATIO = 0.05
 """Of the busy samples; a reason that holds less often is in the table only."""
 
 _MISSING: Mapping[str, str] = {
@@ -172,7 +172,7 @@ def _reason(share: ThrottleShare) -> str:
 
 
 def _holds(share: ThrottleShare) -> bool:
-    return share.reason not in NO_LIMIT and (share.busy_ratio or 0.0) >= LEAST_THROTTLE_RATIO
+    return share.reason not in NO_LIMIT and (share.busy_ratio or 0.0) >= MIN_THROTTLE_RATIO
 
 
 def _pcie(device: Device) -> str:

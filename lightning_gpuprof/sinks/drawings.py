@@ -18,10 +18,10 @@ from lightning_gpuprof.sinks.html_page import scrolling, term
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 
 WIDTH = 1000
-MOST_COLUMNS = 320
+MAX_COLUMNS = 320
 """Of more steps the mean of each stretch is drawn, and its longest step as a line above."""
 _LEFT, _RIGHT = 84, 10
-_LEAST_DRAWN_RATIO = 0.004
+_MIN_DRAWN_RATIO = 0.004
 """Phases with less of all steps would be no line thick; the table has them."""
 _PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
 _DASHES = ("", "7 3", "2 3", "7 3 2 3", "12 3", "12 3 2 3")
@@ -51,7 +51,7 @@ def steps_svg(figure: StepFigure) -> str:
     parts = [_grid(y, _ticks(0.0, top), "ms")]
     base = [0.0] * len(columns)
     all_ms = math.fsum(times)
-    phases = [curve for curve in figure.phases if math.fsum(v or 0.0 for v in curve.ms) > _LEAST_DRAWN_RATIO * all_ms]
+    phases = [curve for curve in figure.phases if math.fsum(v or 0.0 for v in curve.ms) > _MIN_DRAWN_RATIO * all_ms]
     for curve in phases:
         upper = [low + (_mean(curve.ms[a:b]) or 0.0) for low, (a, b) in zip(base, columns, strict=True)]
         total = sum(upper) - sum(base)
@@ -218,7 +218,7 @@ def roofline_svg(figure: Any) -> str:
 
 
 def _columns(count: int) -> list[tuple[int, int]]:
-    stretch = math.ceil(count / MOST_COLUMNS)
+    stretch = math.ceil(count / MAX_COLUMNS)
     return [(at, min(at + stretch, count)) for at in range(0, count, stretch)]
 
 

@@ -26,7 +26,7 @@ Scale = Literal["step", "run"]
 
 OTHER = "other"
 SLOW_STEPS = "slow_steps"
-LEAST_GAIN_RATIO = 0.03
+MIN_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
@@ -43,7 +43,7 @@ PHASE_WORDS: Mapping[str, str] = {
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
 
-_LEAST_SHOWN_RATIO = 0.02
+_MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
@@ -315,7 +315,7 @@ def _headline(report: Report, first: Finding | None, times: float | None, scale:
         return f"No finding{left}, but other programs used the CPUs: run again on a quiet machine."
     if reliability(report).kind == "conditional":
         return f"No finding{left}, but the step time is noisy: run more steps."
-    return f"Nothing to gain above {100 * LEAST_GAIN_RATIO:.0f} %{left}."
+    return f"Nothing to gain above {100 * MIN_GAIN_RATIO:.0f} %{left}."
 
 
 def _too_short(report: Report) -> bool:
@@ -377,7 +377,7 @@ def _bar(whole_ms: float, times: Mapping[str, float], always: str | None) -> Ste
     shown = [
         Segment(key=key, label=_label(key), ms=ms * factor)
         for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
-        if ms > 0 and (key == always or ms * factor >= _LEAST_SHOWN_RATIO * whole_ms)
+        if ms > 0 and (key == always or ms * factor >= _MIN_SHOWN_RATIO * whole_ms)
     ]
     rest_ms = whole_ms - sum(segment.ms for segment in shown)
     if rest_ms > 1e-9 * whole_ms:

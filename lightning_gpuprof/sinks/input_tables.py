@@ -22,7 +22,7 @@ from lightning_gpuprof.sinks.tables import (
 
 ABSENT = "Nothing was measured inside of the input pipeline."
 TITLE = "Input pipeline"
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Transforms below this share of the items' time are not worth a word on the terminal."""
 
 
@@ -32,7 +32,7 @@ def lines(report: Report) -> list[str]:
     if found is None:
         return []
     said = [f"{found.verdict}: {plain.sentence(found.summary)}"]
-    costly = [part for part in found.parts if (part.share or 0.0) >= LEAST_SHARE][:3]
+    costly = [part for part in found.parts if (part.share or 0.0) >= MIN_SHARE][:3]
     if costly:
         named = ", ".join(f"{plain.name(part.name, 40)} {numbers.exact_percent(part.share)}" for part in costly)
         said.append(f"of the items' time: {named}")

@@ -19,8 +19,8 @@ from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, SIGNIFICANT, SIZ
 
 NO_DEVICE = "GPU memory: not measured (torch's caching allocator of no GPU was read)."
 TERMINAL_HOLDERS = 5
-LEAST_GROWTH_RATIO = 0.01
-LEAST_GROWTH_STEPS = 1000
+MIN_GROWTH_RATIO = 0.01
+MIN_GROWTH_STEPS = 1000
 """Caches fill in the first hundreds of steps: a line on the terminal is for what goes on."""
 LARGEST_P = 0.01
 
@@ -98,9 +98,9 @@ def _leaks(memory: Memory) -> list[Growth]:
     return [
         row
         for row in memory.growth
-        if row.steps >= LEAST_GROWTH_STEPS
+        if row.steps >= MIN_GROWTH_STEPS
         and row.p_value < LARGEST_P
-        and row.last_bytes - row.first_bytes > LEAST_GROWTH_RATIO * max(1.0, row.first_bytes)
+        and row.last_bytes - row.first_bytes > MIN_GROWTH_RATIO * max(1.0, row.first_bytes)
     ]
 
 

@@ -18,14 +18,14 @@ from lightning_gpuprof.sinks.views import findings, first
 
 HEIGHT = "34rem"
 LEDGER_ROWS = 10
-MOST_FINDINGS = 10
+MAX_FINDINGS = 10
 """The others are counted: a cell is no page."""
 
 
 def render(report: Report) -> str:
     """What a cell shows: the first screen, findings, where the time went; some ten KiB, without scripts."""
-    left = len(report.findings) - MOST_FINDINGS
-    shown = msgspec.structs.replace(report, findings=report.findings[:MOST_FINDINGS])
+    left = len(report.findings) - MAX_FINDINGS
+    shown = msgspec.structs.replace(report, findings=report.findings[:MAX_FINDINGS])
     body = (
         f'<main id="main" tabindex="-1">\n{first.first(shown)}',
         findings.findings(shown),

@@ -10,7 +10,7 @@ from typing import Any
 LAYOUT_TAG = b"custom_scalars__config__"
 """Under which TensorBoard keeps the layout of a run; of several the last one counts."""
 
-_MOST_FILES, _MOST_BYTES = 64, 1 << 20
+_MAX_FILES, _MAX_BYTES = 64, 1 << 20
 """How far a layout of the user's own is looked for: one from before the fit is at the beginning of a file."""
 
 _Layout = dict[str, dict[str, list[Any]]]
@@ -71,7 +71,7 @@ def offer(logger: Any, *, gpus: bool) -> bool:
     if not callable(add_custom_scalars) or not isinstance(folder, str):
         return False
     getattr(experiment, "flush", lambda: None)()
-    if _has_layout(sorted(Path(folder).glob("events.out.tfevents.*"))[-_MOST_FILES:]):
+    if _has_layout(sorted(Path(folder).glob("events.out.tfevents.*"))[-_MAX_FILES:]):
         return False
     add_custom_scalars(layout(gpus=gpus))
     return True
@@ -80,6 +80,6 @@ def offer(logger: Any, *, gpus: bool) -> bool:
 def _has_layout(files: Sequence[Path]) -> bool:
     for path in files:
         with contextlib.suppress(OSError), path.open("rb") as file:
-            if LAYOUT_TAG in file.read(_MOST_BYTES):
+            if LAYOUT_TAG in file.read(_MAX_BYTES):
                 return True
     return False

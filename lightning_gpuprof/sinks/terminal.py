@@ -36,7 +36,7 @@ from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, point, said, title
 
 TOP_ROWS = 8
-LEAST_ROW_RATIO = 0.01
+MIN_ROW_RATIO = 0.01
 """Rows of the ledger below this share of the wall time stand together."""
 WHOLE_FINDINGS = 5
 """Findings with evidence and advice; of the others, and of those that explain the same time again, a line each."""
@@ -141,7 +141,7 @@ def _wall(report: Report) -> list[RenderableType]:
         shares.append(("others", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
     lines = [head, indented(_WallLine(shares, wording.stage(report)))]
     if report.ledger:
-        ledger = time_tables.ledger_table(report, TOP_ROWS, LEAST_ROW_RATIO)
+        ledger = time_tables.ledger_table(report, TOP_ROWS, MIN_ROW_RATIO)
         lines += [Text(""), indented(draw(ledger.without("").without("times")))]
     return lines
 

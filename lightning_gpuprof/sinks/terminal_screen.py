@@ -24,11 +24,11 @@ from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
 
-MOST_SEGMENTS = 4
-MOST_OTHERS = 2
+MAX_SEGMENTS = 4
+MAX_OTHERS = 2
 LONGEST = 150
 """Characters of a sentence; all of it is under ``--all``."""
-LEAST_PART_RATIO = 0.01
+MIN_PART_RATIO = 0.01
 """Parts of the run below it are not named."""
 TABLE_WIDTH = 40
 """Columns of the labels and numbers beside a bar."""
@@ -141,7 +141,7 @@ class _Segments:
 
 def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
     """Key, label and time of the largest segments, and of all others together."""
-    large = sorted((s for s in bar.segments if s.key != first_screen.OTHER), key=lambda s: -s.ms)[:MOST_SEGMENTS]
+    large = sorted((s for s in bar.segments if s.key != first_screen.OTHER), key=lambda s: -s.ms)[:MAX_SEGMENTS]
     rest = bar.ms - sum(segment.ms for segment in large)
     rows = [(segment.key, segment.label, segment.ms) for segment in large]
     return [*rows, (first_screen.OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
@@ -158,7 +158,7 @@ def _outside(report: Report) -> list[RenderableType]:
     parts = [
         f"{first_screen.PHASE_WORDS.get(part, part)} {numbers.seconds(seconds)}"
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
-        if part != inside and seconds >= LEAST_PART_RATIO * total > 0
+        if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
     return [_line(f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}")] if parts else []
 
@@ -167,7 +167,7 @@ def _others(screen: FirstScreen) -> list[RenderableType]:
     others = list(enumerate(screen.opportunities, 1))[1:]
     if screen.severity is None:
         others = list(enumerate(screen.opportunities, 1))
-    shown: Sequence[tuple[int, Opportunity]] = others[:MOST_OTHERS]
+    shown: Sequence[tuple[int, Opportunity]] = others[:MAX_OTHERS]
     lines: list[RenderableType] = [Text("")] if others else []
     for number, one in shown:
         gain = "" if one.speedup is None else f": {first_screen.faster(one.speedup)} at most"

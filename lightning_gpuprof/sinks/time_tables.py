@@ -23,7 +23,7 @@ from lightning_gpuprof.sinks.tables import (
     phase_median,
 )
 
-LEAST_PHASE_RATIO = 0.02
+MIN_PHASE_RATIO = 0.02
 """Of a speed level's median step time: phases below it are left out of the table."""
 
 
@@ -116,7 +116,7 @@ def speed_level_table(report: Report) -> Table:
     phases = [
         phase
         for phase in PHASES
-        if any(level.phases_ms.get(phase, 0.0) > LEAST_PHASE_RATIO * level.period_ms.median for level in levels)
+        if any(level.phases_ms.get(phase, 0.0) > MIN_PHASE_RATIO * level.period_ms.median for level in levels)
     ]
     return Table.of(
         "Speed levels",

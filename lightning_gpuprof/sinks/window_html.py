@@ -26,7 +26,7 @@ TOP_TYPES = 8
 TOP_OPERATORS = 20
 _RADIUS = 15.9155
 """A circle of this radius is 100 long: shares are lengths in percent."""
-_LEAST_RATIO = 0.001
+_MIN_RATIO = 0.001
 
 
 def operators_html(analysis: TraceAnalysis) -> str:
@@ -41,12 +41,12 @@ def operators_html(analysis: TraceAnalysis) -> str:
 def _types(found: Operators, on_device: bool) -> str:
     """Shares of the types; what is beyond the first ones, or was launched by no operator, is the last piece."""
     ratios = [(row.type, (row.device_ratio if on_device else row.host_ratio) or 0.0) for row in found.types]
-    ratios = sorted((row for row in ratios if row[1] >= _LEAST_RATIO), key=lambda row: -row[1])[:TOP_TYPES]
+    ratios = sorted((row for row in ratios if row[1] >= _MIN_RATIO), key=lambda row: -row[1])[:TOP_TYPES]
     if not ratios:
         return ""
     shown = [(f"kind_{number}", plain.name(name, NAME_CELLS), ratio) for number, (name, ratio) in enumerate(ratios, 1)]
     rest = 1 - sum(ratio for _, ratio in ratios)
-    if rest >= _LEAST_RATIO:
+    if rest >= _MIN_RATIO:
         shown.append(("faint", "all others, and work of no operator" if on_device else "all others", rest))
     what = "device" if on_device else "host"
     words = ", ".join(f"{name} {numbers.exact_percent(ratio)}" for _, name, ratio in shown)
@@ -169,7 +169,7 @@ def _device(device: DeviceIdle) -> str:
     )
 
 
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 """File systems allow 255 bytes."""
 
 
@@ -183,7 +183,7 @@ def opening_html(file: str) -> str:
     """
     if not file:
         return ""
-    name = plain.name(file, _MOST_CHARACTERS)
+    name = plain.name(file, _MAX_CHARACTERS)
     command = f"gpuprof trace {shlex.quote(name)} --perfetto"
     return (
         '<p class="opening">The whole trace, with our phases and idle causes on top, opens in Perfetto by '

@@ -36,7 +36,7 @@ _TITLES: dict[Stage, str] = {
 _HIDDEN_IF_MANUAL: dict[Phase, str] = {"zero_grad": "zero_grad", "clip": "clipping"}
 """What the user's own ``training_step`` does in manual optimization, and what people call it."""
 
-MOST_NAMED = 3
+MAX_NAMED = 3
 """Rules that could not judge for one reason; of more, their number."""
 _QUIET_FINDING = "No rule found anything to change."
 
@@ -162,7 +162,7 @@ def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
     if total == 0:
         return "Every rule could judge."
     reasons = "; ".join(
-        f"{why} ({', '.join(names) if len(names) <= MOST_NAMED else f'{len(names)} rules'})" for why, names in groups
+        f"{why} ({', '.join(names) if len(names) <= MAX_NAMED else f'{len(names)} rules'})" for why, names in groups
     )
     return f"{total} rule{'s' if total > 1 else ''}: {reasons}"
 

@@ -11,7 +11,7 @@ from werkzeug.wrappers import Request, Response
 from lightning_gpuprof.tensorboard_plugin.assets import Asset
 
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
-_LEAST_PACKED = 2_000
+_MIN_PACKED = 2_000
 
 
 def data(request: Request, content: object, *, status: int = 200, version: str = "") -> Response:
@@ -26,7 +26,7 @@ def data(request: Request, content: object, *, status: int = 200, version: str =
     if version and request.if_none_match.contains(version):
         return unchanged(version)
     body = msgspec.json.encode(content)
-    packed = _packs(request) and len(body) >= _LEAST_PACKED
+    packed = _packs(request) and len(body) >= _MIN_PACKED
     response = Response(gzip.compress(body, 1, mtime=0) if packed else body, status, content_type="application/json")
     response.headers["Cache-Control"] = "no-store"
     return _finished(response, version, packed=packed)

@@ -13,8 +13,8 @@ from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.tensorboard_plugin.reports import Made
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles
 
-MOST_KEPT = 32
-MOST_JOURNAL_BYTES = 8 << 20
+MAX_KEPT = 32
+MAX_JOURNAL_BYTES = 8 << 20
 """Some 250,000 steps: a request waits for them. Of a larger journal the intervals of the report are taken."""
 
 
@@ -25,7 +25,7 @@ class Comparisons:
         most_journal_bytes: Size of a journal beyond which it is not read for its step times.
     """
 
-    def __init__(self, *, most_journal_bytes: int = MOST_JOURNAL_BYTES) -> None:
+    def __init__(self, *, most_journal_bytes: int = MAX_JOURNAL_BYTES) -> None:
         self._most_journal_bytes = most_journal_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Comparison] = OrderedDict()
@@ -48,7 +48,7 @@ class Comparisons:
         with self._lock:
             self._kept[key] = kept
             self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
+            while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return kept
 

@@ -21,9 +21,9 @@ from lightning_gpuprof.tensorboard_plugin.summaries import Summaries
 if TYPE_CHECKING:
     from lightning_gpuprof.tensorboard_plugin.comparisons import Comparisons
 
-MOST_NAME = 4_096
+MAX_NAME = 4_096
 """Characters of a run's name in a request."""
-MOST_HTML = 24 << 20
+MAX_HTML = 24 << 20
 """Characters of a view."""
 LOOK_S = 10.0
 """How long a request waits for the search of the log directory."""
@@ -199,8 +199,8 @@ def _argument(request: Request, name: str) -> str:
     values = request.args.getlist(name)
     if len(values) != 1 or not values[0]:
         raise _RefusedError(400, f"{name} must be given once")
-    if len(values[0]) > MOST_NAME:
-        raise _RefusedError(400, f"{name} must have at most {MOST_NAME:,} characters, got {len(values[0]):,}")
+    if len(values[0]) > MAX_NAME:
+        raise _RefusedError(400, f"{name} must have at most {MAX_NAME:,} characters, got {len(values[0]):,}")
     return values[0]
 
 
@@ -220,7 +220,7 @@ def _rendered(render: Callable[[], str]) -> str:
     except Exception as error:  # the fence between a run's data and TensorBoard
         _logger.warning("a view cannot be drawn", exc_info=True)
         raise _RefusedError(422, f"this view cannot be drawn of this run ({type(error).__name__})") from error
-    if len(html) > MOST_HTML:
+    if len(html) > MAX_HTML:
         raise _RefusedError(422, f"this view of this run is too large for a page ({len(html) / 1e6:,.0f} MB)")
     return html
 

@@ -12,9 +12,9 @@ from lightning_gpuprof.errors import GpuProfError, ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles
 
-MOST_REPORTS = 16
-MOST_KEPT_BYTES = 128 << 20
-MOST_READ_BYTES = 96 << 20
+MAX_REPORTS = 16
+MAX_KEPT_BYTES = 128 << 20
+MAX_READ_BYTES = 96 << 20
 """A report of so much journal takes a few seconds and below 1 GB; a larger one is made by ``gpuprof report``."""
 BYTES_PER_JSON_BYTE = 4
 """What a report takes in memory, by the length of its JSON."""
@@ -64,9 +64,9 @@ class Reports:
         self,
         on_made: Callable[[RunFiles, Report], None] = lambda files, report: None,
         *,
-        most_reports: int = MOST_REPORTS,
-        most_kept_bytes: int = MOST_KEPT_BYTES,
-        most_read_bytes: int = MOST_READ_BYTES,
+        most_reports: int = MAX_REPORTS,
+        most_kept_bytes: int = MAX_KEPT_BYTES,
+        most_read_bytes: int = MAX_READ_BYTES,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_made = on_made

@@ -13,7 +13,7 @@ from lightning_gpuprof.errors import ReportError
 
 REPORT = "report.json"
 FACTS_ENDING = ".facts.json"
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ def look(folder: Path, root: Path) -> RunFiles:
             raise ReportError("the run's folder has become a link that leads out of the log directory")
         with os.scandir(folder) as entries:
             for number, entry in enumerate(entries):
-                if number >= MOST_ENTRIES:
-                    raise ReportError(f"the folder holds more than {MOST_ENTRIES:,} files")
+                if number >= MAX_ENTRIES:
+                    raise ReportError(f"the folder holds more than {MAX_ENTRIES:,} files")
                 if is_journal(entry.name):
                     journals.append(_seen(entry, root))
                 elif entry.name == REPORT:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from lightning_gpuprof.tensorboard_plugin.run_files import REPORT, is_journal
 
-MOST_DEPTH = 12
-MOST_FOLDERS = 50_000
-MOST_RUNS = 2_000
+MAX_DEPTH = 12
+MAX_FOLDERS = 50_000
+MAX_RUNS = 2_000
 RENEWED_AFTER_S = 4.0
 _OWN_REPORT = b'{\n "schema_version":'
 
@@ -87,11 +87,11 @@ def search(root: Path) -> Found:
     """
     runs: dict[str, Run] = {}
     for number, (folder, names) in enumerate(_folders(root)):
-        if number >= MOST_FOLDERS:
-            return Found(runs=runs, note=f"Only the first {MOST_FOLDERS:,} folders of the log directory were searched.")
+        if number >= MAX_FOLDERS:
+            return Found(runs=runs, note=f"Only the first {MAX_FOLDERS:,} folders of the log directory were searched.")
         if any(map(is_journal, names)) or (REPORT in names and _is_own(folder / REPORT)):
-            if len(runs) >= MOST_RUNS:
-                return Found(runs=runs, note=f"The log directory holds more than {MOST_RUNS:,} runs.")
+            if len(runs) >= MAX_RUNS:
+                return Found(runs=runs, note=f"The log directory holds more than {MAX_RUNS:,} runs.")
             # A name that is no text, as file systems allow, is written as escapes.
             name = os.fsencode(folder.relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
             runs.setdefault(name, Run(name=name, folder=folder))
@@ -108,7 +108,7 @@ def _folders(root: Path) -> Iterator[tuple[Path, set[str]]]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        if not entry.name.startswith(".") and depth < MOST_DEPTH:
+                        if not entry.name.startswith(".") and depth < MAX_DEPTH:
                             inner.append((folder / entry.name, depth + 1))
                     elif entry.name == REPORT or is_journal(entry.name):
                         names.add(entry.name)

@@ -12,8 +12,8 @@ from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.html_page import bdi, table_html
 from lightning_gpuprof.sinks.tables import Table
 
-MOST_CONDITIONS = 100
-MOST_NOTES = 10
+MAX_CONDITIONS = 100
+MAX_NOTES = 10
 FROM_REPORTS = "Intervals from the reports, which are narrow where steps depend on each other."
 
 
@@ -53,7 +53,7 @@ def _changes(anchor: str, held: Comparison) -> str:
             comparison_tables.change_table("Phases, median per step", comparison_tables.large(held.phases))
         ],
         "findings": lambda: [comparison_tables.finding_table(held)],
-        "conditions": lambda: [comparison_tables.condition_table(held, MOST_CONDITIONS)],
+        "conditions": lambda: [comparison_tables.condition_table(held, MAX_CONDITIONS)],
         "windows": lambda: comparison_tables.window_tables(held),
     }
     shown = "".join(map(_titled, tables[anchor]())) if anchor in tables else ""
@@ -78,7 +78,7 @@ def _outcome(held: Comparison) -> str:
         lines.append(f"<p>Intervals: {bdi(sources)}</p>\n")
     if held.sources is not None and set(held.sources) != {"journal"}:
         lines.append(f'<p class="hint">{FROM_REPORTS}</p>\n')
-    notes = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in held.notes[:MOST_NOTES])
+    notes = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in held.notes[:MAX_NOTES])
     if notes:
         lines.append(f'<ul class="caveats">\n{notes}</ul>\n')
     return "".join(lines)

@@ -18,8 +18,8 @@ from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, SeenFile
 RUNNING_S = 120.0
 """A journal without an end that was written to within this time is of a run that goes on: it is written to every few
 seconds, whatever the run does."""
-MOST_KEPT = 4_000
-MOST_BYTES = 64 << 20
+MAX_KEPT = 4_000
+MAX_BYTES = 64 << 20
 _UNREADABLE = (OSError, ValueError, msgspec.MsgspecError, RecursionError, OverflowError)
 """What a file can raise that is no journal or report of ours, or holds numbers that no run can have."""
 _TAIL_BYTES = 1 << 14
@@ -84,7 +84,7 @@ class Summaries:
         with self._lock:
             self._kept[key] = summary
             self._kept.move_to_end(key)
-            while len(self._kept) > MOST_KEPT:
+            while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
 
     def _state(self, status: str, files: RunFiles) -> str:
@@ -98,7 +98,7 @@ def _summary(files: RunFiles) -> Summary:
     damaged: list[str] = []
     if files.report is not None and files.report_is_current:
         try:
-            return _of_report(msgspec.json.decode(_read(files.report, MOST_BYTES), type=_Head))
+            return _of_report(msgspec.json.decode(_read(files.report, MAX_BYTES), type=_Head))
         except _UNREADABLE:
             damaged.append(files.report.path.name)
     if files.journals:

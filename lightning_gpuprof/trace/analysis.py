@@ -38,7 +38,7 @@ from lightning_gpuprof.trace.reader import Trace, trim_heap
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
 T = TypeVar("T", bound=msgspec.Struct)
 
-_MOST_FREED = "idle"
+_MAX_FREED = "idle"
 """What it needed for itself goes back to the system, the next then takes no more; later ones free less than it costs
 them to ask for it again."""
 _LAST_OF_STEPS = "timeline"
@@ -112,7 +112,7 @@ def analyse(
         if name == _LAST_OF_OPERATORS:
             operator_calls.forget(linked)
             counted_work.forget(linked)
-        if name == _MOST_FREED:
+        if name == _MAX_FREED:
             trim_heap()
         if timings is not None:
             timings[name] = time.perf_counter() - begin

@@ -46,7 +46,7 @@ BOMB_RATIO = 200
 
 
 _BLOCKS_AHEAD = 2
-_MOST_AHEAD = 8 << 20
+_MAX_AHEAD = 8 << 20
 """Larger blocks are not read ahead: who asks for one wants all there is, and would have to wait for two more."""
 
 
@@ -145,7 +145,7 @@ class _ReadAhead:
         if not self._ahead and (size < 0 or missing > 0):  # the thread is at rest
             parts.append(self._stream.read(size if size < 0 else missing))
             missing -= len(parts[-1])
-        if 0 < size <= _MOST_AHEAD and missing <= 0:
+        if 0 < size <= _MAX_AHEAD and missing <= 0:
             while len(self._ahead) < _BLOCKS_AHEAD:
                 self._ahead.append(size)
                 self._asked.put(size)

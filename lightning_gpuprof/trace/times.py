@@ -94,7 +94,7 @@ def is_moment(ts: float | Decimal | None) -> bool:
     return ts is not None and (not isinstance(ts, Decimal) or ts.is_finite())
 
 
-_MOST_DIGITS = 30
+_MAX_DIGITS = 30
 """Before the point; an exponent makes numbers that fill the memory when they are written out."""
 
 
@@ -105,6 +105,6 @@ def _one_to_ns(value_us: Loose | Decimal) -> int:
         return 0
     if not value.is_finite():
         return 0
-    if value and value.adjusted() > _MOST_DIGITS:
+    if value and value.adjusted() > _MAX_DIGITS:
         raise OverflowError
     return round(value * 1000)

@@ -18,11 +18,11 @@ from lightning_gpuprof.sinks.html_page import own
 
 Colour = np.ndarray
 
-LEAST_NEIGHBOURS = 14.0
+MIN_NEIGHBOURS = 14.0
 """Between phases that follow each other in a stack; 2.3 is a difference that is just seen."""
-LEAST_ANY = 6.0
+MIN_ANY = 6.0
 """Between any two phases."""
-LEAST_LIGHTNESS = 8.0
+MIN_LIGHTNESS = 8.0
 """Difference of L* between neighbours: so they differ on a black and white print."""
 GRAPHICS, TEXT = 3.0, 4.5
 TEXTS = ("ink", "faint", "accent", "critical", "warning", "info", "good")
@@ -124,7 +124,7 @@ def test_phases_are_told_apart_by_any_colour_vision(theme: str, vision: str) -> 
     seen = {phase: lab(VISIONS[vision] @ linear(THEMES[theme][phase])) for phase in PHASES}
     beside = {frozenset(pair) for stack in (PHASES, USUAL_STACK) for pair in itertools.pairwise(stack)}
     for one, other in itertools.combinations(PHASES, 2):
-        least = LEAST_NEIGHBOURS if frozenset((one, other)) in beside else LEAST_ANY
+        least = MIN_NEIGHBOURS if frozenset((one, other)) in beside else MIN_ANY
         assert ciede2000(seen[one], seen[other]) >= least, (one, other)
 
 
@@ -132,7 +132,7 @@ def test_phases_are_told_apart_by_any_colour_vision(theme: str, vision: str) -> 
 def test_neighbours_in_the_usual_stack_differ_without_any_colour(theme: str) -> None:
     lightness = {phase: float(lab(linear(THEMES[theme][phase]))[0]) for phase in PHASES}
     for one, other in itertools.pairwise(USUAL_STACK):
-        assert abs(lightness[one] - lightness[other]) >= LEAST_LIGHTNESS, (one, other)
+        assert abs(lightness[one] - lightness[other]) >= MIN_LIGHTNESS, (one, other)
 
 
 @pytest.mark.parametrize("theme", THEMES)

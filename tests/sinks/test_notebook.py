@@ -20,7 +20,7 @@ from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen
-from lightning_gpuprof.sinks.notebook import MOST_FINDINGS, WholePage
+from lightning_gpuprof.sinks.notebook import MAX_FINDINGS, WholePage
 
 CHROMIUM = Path("/usr/bin/chromium")
 NOTEBOOK = """<!DOCTYPE html><html><head><style>
@@ -83,7 +83,7 @@ def test_nothing_of_the_run_ends_the_frame_or_becomes_markup(name: str) -> None:
 
 def test_many_findings_are_counted() -> None:
     report = sample_report.full_report()
-    many = msgspec.structs.replace(report, findings=report.findings[:1] * (MOST_FINDINGS + 7))
+    many = msgspec.structs.replace(report, findings=report.findings[:1] * (MAX_FINDINGS + 7))
     assert "7 further findings" in html_of(many)
 
 
@@ -92,7 +92,7 @@ def test_the_frame_keeps_the_styles_of_both_apart(browser: Any) -> None:
     page, frame, said = shown(browser, html_of(report))
     assert frame.locator("#verdict h1").inner_text() == first_screen(report).headline
     assert frame.locator("#phases table").is_visible()
-    assert frame.locator("details.finding").count() == min(len(report.findings), MOST_FINDINGS)
+    assert frame.locator("details.finding").count() == min(len(report.findings), MAX_FINDINGS)
     size = frame.locator("#verdict h1").evaluate("element => getComputedStyle(element).fontSize")
     assert float(size.removesuffix("px")) >= 12
     assert page.locator("#cell").evaluate("element => getComputedStyle(element).color") == "rgb(255, 0, 0)"

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trace.attribution import (
 )
 from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
 from lightning_gpuprof.sinks.window_tables.attribution import (
-    MOST_MODULES,
+    MAX_MODULES,
     attributed_table,
     line_table,
     module_table,
@@ -105,7 +105,7 @@ def test_a_long_path_keeps_its_end() -> None:
 
 
 def test_modules_are_a_tree_also_where_rows_are_left_out() -> None:
-    small = tuple(module("Net_0", f"Linear_{number}", device_us=10.0) for number in range(MOST_MODULES))
+    small = tuple(module("Net_0", f"Linear_{number}", device_us=10.0) for number in range(MAX_MODULES))
     large = module("Net_0", "Encoder_0", device_us=900.0)
     inner = module("Net_0", "Encoder_0", "Attention_0", device_us=500.0)
     tree = (module("Net_0", device_us=1500.0), large, inner)
@@ -113,7 +113,7 @@ def test_modules_are_a_tree_also_where_rows_are_left_out() -> None:
     assert [row[0].text for row in table.rows] == ["Net_0", "· Encoder_0", "· · Attention_0"]
     assert table.rows[2][0].help == "Net_0 / Encoder_0 / Attention_0"
     crowded = module_table(result(modules=(*tree, *small)))
-    assert len(crowded.rows) == MOST_MODULES
+    assert len(crowded.rows) == MAX_MODULES
     assert [row[0].text for row in crowded.rows][:3] == ["Net_0", "· Encoder_0", "· · Attention_0"]
 
 

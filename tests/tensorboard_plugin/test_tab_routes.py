@@ -22,7 +22,7 @@ from saved_runs import save_run
 
 from lightning_gpuprof.sinks import json_report, plain
 from lightning_gpuprof.sinks.views.catalogue import VIEWS
-from lightning_gpuprof.tensorboard_plugin.plugin import MOST_NAME, log_directory
+from lightning_gpuprof.tensorboard_plugin.plugin import MAX_NAME, log_directory
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles
 from lightning_gpuprof.tensorboard_plugin.summaries import Summaries, Summary
 
@@ -163,8 +163,8 @@ REFUSED: dict[str, tuple[dict[str, Any], int]] = {
     "a backslash": ({"run": "..\\outside", "view": "overview"}, 404),
     "a zero byte": ({"run": "a/gpuprof\x00", "view": "overview"}, 404),
     "an encoded way": ({"run": "%2e%2e/outside", "view": "overview"}, 404),
-    "a huge name": ({"run": "n" * (MOST_NAME + 1), "view": "overview"}, 400),
-    "a name as long as may be": ({"run": "n" * MOST_NAME, "view": "overview"}, 404),
+    "a huge name": ({"run": "n" * (MAX_NAME + 1), "view": "overview"}, 400),
+    "a name as long as may be": ({"run": "n" * MAX_NAME, "view": "overview"}, 404),
     "two runs": ({"run": ["a/gpuprof", "b/gpuprof"], "view": "overview"}, 400),
 }
 

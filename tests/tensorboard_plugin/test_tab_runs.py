@@ -19,7 +19,7 @@ from lightning_gpuprof.tensorboard_plugin.summaries import RUNNING_S, Summaries
 
 
 def test_runs_are_found_at_any_depth_but_not_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MOST_DEPTH", 3)
+    monkeypatch.setattr(runs, "MAX_DEPTH", 3)
     for folder in ("", "a/b/c", "a/b/c/d", ".hidden/run"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / "rank0.jsonl").touch()
@@ -32,11 +32,11 @@ def test_a_search_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     for number in range(5):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "rank0.jsonl").touch()
-    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(runs, "MAX_RUNS", 3)
     found = search(tmp_path)
     assert len(found.runs) == 3
     assert "more than 3 runs" in found.note
-    monkeypatch.setattr(runs, "MOST_FOLDERS", 2)
+    monkeypatch.setattr(runs, "MAX_FOLDERS", 2)
     assert "first 2 folders" in search(tmp_path).note
 
 

@@ -15,7 +15,7 @@ from tiny_traces import Json, document, span, training_step
 from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
 from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
-from lightning_gpuprof.trace.analyses.timeline.timeline import MOST_PARTS, MOST_STREAMS, MOST_THREADS, timeline
+from lightning_gpuprof.trace.analyses.timeline.timeline import MAX_PARTS, MAX_STREAMS, MAX_THREADS, timeline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -127,7 +127,7 @@ def test_recorded_traces_agree_with_the_other_analyses_and_stay_small(path: Path
     found = timeline(linked)
     assert found is not None
     assert len(msgspec.json.encode(found)) < MAX_BYTES
-    assert sum(len(one.name) for one in found.lanes) <= MOST_PARTS
+    assert sum(len(one.name) for one in found.lanes) <= MAX_PARTS
     for one in found.lanes:
         assert {len(column) for column in (one.start_us, one.length_us, one.time_us, one.name, one.count)} == {
             len(one.name)
@@ -175,11 +175,11 @@ def test_a_step_of_many_thousand_kernels_has_few_parts_that_hold_all_their_time(
 
 def test_threads_and_streams_beyond_the_most_are_counted() -> None:
     events = [step(1, 0, 1000)]
-    events += [kernel("k", 10 + n, 50 + n, stream=n) for n in range(MOST_STREAMS + 2)]
-    events += [span("cpu_op", "aten::mm", 10, 20 + n, tid=n + 1) for n in range(MOST_THREADS + 1)]
+    events += [kernel("k", 10 + n, 50 + n, stream=n) for n in range(MAX_STREAMS + 2)]
+    events += [span("cpu_op", "aten::mm", 10, 20 + n, tid=n + 1) for n in range(MAX_THREADS + 1)]
     found = timeline_of(events)
     assert found.left_out == 2 + 1
-    assert [one.stream for one in found.lanes if one.kind == "stream"] == list(range(2, MOST_STREAMS + 2))
+    assert [one.stream for one in found.lanes if one.kind == "stream"] == list(range(2, MAX_STREAMS + 2))
     assert next(one for one in found.lanes if one.kind == "operators").main
 
 

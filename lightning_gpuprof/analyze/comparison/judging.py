@@ -40,7 +40,7 @@ WAIT_NOISE_RATIO = 0.1
 """Of the share of time that was waited: others' programs also empty caches and come at other moments. Heuristic, chosen
 on 36 pairs of fits of one script under a steady load, of which none was then judged changed (10 without it). It did not
 hold on 28 fresh pairs under a load that came and went: 16 were. It is no protection on a machine that others use."""
-LEAST_DRAW = 1e-3
+MIN_DRAW = 1e-3
 """Of the median draw: an interval drawn as a normal sample has a tail below 0, of which there is no logarithm."""
 
 Pair = tuple[Draws, Draws]
@@ -221,7 +221,7 @@ def _median(report: Report) -> float:
 
 def _speedups(before_ms: Floats, after_ms: Floats) -> Floats:
     """Logarithms of ``before / after``."""
-    sides = [np.log(np.maximum(side, LEAST_DRAW * float(np.median(side)))) for side in (before_ms, after_ms)]
+    sides = [np.log(np.maximum(side, MIN_DRAW * float(np.median(side)))) for side in (before_ms, after_ms)]
     return np.asarray(sides[0] - sides[1], np.float64)
 
 

@@ -12,7 +12,7 @@ from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn
 
 Range = tuple[float, float]
 
-LEAST_GAP = 0.75
+MIN_GAP = 0.75
 """Of the widest range of levels in one run: what moved within a run may move between two. Chosen by simulation so that
 at most 5 % of equal runs are called changed (decision 108)."""
 
@@ -50,7 +50,7 @@ def levels_apart(before: Drawn, after: Drawn) -> Range | None:
         return None
     low, high = math.log(before.levels[0] / after.levels[1]), math.log(before.levels[1] / after.levels[0])
     moved = max(math.log(levels[1] / levels[0]) for levels in (before.levels, after.levels))
-    return (low, high) if max(low, -high) > LEAST_GAP * moved else None
+    return (low, high) if max(low, -high) > MIN_GAP * moved else None
 
 
 def levels_words(before: Drawn, after: Drawn) -> str:

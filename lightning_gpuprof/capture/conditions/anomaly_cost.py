@@ -12,7 +12,7 @@ import torch
 from lightning_gpuprof.model.journal import Value
 
 _LOOKS = 5
-_MOST_NODES = 100_000
+_MAX_NODES = 100_000
 _SAMPLED_NODES = 20
 
 
@@ -31,7 +31,7 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
 
     seen = {loss.grad_fn}
     left = [loss.grad_fn]
-    while left and len(seen) < _MOST_NODES:
+    while left and len(seen) < _MAX_NODES:
         for node, _ in left.pop().next_functions:
             if node is not None and node not in seen:
                 seen.add(node)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-_MOST_MARKS = 1 << 12
+_MAX_MARKS = 1 << 12
 """About 800 collections between two looks; older ones are lost, and their number is known."""
 
 
@@ -52,7 +52,7 @@ class GcPauses:
         self,
         callbacks: list[Any] = gc.callbacks,
         now: Callable[[], int] = time.perf_counter_ns,
-        most_marks: int = _MOST_MARKS,
+        most_marks: int = _MAX_MARKS,
     ) -> None:
         self._callbacks = callbacks
         self._marks = _Marks(maxlen=most_marks)

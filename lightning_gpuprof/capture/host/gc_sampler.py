@@ -11,7 +11,7 @@ from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.model.host import LONG_PAUSE_S
 from lightning_gpuprof.model.journal import Sample
 
-_MOST_LONG = 4
+_MAX_LONG = 4
 """Long pauses that are handed over one by one from one interval."""
 
 
@@ -20,7 +20,7 @@ def collections_so_far() -> Sequence[int]:
     return [int(each["collections"]) for each in gc.get_stats()]
 
 
-_MOST_SAMPLES = 7200
+_MAX_SAMPLES = 7200
 """In the time so far, as of the host."""
 
 
@@ -68,7 +68,7 @@ class GcSampler:
         """What happened since the sample before; nothing at the first."""
         last, self._last_ns = self._last_ns, t_ns
         self._first_ns = t_ns if self._first_ns is None else self._first_ns
-        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / _MOST_SAMPLES)
+        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / _MAX_SAMPLES)
         pauses = self._pauses.take()
         counted = sum(self._collections())
         lost = counted - self._counted - len(pauses)
@@ -88,7 +88,7 @@ class GcSampler:
                     t_ns=pause.start_ns,
                     values={"pause_s": round(pause.duration_ns / 1e9, 6), "generation": float(pause.generation)},
                 )
-                for pause in heapq.nlargest(_MOST_LONG, long, key=lambda pause: pause.duration_ns)
+                for pause in heapq.nlargest(_MAX_LONG, long, key=lambda pause: pause.duration_ns)
             ),
         ]
 

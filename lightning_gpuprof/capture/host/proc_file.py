@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_MOST_BYTES = 1 << 18
+_MAX_BYTES = 1 << 18
 
 
 def read(path: str, *, records: bool = False) -> bytes:
@@ -21,12 +21,12 @@ def read(path: str, *, records: bool = False) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.read(descriptor, _MOST_BYTES)
+        found = os.read(descriptor, _MAX_BYTES)
         if len(found) < 1 << 12 and not records:
             return found
         parts = [found]
-        while parts[-1] and sum(map(len, parts)) < _MOST_BYTES:  # the kernel gives some files page by page
-            parts.append(os.read(descriptor, _MOST_BYTES))
+        while parts[-1] and sum(map(len, parts)) < _MAX_BYTES:  # the kernel gives some files page by page
+            parts.append(os.read(descriptor, _MAX_BYTES))
         return b"".join(parts)
     finally:
         os.close(descriptor)

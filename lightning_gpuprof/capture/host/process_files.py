@@ -121,8 +121,8 @@ def keeps_io_wait(proc_root: str) -> bool:
     return proc_file.number(proc_file.read_if_there(f"{proc_root}/sys/kernel/task_delayacct")) == 1
 
 
-_MOST_WALKED_BYTES = 16 << 30
-_MOST_WALKED_OWN_BYTES = 1 << 30
+_MAX_WALKED_BYTES = 16 << 30
+_MAX_WALKED_OWN_BYTES = 1 << 30
 """Of the main process, which waits when it maps memory meanwhile: 7 ms for a GB."""
 
 
@@ -140,7 +140,7 @@ def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> d
     Raises:
         OSError: The process has ended, or may not be read.
     """
-    if rss_bytes > (_MOST_WALKED_OWN_BYTES if own else _MOST_WALKED_BYTES):
+    if rss_bytes > (_MAX_WALKED_OWN_BYTES if own else _MAX_WALKED_BYTES):
         return {}
     found = proc_file.keyed(proc_file.read(f"{folder}/smaps_rollup"))
     values: dict[str, float] = {}

@@ -23,7 +23,7 @@ from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_th
 from lightning_gpuprof.capture.recorder import Reading, SourceUnavailableError
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
-_MOST_SAMPLES = 7200
+_MAX_SAMPLES = 7200
 """In the time so far; from then on they become rarer."""
 _CPU_COST_RATIO = 0.0005
 """Share of a core for ``/proc/stat``, which takes milliseconds on machines with hundreds of CPUs."""
@@ -169,7 +169,7 @@ class HostSampler:
         if self._first_ns is None:
             self._first_ns = self._whole_due_ns = t_ns
         elapsed_s = (t_ns - self._first_ns) / 1e9
-        whole_s = max(self._wanted_s, elapsed_s / _MOST_SAMPLES)
+        whole_s = max(self._wanted_s, elapsed_s / _MAX_SAMPLES)
         self.interval_s = min(whole_s, max(_MEMORY_AT_LEAST_S, elapsed_s / _MEMORY_LOOKS))
         if t_ns + self.interval_s * 5e8 < self._whole_due_ns:  # half of a tick is near enough
             return self._memory_alone(t_ns)

@@ -18,15 +18,15 @@ from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_of
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
 
-MOST_COST_RATIO = 0.01
+MAX_COST_RATIO = 0.01
 """Of the time to make a batch: after a measured one so many go unmeasured that its cost stays below this."""
 _MOMENT_NS = 400
 """What noting one moment costs at most; its handling is measured."""
 _CALL_NS = 2000
 """Likewise for a timed transform or region."""
 _BATCH_NS = 5000
-MOST_SKIPPED = 10_000
-MOST_REGIONS = 1000
+MAX_SKIPPED = 10_000
+MAX_REGIONS = 1000
 """Names of regions that are kept in memory."""
 
 
@@ -192,7 +192,7 @@ class Probe:
         if found is None:
             place = self.writer.part(slots.REGION, name)
             found = _Region(self.now, lambda ns: self._note(place, ns))
-            if len(self._regions) < MOST_REGIONS:  # names may count items
+            if len(self._regions) < MAX_REGIONS:  # names may count items
                 self._regions[name] = found
         return found
 
@@ -265,4 +265,4 @@ class Probe:
         cost_ns = self._searched_ns + self.now() - end_ns + noting_ns
         words[slots.OWN_NS] += cost_ns
         words[slots.SEQUENCE] += 1
-        self._skip = min(MOST_SKIPPED, int(cost_ns / (MOST_COST_RATIO * max(1, end_ns - first_ns))))
+        self._skip = min(MAX_SKIPPED, int(cost_ns / (MAX_COST_RATIO * max(1, end_ns - first_ns))))

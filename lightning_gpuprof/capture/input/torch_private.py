@@ -28,9 +28,9 @@ from typing import Any
 from lightning_gpuprof.capture.input.probe import Probe
 
 _WANTED = ("dataset", "data_queue", "base_seed", "worker_id")
-MOST_TIMES = 4096
+MAX_TIMES = 4096
 """Times of a sampler that wait to be taken out, which happens once a second."""
-_MOST_NESTED = 4
+_MAX_NESTED = 4
 """Samplers in samplers that are looked into."""
 
 
@@ -92,7 +92,7 @@ def makers_of_order(iterator: Any) -> list[Any]:
     """The batch sampler of an iterator, with the sampler in it and what that may wrap; outermost first."""
     found: list[Any] = []
     one = getattr(iterator, "_index_sampler", None)
-    while one is not None and len(found) < _MOST_NESTED:
+    while one is not None and len(found) < _MAX_NESTED:
         found.append(one)
         one = getattr(one, "sampler", None)
     return found
@@ -124,7 +124,7 @@ class TimedOrder:
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         base = type(iterator)
-        self.times_ns: deque[int] = deque(maxlen=MOST_TIMES)
+        self.times_ns: deque[int] = deque(maxlen=MAX_TIMES)
         """Taken out by another thread; of too many the newest."""
         self._iterator = weakref.ref(iterator)
         self._base = base

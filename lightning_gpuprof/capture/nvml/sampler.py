@@ -53,7 +53,7 @@ class _Gpu:
     """The user was told that our process cannot be told from others."""
 
 
-MOST_SAMPLES = 14_400
+MAX_SAMPLES = 14_400
 """In the time so far; from then on they become rarer. A sample of an H100 is 650 bytes of journal."""
 
 
@@ -129,7 +129,7 @@ class NvmlSampler:
             SourceUnavailableError: The driver is gone, or all GPUs are.
         """
         self._first_ns = t_ns if self._first_ns is None else self._first_ns
-        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / MOST_SAMPLES)
+        self.interval_s = max(self._wanted_s, (t_ns - self._first_ns) / 1e9 / MAX_SAMPLES)
         readings, self._waiting = self._waiting, []
         due = self._due()
         self._samples += 1

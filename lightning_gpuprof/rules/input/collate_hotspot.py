@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules.base import condition, threshold
@@ -55,7 +55,7 @@ class CollateHotspot(StarvingRule):
     needs_workers = False
 
     least_part_ratio: float = threshold(0.25, source="catalogue, heuristic: stacking tensors is a few percent")
-    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+    least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
         fires(

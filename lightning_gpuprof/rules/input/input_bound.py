@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, SINGLE_GUARD_MS, Loading
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
@@ -72,7 +72,7 @@ class InputBound(BaseRule):
     id = "input-bound"
     title = "Steps wait for their batch"
 
-    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+    least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     least_uncertain_ratio: float = threshold(0.10, source="TraceML; for a wait that may be the price of any fetch")
     least_idle_ratio: float = threshold(0.05, source="heuristic: a wait while the device works is free")
     least_delay_ratio: float = threshold(0.10, source="heuristic: without a CPU, a batch that is ready is not taken")
@@ -167,7 +167,7 @@ class InputBound(BaseRule):
             advice=_advice(state, change, wait_ms=wait.median_ms),
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),
-            confidence=0.5 if certain < LEAST_WAIT_RATIO else 0.95 if seen else 0.6,
+            confidence=0.5 if certain < MIN_WAIT_RATIO else 0.95 if seen else 0.6,
             explains=claims.WAIT_FOR_BATCHES,
             change=change,
         )
@@ -185,7 +185,7 @@ def _advice(state: Loading | None, change: Change | None, *, wait_ms: float) -> 
         return f"Prefetch batches in a thread or process of the loader, or make them cheaper: {CHEAPER}."
     if change is not None:
         return f"Load batches beside the step: {change.added[0]}. {why_workers(state, change)}"
-    if state.num_workers and state.certain_ratio < LEAST_WAIT_RATIO:
+    if state.num_workers and state.certain_ratio < MIN_WAIT_RATIO:
         return (
             "Return fewer, larger tensors from collate_fn, or raise batch_size: "
             f"receiving a batch from {counted(state.num_workers, 'worker')} can cost these {millis(wait_ms)}."

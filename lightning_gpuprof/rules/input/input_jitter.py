@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
-from lightning_gpuprof.model.loading import LEAST_IDLE_RATIO, Loading
+from lightning_gpuprof.model.loading import MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis, percent
@@ -136,7 +136,7 @@ class InputJitter(BaseRule):
         period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))
         excess_ratio = wait.total_ratio - wait.median_ratio
         idle_ratio = step_idle_ratio(metrics)
-        if idle_ratio is not None and idle_ratio < LEAST_IDLE_RATIO:
+        if idle_ratio is not None and idle_ratio < MIN_IDLE_RATIO:
             return None
         excess_ms = excess_ratio * period_ms
         recoverable_ms = excess_ms if idle_ratio is None else min(excess_ms, idle_ratio * period_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis
@@ -64,7 +64,7 @@ class SingleProcessLoading(BaseRule):
     title = "Batches are loaded in the main process"
     specialises = ("input-bound",)
 
-    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+    least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
         fires(

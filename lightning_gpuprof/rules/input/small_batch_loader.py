@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis
@@ -85,7 +85,7 @@ class SmallBatchLoader(BaseRule):
     title = "Each sample is fetched on its own"
     specialises = ("input-bound",)
 
-    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+    least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
 
     examples = (

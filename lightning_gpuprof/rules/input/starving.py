@@ -9,7 +9,7 @@ from typing import ClassVar
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, Severity
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
-from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, LEAST_WAIT_RATIO, Loading
+from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis
@@ -131,7 +131,7 @@ def starving(metrics: Metrics) -> Starving | None:
     bursts = state.bursts
     if bursts is not None:
         state = bursts
-    elif state.certain_ratio < LEAST_WAIT_RATIO:
+    elif state.certain_ratio < MIN_WAIT_RATIO:
         return None
     found = _measured(metrics)
     if found.verdict != "processing" or (bursts is None and not _empty(metrics, state)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
-from lightning_gpuprof.model.loading import LEAST_WAIT_RATIO
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
@@ -52,7 +52,7 @@ class TransformHotspot(StarvingRule):
     needs_workers = False
 
     least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")
-    least_ratio: float = threshold(LEAST_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
+    least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
         fires(

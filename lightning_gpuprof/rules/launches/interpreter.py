@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.waiting import LEAST_SAMPLES
+from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     MissingSignal,
@@ -74,11 +74,11 @@ def interpreter(metrics: Metrics) -> Interpreter:
     """
     period_ms = steady_period_ms(metrics)
     windows = [window for window in metrics.windows if _tells(window)]
-    blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= LEAST_SAMPLES}
+    blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
     several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
     if not blocked.keys() >= set(phases):
-        raise MissingSignal(f"the main thread's CPU times of {LEAST_SAMPLES} steps are needed")
+        raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
     phases_ms = sum(shares.values())
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)

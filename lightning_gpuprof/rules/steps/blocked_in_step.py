@@ -8,7 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Blocked, Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.waiting import LEAST_SAMPLES, Waiting
+from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -108,7 +108,7 @@ class BlockedInStep(BaseRule):
                 Evidence(
                     name="waiting for torch's other threads, at most", value=found.companions_ratio(worst), unit="ratio"
                 ),
-                Evidence(name="sampled steps", value=worst.samples, limit=LEAST_SAMPLES),
+                Evidence(name="sampled steps", value=worst.samples, limit=MIN_SAMPLES),
                 *(
                     Evidence(name="call site", value=f"{name} ({counted(looks, 'look')})")
                     for name, looks in worst.sites[:3]

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.model.waiting import LEAST_SAMPLES
+from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -98,7 +98,7 @@ class CpuContention(BaseRule):
             advice=cause.advice,
             evidence=(
                 self.evidence("least_ratio", share.median_ratio, "waiting for a CPU, share of the step"),
-                Evidence(name="sampled steps", value=metrics.cpu.run_delay_samples, limit=LEAST_SAMPLES),
+                Evidence(name="sampled steps", value=metrics.cpu.run_delay_samples, limit=MIN_SAMPLES),
                 Evidence(name="usable CPUs", value=metrics.cpu.usable_cpus, unit="CPUs"),
                 *_used(metrics),
             ),
@@ -127,8 +127,8 @@ def delay_share(metrics: Metrics) -> Share:
     share, samples = metrics.cpu.run_delay, metrics.cpu.run_delay_samples
     if share is None or not usable(share):
         raise MissingSignal("waiting for a CPU was not measured: the kernel has no schedstat")
-    if samples < LEAST_SAMPLES:
-        raise MissingSignal(f"waiting for a CPU was sampled in {samples} of the {LEAST_SAMPLES} steps needed")
+    if samples < MIN_SAMPLES:
+        raise MissingSignal(f"waiting for a CPU was sampled in {samples} of the {MIN_SAMPLES} steps needed")
     return share
 
 

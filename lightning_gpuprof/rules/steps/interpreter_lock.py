@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import cpus, millis
-from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, LEAST_ASKED, UNASKED
+from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -60,7 +60,7 @@ class InterpreterLockHeld(BaseRule):
     least_ratio: float = threshold(HELD_RATIO, source="as blocked-in-step")
     least_cpus: float = threshold(HELD_CPUS, source="heuristic: a thread that works a tenth of the time")
     least_late_ratio: float = threshold(HELD_LATE_RATIO, source="heuristic: without such a thread it is below 0.1")
-    least_asked: int = threshold(LEAST_ASKED, source="heuristic: fewer say nothing")
+    least_asked: int = threshold(MIN_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
         fires("it computes 80 % of the time", "critical", "Thread metrics (train.py:21 count)", beside={}),

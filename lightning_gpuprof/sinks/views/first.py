@@ -17,7 +17,7 @@ SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
 _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 """Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
-_LEAST_DRAWN_RATIO = 1e-4
+_MIN_DRAWN_RATIO = 1e-4
 
 
 def first(report: Report) -> str:
@@ -76,7 +76,7 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
     pieces = []
     for segment in bar.segments:
         share = segment.ms / whole_ms
-        if share < _LEAST_DRAWN_RATIO:
+        if share < _MIN_DRAWN_RATIO:
             continue
         label = f"{segment.label} {duration(segment.ms)}"
         shown = label if _fits(label, share) else ""

@@ -17,7 +17,7 @@ from lightning_gpuprof.sinks.html_page import figure, section, stack, table_html
 CALLBACK_ROWS = 5
 LEDGER_ROWS = 12
 _STEPS_LABEL = "Time of each step, stacked by phase, with what happened to the steps below"
-LEAST_SHOWN_RATIO = 0.005
+MIN_SHOWN_RATIO = 0.005
 """Parts of the wall time with less have no words beside the bar."""
 SHOWN_MARKS = 12
 """Of each kind as text; the figure has all."""
@@ -112,7 +112,7 @@ def overview(report: Report) -> str:
     items = "".join(
         f'<li><i class="c-{part}"></i>{part.replace("_", " ")} {numbers.seconds(parts[part])}</li>\n'
         for part, share in shares
-        if share >= LEAST_SHOWN_RATIO
+        if share >= MIN_SHOWN_RATIO
     )
     ran = f"{wording.stage(report).capitalize()} took {numbers.seconds(total)}"
     phases = tables.phase_table(report)

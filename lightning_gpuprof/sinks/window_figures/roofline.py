@@ -11,7 +11,7 @@ from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import GB_PER_S
 from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
 
-MOST_MARKERS = 120
+MAX_MARKERS = 120
 """Operators with the most device time that are drawn."""
 NAME_CELLS = 60
 
@@ -38,7 +38,7 @@ _SMALLEST, _LARGEST = 7.0, 34.0
 """Diameters of markers in pixels; the area stands for the device time."""
 
 
-def roofline_figure(roofline: Roofline, limit: int = MOST_MARKERS) -> dict[str, Json] | None:
+def roofline_figure(roofline: Roofline, limit: int = MAX_MARKERS) -> dict[str, Json] | None:
     """A figure for Plotly: intensity across, FLOP/s up, both logarithmic.
 
     Each operator with one shape of inputs is a marker whose area is its device time. Ceilings are lines: the slope is

@@ -9,8 +9,8 @@ from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar
 from lightning_gpuprof.sinks.window_tables import source_line
 
-MOST_LINES = 20
-MOST_MODULES = 30
+MAX_LINES = 20
+MAX_MODULES = 30
 
 SMALLEST_LINE_RATIO = 0.001
 """Lines without device time and with less of the host's or of the blocked time have no row."""
@@ -85,7 +85,7 @@ def line_table(result: Attribution) -> Table:
         host = "operators of the main thread that this line called; the trace does not say what else it did"
     return Table.of(
         "Lines of your code",
-        lines[:MOST_LINES],
+        lines[:MAX_LINES],
         Column(
             "line",
             lambda line: source_line.text(line.line, _LINE_LIMIT),
@@ -114,8 +114,8 @@ def _matters(line: LineTime, result: Attribution) -> bool:
 def module_table(result: Attribution) -> Table:
     """The tree of modules with the device time of each; modules with little of it are left out."""
     # an outer module has no less time than those in it, so the largest are a tree, too
-    smallest_us = sorted((one.device_us for one in result.modules), reverse=True)[:MOST_MODULES][-1:]
-    shown = [one for one in result.modules if one.device_us >= smallest_us[0]][:MOST_MODULES]
+    smallest_us = sorted((one.device_us for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
+    shown = [one for one in result.modules if one.device_us >= smallest_us[0]][:MAX_MODULES]
     return Table.of(
         "Modules",
         shown,

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name
 
-MOST_STEPS = 20
+MAX_STEPS = 20
 NAME_CELLS = 24
 
 _PHASE_COLUMNS = 7
@@ -56,7 +56,7 @@ def _told(trace: StepTrace) -> list[Phase]:
     return [phase for phase in PHASES if phase in told]
 
 
-def step_host_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
+def step_host_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
     """Each step on the main thread: phases that sum to it; first the mean.
 
     Args:
@@ -90,7 +90,7 @@ def _shown(trace: StepTrace, limit: int) -> list[StepRow]:
     return [*mean, *(trace.steps[at] for at in sorted(by_length[:limit]))]
 
 
-def step_device_table(trace: StepTrace, limit: int = MOST_STEPS) -> Table:
+def step_device_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
     """Each step on each device, from the begin to the end of the step on the host; first the mean.
 
     Args:

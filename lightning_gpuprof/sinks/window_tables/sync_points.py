@@ -8,7 +8,7 @@ from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SIGNIFICANT, US_AS_MS, Column, Table
 from lightning_gpuprof.sinks.window_tables import source_line
 
-MOST_SITES = 15
+MAX_SITES = 15
 """Rows of the table of places."""
 
 _OPERATION_LIMIT = 40
@@ -31,7 +31,7 @@ def sync_site_table(points: SyncPoints) -> Table:
         often = Column("per step", lambda site: site.count_per_step, SIGNIFICANT, help="occurrences inside of steps")
     return Table.of(
         "Where the host waits for the device",
-        points.sites[:MOST_SITES],
+        points.sites[:MAX_SITES],
         Column(
             "operation",
             _operation,

@@ -11,7 +11,7 @@ _WARP_THREADS = 32
 _REGISTERS_UNIT = 256
 """Registers are given to a warp in units of so many."""
 
-_MOST_BLOCKS = {(7, 5): 16, (8, 6): 16, (8, 7): 16, (8, 9): 24, (11, 0): 24, (12, 0): 24, (12, 1): 24}
+_MAX_BLOCKS = {(7, 5): 16, (8, 6): 16, (8, 7): 16, (8, 9): 24, (11, 0): 24, (12, 0): 24, (12, 1): 24}
 """Resident blocks per multiprocessor where they are not 32, by compute capability (CUDA C++ Programming Guide, table
 "Technical Specifications per Compute Capability")."""
 
@@ -31,7 +31,7 @@ class Multiprocessor:
     @property
     def blocks(self) -> int:
         """Most blocks, however small they are."""
-        return _MOST_BLOCKS.get(self.compute_capability, 32)
+        return _MAX_BLOCKS.get(self.compute_capability, 32)
 
 
 def multiprocessor_of(properties: Mapping[str, object]) -> Multiprocessor | None:

@@ -16,7 +16,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 
 MARGIN = 1.05
 """A rate may be so much above its peak before the work is called wrong: times have a resolution, and clocks boost."""
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 
 
 def roofline(
@@ -24,7 +24,7 @@ def roofline(
     *,
     measured_flops_per_s: Mapping[str, float] | None = None,
     measured_bytes_per_s: float | None = None,
-    most_rows: int = MOST_ROWS,
+    most_rows: int = MAX_ROWS,
 ) -> Roofline:
     """Hold the operators of a window against the device's roofline.
 

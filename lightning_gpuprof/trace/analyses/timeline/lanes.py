@@ -14,9 +14,9 @@ from lightning_gpuprof.trace.tables import Int64, Mask, Rows
 PIXELS = 1500
 """What is shorter than the step over this cannot be seen on its own."""
 _WIDER = 1.4
-MOST_NAMES = 60
+MAX_NAMES = 60
 """Names of a lane, those with the most time."""
-MOST_SUMS = 8
+MAX_SUMS = 8
 """Operators, calls or kernels of a lane that are summed up by name."""
 NAME_CHARACTERS = 120
 """C++ templates make names of kernels of some thousand."""
@@ -103,7 +103,7 @@ def lane(head: TimelineLane, events: Events, begin_ns: int, end_ns: int, limit: 
         time_us=_us(parts.time_ns),
         name=tuple(of_part),
         count=tuple(parts.count.tolist()),
-        sums=_sums(events, used[order], time_ns[order], counts[order], len(used) if all_named else MOST_SUMS),
+        sums=_sums(events, used[order], time_ns[order], counts[order], len(used) if all_named else MAX_SUMS),
         total_us=int(time_ns.sum()) / 1000,
     )
 
@@ -140,7 +140,7 @@ def _names(events: Events, parts: _Parts) -> tuple[tuple[str, ...], tuple[PartKi
     of_name: dict[int, int] = {}
     for rank, at in enumerate(np.argsort(-time_ns, kind="stable").tolist()):
         name = int(used[at])
-        text = shortened(events.names[name]) if rank < MOST_NAMES else ""
+        text = shortened(events.names[name]) if rank < MAX_NAMES else ""
         of_name[name] = shown.setdefault((text, events.kind[name]), len(shown))
     return tuple(text for text, _ in shown), tuple(kind for _, kind in shown), [of_name[n] for n in parts.name.tolist()]
 

@@ -24,12 +24,12 @@ from lightning_gpuprof.trace.steps import Steps
 from lightning_gpuprof.trace.tables import ABSENT, Rows, Spans
 
 KINDS: tuple[PartKind, ...] = get_args(PartKind)
-MOST_PARTS = 2000
+MAX_PARTS = 2000
 """Of a timeline: some 60 kB as JSON."""
-MOST_PARTS_OF_LANE = 500
-MOST_THREADS = 3
-MOST_DEVICES = 4
-MOST_STREAMS = 6
+MAX_PARTS_OF_LANE = 500
+MAX_THREADS = 3
+MAX_DEVICES = 4
+MAX_STREAMS = 6
 """Of a device: those with the most work in the step."""
 
 
@@ -37,8 +37,8 @@ def timeline(
     linked: LinkedTrace,
     *,
     activity: HostActivity | None = None,
-    most_parts: int = MOST_PARTS,
-    most_parts_of_lane: int = MOST_PARTS_OF_LANE,
+    most_parts: int = MAX_PARTS,
+    most_parts_of_lane: int = MAX_PARTS_OF_LANE,
 ) -> Timeline | None:
     """What host and devices did during the median step.
 
@@ -64,9 +64,9 @@ def timeline(
     for thread in threads:
         events += _of_thread(linked, thread, blocking, begin_ns, end_ns)
     devices = _devices(linked)
-    left_out += max(len(devices) - MOST_DEVICES, 0)
+    left_out += max(len(devices) - MAX_DEVICES, 0)
     activity = activity or HostActivity(linked)
-    for device in devices[:MOST_DEVICES]:
+    for device in devices[:MAX_DEVICES]:
         streams, more = _streams(linked, device, begin_ns, end_ns)
         left_out += more
         events += [_stream(linked, device, stream, rows) for stream, rows in streams]
@@ -135,7 +135,7 @@ def _threads(linked: LinkedTrace, begin_ns: int, end_ns: int) -> tuple[list[int]
         for thread in np.flatnonzero(times).tolist():
             spent[thread] = max(spent.get(thread, 0.0), float(times[thread]))
     order = sorted(spent, key=lambda thread: (thread != linked.main_thread, -spent[thread]))
-    return order[:MOST_THREADS], max(len(order) - MOST_THREADS, 0)
+    return order[:MAX_THREADS], max(len(order) - MAX_THREADS, 0)
 
 
 def _of_thread(
@@ -182,7 +182,7 @@ def _streams(linked: LinkedTrace, device: int, begin_ns: int, end_ns: int) -> tu
     rows = rows[(work.start_ns[rows] < end_ns) & (work.end_ns[rows] > begin_ns)]
     streams, _, number = numbered(work.stream[rows])
     spent_ns = np.bincount(number, weights=work.duration_ns[rows], minlength=len(streams))
-    chosen = np.sort(np.argsort(-spent_ns, kind="stable")[:MOST_STREAMS]).tolist()
+    chosen = np.sort(np.argsort(-spent_ns, kind="stable")[:MAX_STREAMS]).tolist()
     return [(int(streams[at]), rows[number == at]) for at in chosen], len(streams) - len(chosen)
 
 
