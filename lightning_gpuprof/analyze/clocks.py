@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lightning_gpuprof.model.device import LOWERED_RATIO, MIN_SAMPLES
 from lightning_gpuprof.model.device_step import ClockLoss
 from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.report import Device
 
-MIN_SAMPLES = 20
-"""Busy samples that a statement needs. The rule catalogue: the driver averages over 1/6 to 1 s."""
-
 REASON_RATIO = 0.20
 """Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
-
-LOWERED_RATIO = 0.98
-"""Power limit over its default below which somebody has lowered it. Heuristic."""
 
 _NO_CAUSE = frozenset({"gpu_idle", "display_clock", "sync_boost", "reliability"})
 """Reasons that say nothing about what holds this GPU down, or that every GPU at its top clock gives."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
+from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
 from lightning_gpuprof.model.metrics import Metrics
@@ -14,6 +15,7 @@ from lightning_gpuprof.model.metrics import Metrics
 def with_derived(metrics: Metrics) -> Metrics:
     """The metrics with everything that follows from their other fields."""
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
+    metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
     return replace(metrics, loading=loading(metrics), device_run=device_run(metrics))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lightning_gpuprof.analyze.clocks import clock_loss
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.device_step import HOST_SLICES, ClockLoss, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
@@ -19,9 +20,6 @@ from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
-
-MIN_SAMPLES = 20
-"""Distinct samples of NVML that a statement needs. The rule catalogue: the driver averages over 1/6 to 1 s."""
 
 MIN_STEPS = 10
 """Steps whose time NVML's samples of the whole training can stand for. Heuristic, after TraceML."""

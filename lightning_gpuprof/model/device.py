@@ -17,6 +17,13 @@ ERROR_COUNTERS: tuple[str, ...] = (
 """Values of samples that only count up, from before the run on: ECC since the driver was loaded, the rest for ever."""
 
 
+MIN_SAMPLES = 20
+"""Samples of a GPU that a statement needs. The rule catalogue: the driver's utilization is a mean of 1/6 to 1 s."""
+
+LOWERED_RATIO = 0.98
+"""Power limit over its default below which somebody has lowered it. Heuristic."""
+
+
 class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What does not change while a run goes on; None: the driver does not tell."""
 

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
@@ -204,6 +205,10 @@ class Metrics:
     """How it waits for another thread that holds the interpreter."""
     device_run: DeviceRun | Unmeasured | None = NOT_COMPUTED
     """The windows that rules on kernels can look at; None: the model runs on the CPU."""
+    gpus: tuple[Gpu, ...] = ()
+    """The sampled GPUs, with what holds their clocks and links down."""
+    copies_to_device_ms: float | None = None
+    """Time of a traced step's copies to the device, whether or not kernels ran beside them; None: not known."""
     fetch: Fetch = field(default_factory=Fetch)
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED

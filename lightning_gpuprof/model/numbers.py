@@ -266,3 +266,14 @@ def factor(value: float) -> str:
 def listed(items: list[str]) -> str:
     """Items as a phrase: ``a``, ``a and b``, ``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def gib(value: float) -> str:
+    """Memory for people: ``18.6 GiB``, below one GiB in MiB."""
+    amount, unit = (value / 2**30, "GiB") if abs(value) >= 2**30 else (value / 2**20, "MiB")
+    return f"{amount:,.0f} {unit}" if abs(amount) >= 999.5 else f"{amount:.3g} {unit}"
+
+
+def mhz(value: float) -> str:
+    """A clock for people: ``1,980 MHz``."""
+    return f"{value:,.0f} MHz"

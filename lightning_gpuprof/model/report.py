@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar, Literal, get_args
 
@@ -16,7 +17,7 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.method import Cost, Method, Outlook
-from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -110,6 +111,10 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     """Smallest value."""
     max: float
     """Largest value."""
+
+    def upper_mean(self, count: int) -> float:
+        """95 % upper bound of the mean, by the normal approximation; ``count`` of the values are independent."""
+        return self.mean + ONE_SIDED_5_PERCENT * self.std / math.sqrt(max(1, count))
 
 
 class SpeedLevel(msgspec.Struct, kw_only=True, frozen=True):
@@ -229,6 +234,26 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     energy: DeviceEnergy | None = None
     errors: tuple[ErrorCounter, ...] = ()
     """Those that this GPU has."""
+
+    @property
+    def title(self) -> str:
+        """How findings name it: ``NVIDIA H200 (gpu0)``."""
+        return f"{self.name} ({self.subject})" if self.subject and self.subject != self.name else self.name
+
+    @property
+    def place(self) -> str:
+        """How an administrator finds it: by its PCI address, else by its UUID."""
+        return self.facts.pci_bus_id or self.uuid or self.subject
+
+    def median(self, name: str) -> float | None:
+        """Median of a value; None if it was not measured, or is no possible number."""
+        found = self.values.get(name)
+        return found.median if found is not None and possible(found.median) else None
+
+    def largest(self, name: str) -> float | None:
+        """Largest sample of a value; None likewise."""
+        found = self.values.get(name)
+        return found.max if found is not None and possible(found.max) else None
 
     @property
     def power_limit_ratio(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics
@@ -10,7 +11,6 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import (
     possible,
 )
-from lightning_gpuprof.rules.hardware import gpus
 
 MEMORY_RATIO = 0.60
 """DRAM activity of the busy device from which memory is its limit. ncu's and nvvp's 60 %; DCGM: about 80 % is the
@@ -47,7 +47,7 @@ def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] 
     busy_ratio = 1.0 - step.idle_ratio
     for device in sorted(metrics.devices, key=lambda d: -d.samples):
         memory, active = device.values.get("dram_active_ratio"), device.values.get("sm_active_ratio")
-        if memory is None or active is None or device.samples < gpus.MIN_SAMPLES or busy_ratio < SM_ACTIVE_RATIO:
+        if memory is None or active is None or device.samples < MIN_SAMPLES or busy_ratio < SM_ACTIVE_RATIO:
             continue
         if not (possible(memory.mean) and possible(active.mean)):
             continue

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import amount, counted, millis, percent
 from lightning_gpuprof.rules.base import is_cpu_only
 from lightning_gpuprof.rules.engine import Diagnosis
-from lightning_gpuprof.rules.hardware.gpus import MIN_SAMPLES
 from lightning_gpuprof.rules.method_facts import (
     COMPARE,
     MAX_INTERVAL_RATIO,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,7 +111,8 @@ def _sentence(rule: Rule) -> str:
 def _text(rule: Rule) -> str:
     if sys.flags.optimize > 1:  # what a dataclass puts in the place of a docstring is no description
         return "The description is a docstring, and python -OO leaves those out: run it without -OO.\n"
-    return inspect.getdoc(type(rule)) or "This rule has no description."
+    text = inspect.getdoc(type(rule)) or "This rule has no description."
+    return re.sub(r"(?m)^(## .+\n)(?!\n)", r"\1\n", text)
 
 
 def _thresholds(rule: Rule) -> str:

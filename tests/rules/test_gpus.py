@@ -12,14 +12,14 @@ from msgspec.structs import replace as replace_struct
 from test_bad_numbers import assert_calm, mutated
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import lower_share
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.numbers import gib, lower_share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import judged
 
 IDS = frozenset(
     {
@@ -101,12 +101,12 @@ def test_everything_is_found_at_once_and_gains_fit_into_the_run() -> None:
 
 
 def test_a_reason_that_several_gpus_share_is_told_once() -> None:
-    def judge(device: Device) -> Finding | None:
-        raise MissingSignal("no clocks" if device.subject != "gpu1" else "no power")
+    def judge(gpu: Gpu) -> Finding | None:
+        raise MissingSignal("no clocks" if gpu.device.subject != "gpu1" else "no power")
 
     metrics = on(*(replace_struct(gpu(), subject=f"gpu{i}") for i in range(3)))
     with pytest.raises(MissingSignal, match=r"^gpu0, gpu2: no clocks; gpu1: no power$"):
-        gpus.judged(metrics, judge)
+        judged(metrics, judge)
 
 
 @pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 1.0])
@@ -129,4 +129,4 @@ def test_the_lower_bound_of_a_share_is_wilson_s(ratio: float, count: int, lower:
     [(300 * 2**20, "300 MiB"), (2**30, "1 GiB"), (18.64 * GIB, "18.6 GiB"), (1024 * GIB, "1,024 GiB")],
 )
 def test_memory_is_said_in_three_digits(value: float, words: str) -> None:
-    assert gpus.gib(value) == words
+    assert gib(value) == words

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 
 _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),
@@ -39,28 +39,24 @@ def _with(**risen: float) -> dict[str, dict[str, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EccXid(gpus.GpuRule):
+class EccXid(GpuRule):
     """The GPU's memory had errors during this run.
 
     ## What it means
-
     ECC memory corrects single errors and detects worse ones. An uncorrected error means wrong data, and mostly the end
     of the process. A remapped row or a retired page is memory that went bad; a pending repair needs a reset of the GPU.
 
     ## How it is measured
-
     The driver's counters (NVML), last reading minus first. Older counts are no finding, except a repair that is still
     pending. Uncorrected errors are critical; remapped rows, retired pages and pending repairs a warning; corrected
     errors information.
 
     ## When it is wrong
-
     - GPUs without ECC, or with ECC off, have no counters: nothing to judge if the driver says so, else not evaluated.
     - Other errors of the driver (Xid) are in the kernel's log, which is not read.
     - If the process was killed, the errors of the last minute may be missing.
 
     ## What to do
-
     After uncorrected errors, restart from a checkpoint before them and drain the GPU. Otherwise have it reset and
     watched.
     """
@@ -80,35 +76,29 @@ class EccXid(gpus.GpuRule):
         not_evaluated("there are no counters", "no counters of memory errors", gpu={}),
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the counters of a GPU."""
+        device = gpu.device
         counters = {c.name: c for c in device.errors if c.name in _WORDS and possible(c.first) and possible(c.last)}
         if not counters and device.facts.ecc is False:
             raise NotApplicable("ECC is off on this GPU")
         if not counters:
             raise MissingSignal("the GPU or its driver has no counters of memory errors")
-        risen = {name: count for name in _WORDS if name in counters and (count := self._count(counters[name]))}
+        since = {c.name: c.last if c.name == _PENDING else c.last - c.first for c in counters.values()}
+        risen = {name: int(since[name]) for name in _WORDS if since.get(name, 0) >= max(1, self.least_errors)}
         if not risen:
             return None
         worst = _WORDS[next(iter(risen))][1]
         return self.finding(
             severity=worst,
-            subject=gpus.title(device),
-            summary=f"{gpus.title(device)} had {listed([_said(name, count) for name, count in risen.items()])} during "
-            "this run.",
-            advice=_ADVICE[worst].format(place=gpus.place(device)),
+            subject=device.title,
+            summary=f"{device.title} had {listed([_said(*item) for item in risen.items()])} during this run.",
+            advice=_ADVICE[worst].format(place=device.place),
             evidence=tuple(self.evidence("least_errors", count, _WORDS[name][0]) for name, count in risen.items()),
         )
-
-    def _count(self, counter: ErrorCounter) -> int:
-        risen = counter.last if counter.name == _PENDING else counter.last - counter.first
-        return int(risen) if risen >= self.least_errors else 0
 
 
 def _said(name: str, count: int) -> str:
     words = _WORDS[name][0]
-    if name == _PENDING:
-        return words
-    for many, one in (("errors", "error"), ("rows", "row"), ("pages", "page")):
-        words = words.replace(many, one) if count == 1 else words
-    return f"{count:,} {words}"
+    one = re.sub("(error|row|page)s", r"\1", words)
+    return words if name == _PENDING else f"{count:,} {one if count == 1 else words}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.memory import DeviceMemory
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 
 _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
 
@@ -21,30 +22,25 @@ def _others(processes: float | None, gib: float | None) -> dict[str, dict[str, f
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuShared(gpus.GpuRule):
+class GpuShared(GpuRule):
     """Other processes hold memory of the GPU that this run trains on.
 
     ## What it means
-
     Two programs on one GPU take turns: steps may take longer, the other's memory is missing here, and the times of this
     run say little. Often it is a notebook or a run that never let go.
 
     ## How it is measured
+    Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. The
+    median of the readings decides. How much the others compute is not measured, so there is no gain.
 
-    Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. It is
-    a warning if half of the readings show another process and the others hold at least 1 GiB in the median. How much
-    they compute is not measured, so there is no gain.
-
-    In a container the driver's process ids are not ours. There, memory in use beyond what torch reserved is information
-    if it is more than 4 GiB and more than a tenth of the GPU: NCCL or another library of this run may hold it.
+    In a container the driver's process ids are not ours. There, memory in use beyond what torch reserved is
+    information: NCCL or another library of this run may hold it.
 
     ## When it is wrong
-
     - A process that holds memory without computing slows nothing down.
     - Several ranks of this run on one GPU, which is a mistake of its own.
 
     ## What to do
-
     End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
     """
 
@@ -53,9 +49,7 @@ class GpuShared(gpus.GpuRule):
 
     least_bytes: int = threshold(2**30, source="the rule catalogue: 1 GiB")
     least_readings: int = threshold(2, source="heuristic: one reading may meet a process that is about to end")
-    least_unknown_bytes: int = threshold(
-        4 * 2**30, source="heuristic: contexts, NCCL and libraries of one process hold less"
-    )
+    least_unknown_bytes: int = threshold(4 * 2**30, source="heuristic: libraries of one process hold less")
     least_unknown_ratio: float = threshold(0.10, source="heuristic: of the GPU's memory")
 
     examples = (
@@ -63,33 +57,29 @@ class GpuShared(gpus.GpuRule):
         quiet("the run is alone", gpu={}),
         looks_alike("monitors hold small contexts", gpu=_others(2.0, 0.5)),
         looks_alike("the run itself fills the GPU", gpu={"values": {"memory_used_bytes": 139.0 * 2**30}}),
-        not_evaluated(
-            "it is a container, without torch's allocator", "process ids are not visible", gpu=_others(None, None)
-        ),
+        not_evaluated("it is a container, without an allocator", "ids are not visible", gpu=_others(None, None)),
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the processes of a GPU."""
-        if gpus.slow_readings(device) < self.least_readings:
+        device = gpu.device
+        if gpu.slow_readings < self.least_readings:
             raise MissingSignal(f"{device.samples} samples are too few to say who uses the GPU")
-        processes = gpus.median(device, "foreign_processes_count")
-        others = gpus.median(device, "memory_others_bytes")
-        if processes is not None and others is not None:
-            if processes < 1 or others < self.least_bytes:
-                return None
-            return self._of_others(device, round(processes), others)
-        if processes == 0:
+        processes, others = device.median("foreign_processes_count"), device.median("memory_others_bytes")
+        if processes is None or others is None:
+            return None if processes == 0 else self._unaccounted(metrics, device)
+        if processes < 1 or others < self.least_bytes:
             return None
-        return self._unaccounted(metrics, device)
+        return self._of_others(device, round(processes), others)
 
     def _of_others(self, device: Device, processes: int, others: float) -> Finding:
-        holds = "other process holds" if processes == 1 else "other processes hold"
+        holds, them = ("other process holds", "it") if processes == 1 else ("other processes hold", "them")
         return self.finding(
             severity="warning",
-            subject=gpus.title(device),
-            summary=f"{processes} {holds} {gpus.gib(others)} of {gpus.title(device)} and may slow this run down.",
-            advice=f"End or move {'it' if processes == 1 else 'them'} and measure again. If both must stay, partition "
-            f"the GPU (MIG). To see who it is: {_LOOK}",
+            subject=device.title,
+            summary=f"{processes} {holds} {gib(others)} of {device.title} and may slow this run down.",
+            advice=f"End or move {them} and measure again. If both must stay, partition the GPU (MIG). To see who it "
+            f"is: {_LOOK}",
             evidence=(
                 Evidence(name="other processes", value=processes, limit=1, source="heuristic"),
                 self.evidence("least_bytes", others, "memory of other processes", "bytes"),
@@ -98,34 +88,22 @@ class GpuShared(gpus.GpuRule):
         )
 
     def _unaccounted(self, metrics: Metrics, device: Device) -> Finding | None:
-        memory = gpus.allocator_of(metrics, device)
-        used, total = gpus.largest(device, "memory_used_bytes"), device.facts.memory_total_bytes
-        reserved = None if memory is None else _reserved(memory)
-        if used is None or reserved is None or total is None or not possible(total):
+        reserved = next((one.reserved_peak_bytes for one in metrics.memory.devices if one.name == device.subject), None)
+        used, total = device.largest("memory_used_bytes"), device.facts.memory_total_bytes
+        if used is None or reserved is None or total is None or not (possible(total) and possible(reserved)):
             raise MissingSignal("other process ids are not visible here, and torch's allocator was not read")
-        rest = used - reserved
-        if rest < max(self.least_unknown_bytes, self.least_unknown_ratio * total):
+        rest, least = used - reserved, max(self.least_unknown_bytes, self.least_unknown_ratio * total)
+        if rest < least:
             return None
         return self.finding(
             severity="info",
-            subject=gpus.title(device),
+            subject=device.title,
             title="Part of the GPU memory has an unknown owner",
-            summary=f"{gpus.gib(used)} of {gpus.title(device)} are in use, but torch reserved only "
-            f"{gpus.gib(reserved)}. Who holds the other {gpus.gib(rest)} is not visible in this container.",
-            advice=f"Check on the host that only this run is on {gpus.place(device)}: {_LOOK}",
+            summary=f"{gib(used)} of {device.title} are in use, but torch reserved only "
+            f"{gib(reserved)}. Who holds the other {gib(rest)} is not visible in this container.",
+            advice=f"Check on the host that only this run is on {device.place}: {_LOOK}",
             evidence=(
-                self.evidence(
-                    "least_unknown_bytes",
-                    rest,
-                    "memory not reserved by torch",
-                    "bytes",
-                    limit=max(self.least_unknown_bytes, self.least_unknown_ratio * total),
-                ),
+                self.evidence("least_unknown_bytes", rest, "memory not reserved by torch", "bytes", limit=least),
             ),
             confidence=0.4,
         )
-
-
-def _reserved(memory: DeviceMemory) -> float | None:
-    reserved = memory.reserved_peak_bytes
-    return reserved if reserved is not None and possible(reserved) else None

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
-from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
 from lightning_gpuprof.rules.base import MissingSignal, run_s, steady_period_ms, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule, known, require_distinct
 
 _RULE_OF: Mapping[Phase, str] = {
     "data_wait": "input-bound",
     "callbacks": "callback-slow",
     "logging": "logging-overhead",
 }
-
-_BESIDE: Mapping[str, str] = {
-    "validation": "validation-stall",
-    "checkpoint": "checkpoint-stall",
-    "epoch_gap": "worker-startup",
-}
-
-
+_RULE_OF_PART = {"validation": "validation-stall", "checkpoint": "checkpoint-stall", "epoch_gap": "worker-startup"}
 _LOW = {"values": {"utilization_ratio": 0.3}}
 _WAITS = {"data_wait": 100.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuUtilLow(gpus.GpuRule):
+class GpuUtilLow(GpuRule):
     """The GPU is idle for a large part of the time: a symptom, reported with its known causes.
 
     ## What it means
-
     The driver's utilization is the share of time in which any kernel ran. Where it is low, the GPU waits, mostly for
     the host: for batches, callbacks, validation, or launches that come too slowly.
 
     ## How it is measured
-
     The mean utilization (NVML) over at least 20 distinct samples; its 95 % upper bound must be below 70 %. It is
     information without a gain, which the rules of the causes have. Named are the idle causes of a trace window, else
     the parts of the run and phases of the step that take a tenth of the time, each with the rule that judges it.
 
     ## When it is wrong
-
     - Utilization is not efficiency: a high one proves nothing, see `util-misleading`.
     - MIG devices and some virtual GPUs have none: not evaluated.
     - Phases are host times. A wait is harmless while the GPU still has work queued.
 
     ## What to do
-
     Look at the named rules. If there are none, a trace window shows what the host does before each launch.
     """
 
@@ -65,71 +56,60 @@ class GpuUtilLow(gpus.GpuRule):
     named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")
 
     examples = (
-        fires(
-            "the GPU waits for batches", "info", "data_wait 67 % of the step (input-bound)", gpu=_LOW, times_ms=_WAITS
-        ),
+        fires("the GPU waits for batches", "info", "67 % of the step (input-bound)", gpu=_LOW, times_ms=_WAITS),
         fires("nothing explains it", "info", "Nothing measured explains the 35.0 ms", gpu=_LOW),
         quiet("the GPU is busy", gpu={}),
         looks_alike("it is full of small kernels", gpu={"values": {"sm_active_ratio": 0.1}}),
         not_evaluated("19 samples differ", "19 of the 20 distinct", gpu={"distinct": 19}),
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the utilization of a GPU."""
-        distinct = gpus.require_distinct(device)
+        name, distinct = gpu.device.title, require_distinct(gpu.device)
         period_ms = steady_period_ms(metrics)
-        found = gpus.known(device, "utilization_ratio", "the utilization")
-        upper = gpus.upper_mean(found, distinct)
+        found = known(gpu.device, "utilization_ratio", "the utilization")
+        upper = found.upper_mean(distinct)
         if upper >= self.low_ratio:
             return None
-        causes = _window_causes(metrics, self.named_ratio) or self._phases(metrics)
-        meanwhile = (
-            f"Likely causes: {listed(causes)}."
-            if causes
-            else f"Nothing measured explains the {millis((1 - found.mean) * period_ms)} without work in each "
-            f"{millis(period_ms)} step."
-        )
+        causes = self._of_windows(metrics) or self._of_phases(metrics)
+        idle_ms = (1 - found.mean) * period_ms
+        unknown = f"Nothing measured explains the {millis(idle_ms)} without work in each {millis(period_ms)} step."
+        look = "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...])."
         return self.finding(
             severity="info",
-            subject=gpus.title(device),
-            summary=f"{gpus.title(device)} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
-            f"{meanwhile}",
-            advice="Fix the named causes: a higher utilization follows."
-            if causes
-            else "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...]).",
+            subject=name,
+            summary=f"{name} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
+            + (f"Likely causes: {listed(causes)}." if causes else unknown),
+            advice="Fix the named causes: a higher utilization follows." if causes else look,
             evidence=(
                 self.evidence("low_ratio", upper, "utilization"),
-                Evidence(name="distinct samples", value=distinct, limit=gpus.MIN_SAMPLES),
+                Evidence(name="distinct samples", value=distinct, limit=MIN_SAMPLES),
             ),
             confidence=0.9,
         )
 
-    def _phases(self, metrics: Metrics) -> list[str]:
+    def _of_phases(self, metrics: Metrics) -> list[str]:
         """Parts of the run and phases of the step in which the host is at something else than the model."""
-        found: list[tuple[float, str]] = []
         try:
             total_s = run_s(metrics)
         except MissingSignal:
-            total_s = 0.0
-        for part, rule in _BESIDE.items():
-            ratio = metrics.wall.parts.get(part, 0.0) / total_s if total_s else 0.0
-            if ratio >= self.named_ratio:
-                found.append((ratio, f"{part.replace('_', ' ')} {percent(min(1.0, ratio))} of the run ({rule})"))
+            total_s = math.inf
+        parts = ((min(1.0, metrics.wall.parts.get(part, 0.0) / total_s), part) for part in _RULE_OF_PART)
+        found = [
+            (ratio, f"{part.replace('_', ' ')} {percent(ratio)} of the run ({_RULE_OF_PART[part]})")
+            for ratio, part in parts
+            if ratio >= self.named_ratio
+        ]
         for phase, share in metrics.shares.items():
             if phase not in COMPUTE_PHASES and usable(share) and share.lower_ratio >= self.named_ratio:
-                rule = _RULE_OF.get(phase, "")
-                words = f"{phase} {percent(share.median_ratio)} of the step ({rule or PHASE_TERMS[phase]})"
-                found.append((share.median_ratio, words))
+                why = _RULE_OF.get(phase) or PHASE_TERMS[phase]
+                found.append((share.median_ratio, f"{phase} {percent(share.median_ratio)} of the step ({why})"))
         return [words for _, words in sorted(found, reverse=True)]
 
-
-def _window_causes(metrics: Metrics, least: float) -> list[str]:
-    """The largest idle causes of the last window that has some, in words."""
-    for window in reversed(metrics.windows):
-        idle = window.analysis.idle if window.analysis is not None else None
-        if idle is None or not idle.devices:
-            continue
-        device = max(idle.devices, key=lambda one: one.busy_us)
-        named = [cause for cause in device.causes if cause.window_ratio >= least][:3]
+    def _of_windows(self, metrics: Metrics) -> list[str]:
+        """The largest idle causes of the last window that has some."""
+        idles = [window.analysis.idle for window in metrics.windows if window.analysis is not None]
+        last = next((idle for idle in reversed(idles) if idle is not None and idle.devices), None)
+        causes = max(last.devices, key=lambda one: one.busy_us).causes if last is not None else ()
+        named = [cause for cause in causes if cause.window_ratio >= self.named_ratio][:3]
         return [f"{percent(one.window_ratio)} of a window, {IDLE_CAUSE_TERMS[one.cause]}" for one in named]
-    return []

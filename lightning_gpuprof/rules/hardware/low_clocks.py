@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device import ThrottleShare
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.device import MIN_SAMPLES
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import lower_share, percent
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import mhz, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    MissingSignal,
-    require_possible,
-    severity,
-    steady_period_ms,
-    threshold,
-)
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.base import severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, at_most_warning, clock_gain
 
 _SET = {
     "app_clocks": "application clocks are set (nvidia-smi -ac)",
     "sync_boost": "a sync boost group runs at the pace of its slowest GPU",
 }
-
+_UNNAMED = "the driver names no reason, so clocks are locked (nvidia-smi -lgc) or there is a fault"
 _OTHERS = ("sw_power_cap", "sw_thermal", "hw_thermal", "hw_slowdown", "hw_power_brake")
 """Reasons that other rules report."""
 
@@ -34,29 +29,25 @@ def _set(reason: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowClocks(gpus.GpuRule):
+class LowClocks(ClockRule):
     """The GPU is busy, but its clock is set far below its maximum.
 
     ## What it means
-
     An administrator can set clocks (application clocks, locked clocks, a sync boost group), and they stay when the
     reason is forgotten. Kernels that compute then take longer, although nothing is hot and power is left.
 
     ## How it is measured
-
-    The median SM clock (NVML) of at least 20 busy samples is below 0.8 of the maximum, and the driver names application
-    clocks or a sync boost group in half of them (lower bound). Or the clock is below 0.7 of the maximum, the driver
-    names no reason in 90 % of them, and the utilization is above 90 %. Silent where heat, power limit or brake hold the
-    clock in a fifth of the samples. The gain is as in `thermal-throttle`.
+    The median SM clock (NVML) of at least 20 busy samples, where the driver names application clocks or a sync boost
+    group in half of them (lower bound), or where it names no reason in 90 % of them although the GPU is always busy.
+    Silent where heat, power limit or brake hold the clock in a fifth of the samples. The gain is as in
+    `thermal-throttle`.
 
     ## When it is wrong
-
     - The maximum is a boost that some boards reach for moments only.
     - Clocks may be set on purpose, for benchmarks or for equal GPUs.
     - A GPU that is not always busy may lower its clock by itself: hence the 90 %.
 
     ## What to do
-
     Have the administrator reset the clocks; this profiler changes no setting of a GPU.
     """
 
@@ -64,9 +55,7 @@ class LowClocks(gpus.GpuRule):
     title = "The GPU clock is set low"
 
     low_ratio: float = threshold(0.80, source="heuristic: SM clock over the highest one")
-    unnamed_low_ratio: float = threshold(
-        0.70, source="heuristic: healthy boards of workstations stay at 0.8 of their boost"
-    )
+    unnamed_low_ratio: float = threshold(0.70, source="heuristic: healthy workstations stay at 0.8 of their boost")
     named_ratio: float = threshold(0.50, source="heuristic: half of the busy samples")
     unnamed_ratio: float = threshold(0.90, source="heuristic: share of busy samples without a limit")
     full_utilization_ratio: float = threshold(0.90, source="heuristic: below it a GPU may lower its clock by itself")
@@ -79,60 +68,45 @@ class LowClocks(gpus.GpuRule):
         quiet("the clock is high", gpu={}),
         looks_alike("heat holds it down", gpu=_set("sw_thermal")),
         looks_alike("the GPU is often idle", gpu={"clock_mhz": 1200.0, "values": {"utilization_ratio": 0.8}}),
-        not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False}),
+        NO_REASONS,
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
-        """Judge the clocks of a GPU."""
-        shares = gpus.limits(device)
-        period_ms = steady_period_ms(metrics)
-        count = gpus.require_busy(device)
-        clock_mhz = device.busy.sm_clock_median_mhz if device.busy is not None else None
-        ratio = gpus.clock_ratio(device, clock_mhz)
-        if ratio is None or clock_mhz is None:
+    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
+        """Judge the median clock."""
+        period_ms, device = steady_period_ms(metrics), gpu.device
+        ratio, held = clocks.of_highest(clocks.median_mhz), clocks.held
+        if ratio is None:
             raise MissingSignal("the SM clock or its maximum was not measured")
-        require_possible("the SM clock", ratio)
-        if ratio >= self.low_ratio or any(self._holds(shares, reason) for reason in _OTHERS):
+        if ratio >= self.low_ratio or any(name in held and held[name].ratio >= self.others_ratio for name in _OTHERS):
             return None
-        named = gpus.strongest(shares, _SET)
-        named_lower = 0.0 if named is None else lower_share(named.busy_ratio or 0.0, count)
-        if named_lower >= self.named_ratio and named is not None:
-            why = _SET[named.reason]
-        elif ratio < self.unnamed_low_ratio and self._is_free_and_full(shares, device):
-            why = "the driver names no reason, so clocks are locked (nvidia-smi -lgc) or there is a fault"
-        else:
+        named = max((held[name] for name in _SET if name in held), key=lambda one: one.ratio, default=None)
+        if named is not None and named.lower_ratio < self.named_ratio:
+            named = None
+        if named is None and (ratio >= self.unnamed_low_ratio or not self._is_free_and_full(gpu, clocks)):
             return None
-        lost = 1.0 - ratio
-        gain = gpus.clock_gain(metrics, device, lost=lost, lower=lost)
+        why = _SET[named.reason] if named is not None else _UNNAMED
+        now, highest = clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
+        gain = clock_gain(metrics, clocks, lost=1.0 - ratio, lower=1.0 - ratio)
         cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms
-        level: Severity = severity(cost, metrics.steps.steady_count)
-        highest = device.facts.sm_clock_max_mhz or 0.0
         return self.finding(
-            severity="warning" if level == "critical" else level,
-            subject=gpus.title(device),
-            summary=f"The SM clock of {gpus.title(device)} is {gpus.mhz(clock_mhz)} of {gpus.mhz(highest)} "
-            f"({percent(ratio)}) while busy: {why}.",
-            advice="Have the administrator reset the clocks (root): "
-            f"nvidia-smi -i {gpus.place(device)} -rac, then -rgc",
+            severity=at_most_warning(severity(cost, metrics.steps.steady_count)),
+            subject=device.title,
+            summary=f"The SM clock of {device.title} is {mhz(now)} of {mhz(highest)} ({percent(ratio)}) while "
+            f"busy: {why}.",
+            advice=f"Have the administrator reset the clocks (root): nvidia-smi -i {device.place} -rac, then -rgc",
             evidence=(
                 self.evidence("low_ratio", ratio, "SM clock over the highest"),
-                Evidence(name="median SM clock while busy", value=clock_mhz, unit="MHz"),
-                Evidence(name="busy samples", value=count, limit=gpus.MIN_SAMPLES),
+                Evidence(name="median SM clock while busy", value=now, unit="MHz"),
+                Evidence(name="busy samples", value=clocks.samples, limit=MIN_SAMPLES),
             ),
             gain=gain,
             confidence=0.8 if named is not None else 0.6,
             explains=claims.CLOCKS,
         )
 
-    def _holds(self, shares: dict[str, ThrottleShare], reason: str) -> bool:
-        return reason in shares and (shares[reason].busy_ratio or 0.0) >= self.others_ratio
-
-    def _is_free_and_full(self, shares: dict[str, ThrottleShare], device: Device) -> bool:
-        utilization = gpus.median(device, "utilization_ratio")
-        held = sum(share.busy_ratio or 0.0 for share in shares.values())
+    def _is_free_and_full(self, gpu: Gpu, clocks: GpuClocks) -> bool:
         return (
-            utilization is not None
-            and utilization >= self.full_utilization_ratio
-            and held <= 1 - self.unnamed_ratio + 1e-9
-            and (device.distinct_samples or 0) >= gpus.MIN_SAMPLES
+            (gpu.device.median("utilization_ratio") or 0.0) >= self.full_utilization_ratio
+            and sum(held.ratio for held in clocks.held.values()) <= 1 - self.unnamed_ratio + 1e-9
+            and (gpu.device.distinct_samples or 0) >= MIN_SAMPLES
         )

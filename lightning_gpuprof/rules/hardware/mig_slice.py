@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 
 _NOT_TOLD = {
     "utilization_ratio": "utilization",
@@ -18,33 +19,24 @@ _NOT_TOLD = {
     "temperature_c": "temperature",
 }
 
-
-_SLICE = {
-    "uuid": "MIG-1",
-    "facts": {"mig": True, "memory_total_bytes": 2**34},
-    "values": dict.fromkeys(("utilization_ratio", "sm_clock_mhz", "power_w", "temperature_c")),
-}
+_SLICE = {"uuid": "MIG-1", "facts": {"mig": True, "memory_total_bytes": 2**34}, "values": dict.fromkeys(_NOT_TOLD)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigSlice(gpus.GpuRule):
+class MigSlice(GpuRule):
     """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
 
     ## What it means
-
     Peak rates in data sheets are those of the whole board. Power, clocks and heat are shared with other slices, and
     most drivers do not report them for one slice, so the rules about clocks cannot judge.
 
     ## How it is measured
-
     The UUID of the device that the run uses (NVML). A hint, without a gain.
 
     ## When it is wrong
-
     - Drivers that do not say whether a GPU is partitioned: not evaluated.
 
     ## What to do
-
     Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
     """
 
@@ -57,26 +49,25 @@ class MigSlice(gpus.GpuRule):
         fires("it is a slice of 16 GiB", "info", "a slice of 16 GiB", gpu=_SLICE),
         quiet("it is a whole GPU", gpu={}),
         looks_alike("a partitioned GPU is used as a whole", gpu={"facts": {"mig": True}}),
-        not_evaluated(
-            "nothing is known of it", "whether the GPU is partitioned", gpu={"uuid": "", "facts": {"mig": None}}
-        ),
+        not_evaluated("nothing is known of it", "is partitioned", gpu={"uuid": "", "facts": {"mig": None}}),
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the device."""
-        if device.uuid.startswith("MIG-"):
-            total = device.facts.memory_total_bytes
-            size = "" if total is None else f" of {gpus.gib(total)}"
-            absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
-            unknown = f" Not reported for a slice: {', '.join(absent)}." if absent else ""
-            return self.finding(
-                severity="info",
-                subject=gpus.title(device),
-                summary=f"The run trains on {gpus.title(device)}, a slice{size}, which does not reach the board's peak "
-                f"rates.{unknown}",
-                advice="Compare times only with runs on the same kind of slice. To list the slices: nvidia-smi -L",
-                evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
-            )
+        device = gpu.device
         if device.facts.mig is None and not device.uuid:
             raise MissingSignal("whether the GPU is partitioned was not measured")
-        return None
+        if not device.uuid.startswith("MIG-"):
+            return None
+        total = device.facts.memory_total_bytes
+        size = "" if total is None else f" of {gib(total)}"
+        absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
+        unknown = f" Not reported for a slice: {', '.join(absent)}." if absent else ""
+        return self.finding(
+            severity="info",
+            subject=device.title,
+            summary=f"The run trains on {device.title}, a slice{size}, which does not reach the board's peak rates."
+            f"{unknown}",
+            advice="Compare times only with runs on the same kind of slice. To list the slices: nvidia-smi -L",
+            evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
+        )

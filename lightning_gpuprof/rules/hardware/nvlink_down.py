@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device import ErrorCounter
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import (
-    MissingSignal,
-    NotApplicable,
-    is_distributed,
-    possible,
-    threshold,
-)
+from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, is_distributed, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 
 _RANKS = {"trainer.world_size": 8}
 
@@ -26,28 +19,24 @@ def _with(**risen: float) -> dict[str, dict[str, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NvlinkDown(gpus.GpuRule):
+class NvlinkDown(GpuRule):
     """NVLinks of the GPU failed and were restarted, or sent noticeably many broken packets.
 
     ## What it means
-
     While a link is restarted, and while packets are sent again, collectives between GPUs wait. A cable, a baseboard or
     a switch needs care.
 
     ## How it is measured
-
     The driver's counters over all active links (NVML), last reading minus first. One recovery is a finding, as in
     NVIDIA's health checks (DCGM). Broken packets (CRC) are normal below 100 a second. A warning if several ranks train
     together, else information.
 
     ## When it is wrong
-
     - GPUs without NVLink, or whose link errors the driver counts elsewhere: not evaluated with several ranks, else
       nothing to judge.
     - Links that were down before the run are not seen.
 
     ## What to do
-
     Have the links checked by whoever runs the server; use another node until then.
     """
 
@@ -58,9 +47,7 @@ class NvlinkDown(gpus.GpuRule):
     least_crc_per_s: float = threshold(100.0, source="DCGM health checks: CRC errors matter from 100 a second")
 
     examples = (
-        fires(
-            "a link recovered twice", "warning", "2 NVLink recoveries", gpu=_with(nvlink_recovery_count=2), run=_RANKS
-        ),
+        fires("a link recovered twice", "warning", "2 NVLink rec", gpu=_with(nvlink_recovery_count=2), run=_RANKS),
         fires("one rank hardly uses it", "info", "1 NVLink recovery", gpu=_with(nvlink_recovery_count=1)),
         fires("102 broken packets a second", "warning", "broken", gpu=_with(nvlink_crc_count=2040), run=_RANKS),
         quiet("the links are healthy", gpu=_with(), run=_RANKS),
@@ -68,11 +55,12 @@ class NvlinkDown(gpus.GpuRule):
         not_evaluated("there are no counters", "no NVLink errors were counted", gpu={}, run=_RANKS),
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the links of a GPU."""
-        counters = {c.name: c for c in device.errors if possible(c.first) and possible(c.last)}
-        recoveries = _risen(counters.get("nvlink_recovery_count"))
-        broken = _risen(counters.get("nvlink_crc_count"))
+        device = gpu.device
+        known = [c for c in device.errors if possible(c.first) and possible(c.last)]
+        risen = {counter.name: max(0.0, counter.last - counter.first) for counter in known}
+        recoveries, broken = risen.get("nvlink_recovery_count"), risen.get("nvlink_crc_count")
         train_s = metrics.wall.parts.get("train", 0.0)
         if (recoveries is None or broken is None) and not is_distributed(metrics):
             raise NotApplicable("no NVLink errors were counted, and a single rank hardly uses the links")
@@ -81,22 +69,18 @@ class NvlinkDown(gpus.GpuRule):
         crc_per_s = broken / train_s
         if recoveries < self.least_recoveries and crc_per_s < self.least_crc_per_s:
             return None
-        recovered = recoveries >= self.least_recoveries
         many = f"{recoveries:,.0f} NVLink {'recovery' if recoveries == 1 else 'recoveries'}"
+        if recoveries < self.least_recoveries:
+            many = f"{crc_per_s:,.0f} broken NVLink packets a second"
         return self.finding(
             severity="warning" if is_distributed(metrics) else "info",
-            subject=gpus.title(device),
-            summary=f"{many if recovered else f'{crc_per_s:,.0f} broken NVLink packets a second'} on "
-            f"{gpus.title(device)} during this run.",
-            advice=f"Have the links of {gpus.place(device)} checked, and train on another node until then: "
-            f"nvidia-smi nvlink -e -i {gpus.place(device)}",
+            subject=device.title,
+            summary=f"{many} on {device.title} during this run.",
+            advice=f"Have the links of {device.place} checked, and train on another node until then: "
+            f"nvidia-smi nvlink -e -i {device.place}",
             evidence=(
                 self.evidence("least_recoveries", recoveries, "NVLink recoveries"),
                 self.evidence("least_crc_per_s", crc_per_s, "broken NVLink packets", "/s"),
             ),
             confidence=0.9,
         )
-
-
-def _risen(counter: ErrorCounter | None) -> float | None:
-    return None if counter is None else max(0.0, counter.last - counter.first)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device import ThrottleShare
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import lower_share, percent
-from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import severity, steady_period_ms, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
+from lightning_gpuprof.model.numbers import percent
+from lightning_gpuprof.rules.base import steady_period_ms, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, held_gain, held_severity
 
 
 def _held(*reasons: str) -> dict[str, object]:
@@ -20,28 +18,23 @@ def _held(*reasons: str) -> dict[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PowerBrake(gpus.GpuRule):
+class PowerBrake(ClockRule):
     """The power supply makes the GPU use less, or a protection of the board halves its clocks.
 
     ## What it means
-
     The server's power supply can assert a signal that at least halves the GPU's clocks (`hw_power_brake`): a supply has
     failed, or the chassis draws too much. The board's protection against sudden power draw shows as a hardware slowdown
     that is neither heat nor brake.
 
     ## How it is measured
-
-    The driver's reasons for the clocks (NVML) in at least 20 busy samples. The brake in two samples is enough, as no
-    healthy server asserts it. A hardware slowdown without a named reason also shows for an instant while clocks change:
-    the 5 % lower bound (Wilson) of its share must pass 5 %. The gain is as in `thermal-throttle`.
+    As `thermal-throttle`, also the gain. Two samples of the brake are enough, as no healthy server asserts it. A
+    hardware slowdown without a named reason also shows for an instant while clocks change: its lower bound decides.
 
     ## When it is wrong
-
     - A brake shorter than the sampling interval is missed.
     - Drivers that do not report the reasons (WSL, MIG): not evaluated.
 
     ## What to do
-
     Tell whoever runs the server: power supplies, cables, the limit of the rack. Use another node until then.
     """
 
@@ -53,56 +46,36 @@ class PowerBrake(gpus.GpuRule):
     least_slowdown_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
     examples = (
-        fires(
-            "the brake in 30 of 40 samples",
-            "critical",
-            "SM clock 900 MHz instead of 1,980 MHz",
-            gpu=_held("hw_power_brake"),
-        ),
+        fires("the brake in 30 of 40 samples", "critical", "SM clock 900 MHz instead", gpu=_held("hw_power_brake")),
         fires("a slowdown without a reason", "critical", "A protection of the board", gpu=_held("hw_slowdown")),
         quiet("the clock is free", gpu={}),
         looks_alike("the slowdown is for heat", gpu=_held("hw_slowdown", "hw_thermal")),
         looks_alike("it works at its power limit", gpu=_held("sw_power_cap")),
-        not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False}),
+        NO_REASONS,
     )
 
-    def judge(self, metrics: Metrics, device: Device) -> Finding | None:
-        """Judge the clocks of a GPU."""
-        shares = gpus.limits(device)
-        period_ms = steady_period_ms(metrics)
-        count = gpus.require_busy(device)
-        brake = shares.get("hw_power_brake")
-        braked = brake is not None and (brake.busy_ratio or 0.0) * count >= self.least_samples - 0.5
-        share, ratio = (brake, brake.busy_ratio or 0.0) if brake is not None and braked else _unnamed(shares)
-        lower = lower_share(ratio, count)
-        if share is None or not (braked or lower >= self.least_slowdown_ratio):
+    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
+        """Judge brake and slowdown."""
+        steady_period_ms(metrics)
+        brake, slowdown = clocks.held.get("hw_power_brake"), clocks.unnamed_slowdown
+        if brake is not None and brake.ratio * clocks.samples >= self.least_samples - 0.5:
+            held, who = brake, "The power supply"
+            limit = self.least_samples / clocks.samples
+            judged = self.evidence("least_samples", held.ratio, "busy samples", "ratio", limit=limit)
+        elif slowdown is not None and slowdown.lower_ratio >= self.least_slowdown_ratio:
+            held, who = slowdown, "A protection of the board"
+            judged = self.evidence("least_slowdown_ratio", held.ratio, "busy samples")
+        else:
             return None
-        gain = gpus.held_gain(metrics, device, share, ratio=ratio, lower=lower)
-        cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms * lower / ratio
-        who = "The power supply" if braked else "A protection of the board"
-        return self.finding(
-            severity="critical" if severity(cost, metrics.steps.steady_count) == "critical" else "warning",
-            subject=gpus.title(device),
-            summary=f"{who} slowed {gpus.title(device)} down in {percent(ratio)} of {count:,} busy samples"
-            f"{gpus.instead_of(device, share.sm_clock_median_mhz)}.",
-            advice=f"Tell whoever runs the server that {gpus.place(device)} gets too little power (power supplies, "
+        gain = held_gain(metrics, clocks, held)
+        return self.of_clocks(
+            gpu,
+            clocks,
+            held,
+            severity="critical" if held_severity(metrics, held, gain) == "critical" else "warning",
+            summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples",
+            advice=f"Tell whoever runs the server that {gpu.device.place} gets too little power (power supplies, "
             "cables, the limit of the rack). Train on another node until then.",
-            evidence=(
-                self.evidence("least_samples", ratio, "busy samples", "ratio", limit=self.least_samples / count)
-                if braked
-                else self.evidence("least_slowdown_ratio", ratio, "busy samples"),
-                *gpus.clock_evidence(device, share),
-            ),
+            evidence=(judged,),
             gain=gain,
-            confidence=0.9,
-            explains=claims.CLOCKS,
         )
-
-
-def _unnamed(shares: dict[str, ThrottleShare]) -> tuple[ThrottleShare | None, float]:
-    """The hardware's slowdown, and its share without that of the reasons that it has a name for."""
-    slowdown = shares.get("hw_slowdown")
-    if slowdown is None:
-        return None, 0.0
-    named = sum(shares[reason].busy_ratio or 0.0 for reason in ("hw_thermal", "hw_power_brake") if reason in shares)
-    return slowdown, max(0.0, (slowdown.busy_ratio or 0.0) - named)

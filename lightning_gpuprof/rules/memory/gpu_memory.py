@@ -11,7 +11,6 @@ from lightning_gpuprof.model.memory import DeviceMemory, Held
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import base
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, condition, possible
-from lightning_gpuprof.rules.hardware import gpus
 from lightning_gpuprof.rules.launches.device_idle import explained_step
 
 SHORT_RATIO = 0.80
@@ -73,7 +72,7 @@ def use(metrics: Metrics) -> Use:
         raise MissingSignal("the size of the GPU's memory is not known")
     base.require_possible("the allocator's peak", memory.allocated_peak_bytes, reserved or 0.0)
     device = next((d for d in metrics.devices if d.subject == memory.name), None)
-    used = gpus.largest(device, "memory_used_bytes") if device is not None else None
+    used = device.largest("memory_used_bytes") if device is not None else None
     outside = None if used is None or reserved is None else max(0.0, min(used, float(total)) - reserved)
     return Use(
         memory=memory,

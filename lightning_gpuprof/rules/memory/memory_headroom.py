@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import percent
+from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
@@ -18,8 +19,6 @@ from lightning_gpuprof.rules.base import (
     threshold,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.gpu_memory import Use
 
@@ -110,11 +109,11 @@ class MemoryHeadroom(BaseRule):
         idle = device_idle_ratio(metrics)
         device = next((d for d in metrics.devices if d.subject == use.memory.name), None)
         active = device.values.get("sm_active_ratio") if device is not None else None
-        counted = device is not None and active is not None and device.samples >= gpus.MIN_SAMPLES
+        counted = device is not None and active is not None and device.samples >= MIN_SAMPLES
         if idle is not None and idle >= self.idle_ratio:
             return f"which is idle for {percent(idle)} of the step"
         if device is not None and active is not None and counted and possible(active.mean) and possible(active.std):
-            low = gpus.upper_mean(active, device.samples) < self.active_ratio
+            low = active.upper_mean(device.samples) < self.active_ratio
             return f"and only {percent(active.mean)} of its multiprocessors are active" if low else ""
         if idle is None:
             raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, percent
+from lightning_gpuprof.model.numbers import counted, gib, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 
 _EPOCHS = 2

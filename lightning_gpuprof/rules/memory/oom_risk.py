@@ -8,11 +8,9 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.numbers import gib, listed, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, is_cpu_only, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.hardware.gpus import gib
 from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.gpu_memory import Use
 
@@ -165,7 +163,7 @@ def _fragments(metrics: Metrics, end: OutOfMemory | None) -> tuple[str, Change |
 
 def _others(metrics: Metrics) -> tuple[str, Change | None] | None:
     for device in metrics.devices:
-        others = gpus.median(device, "memory_others_bytes")
+        others = device.median("memory_others_bytes")
         if others is not None and others >= _MANY_BYTES:
             return f"End the other processes on {device.subject}, which hold {gib(others)} (nvidia-smi).", None
     return None

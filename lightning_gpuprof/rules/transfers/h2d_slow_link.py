@@ -6,20 +6,15 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import gib, millis, percent
+from lightning_gpuprof.model.signals import require_possible, steady_period_ms
 from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules import base, claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, steady_period_ms, threshold
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware import gpus
-from lightning_gpuprof.rules.hardware.pcie_degraded import link_gigatransfers
-
-_ENCODING = 128 / 130
-"""Payload over bits on the wire since generation 3 (PCI Express Base Specification)."""
-
-_PINNED = "HtoD (Pinned"
+from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 
 
 def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: object) -> dict[str, object]:
@@ -27,32 +22,25 @@ def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: ob
     return {"gpu": gpu or {}, "copied": {"h2d_ms": mib * 1.0653 / 64 / ratio, "bytes_each": mib * 2**20, **more}}
 
 
-_SLOW_LINK = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
-
-
 @dataclass(frozen=True, kw_only=True)
 class H2dSlowLink(BaseRule):
     """Large copies from pinned memory are much slower than the PCIe link allows.
 
     ## What it means
-
     A large copy from pinned memory reaches about four fifths of the link's rate. Less than half points to memory of the
     other CPU socket, to a switch that several GPUs share, or to other traffic on the link.
 
     ## How it is measured
-
-    Trace window with most of them: bytes over time of copies from pinned memory, if they have at least 8 MiB on average
-    and as many bytes as 3 of the largest. Small ones among them, such as labels, make the rate a lower bound. The
-    ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain is what
-    the ceiling would save; copies that run beside kernels cost nothing, so its lower bound is 0.
+    Trace window with most of them: bytes over time of copies from pinned memory. Small ones among them, such as labels,
+    make the rate a lower bound. The ceiling is the link at its best reading (NVML): transfers per second, times lanes,
+    times 128/130. The gain is what the ceiling would save; copies that run beside kernels cost nothing, so its lower
+    bound is 0.
 
     ## When it is wrong
-
     - Copies of several GPUs at the same time share the host's memory.
     - A link that is itself slower than it could be is `pcie-degraded`.
 
     ## What to do
-
     Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
     """
 
@@ -61,14 +49,15 @@ class H2dSlowLink(BaseRule):
 
     reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
     least_bytes: int = threshold(8 * 2**20, source="the rule catalogue: 8 MiB, so that start-up does not count")
-    least_copies: int = threshold(3, source="heuristic")
+    least_copies: int = threshold(3, source="heuristic: as many bytes as so many of the largest")
+    least_readings: int = threshold(3, source="the rule catalogue, as for pcie-degraded")
 
     examples = (
         fires("copies reach 10 % of the link", "warning", "reach 6.3 GB/s ... numactl", saves_ms=9.59, **_copied()),
         fires("copies reach 49 % of the link", "info", "49 % of PCIe 5 x16", **_copied(0.49)),
         quiet("copies reach 51 % of the link", **_copied(0.51)),
         quiet("copies reach 80 % of the link", **_copied(0.8)),
-        looks_alike("the link itself is slow", **_copied(gpu=_SLOW_LINK)),
+        looks_alike("the link itself is slow", **_copied(gpu={"values": {"pcie_generation": 3.0, "pcie_width": 8.0}})),
         not_evaluated("there is no trace window", "no window holds 3 copies", gpu={}),
         not_evaluated("copies are from pageable memory", "from pinned memory", **_copied(pinned=False)),
         not_evaluated("copies are of 1 MiB", "of 8 MiB or more", **_copied(mib=1)),
@@ -77,68 +66,48 @@ class H2dSlowLink(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the large copies of the windows."""
-        devices = gpus.sampled_gpus(metrics)
-        if len(devices) != 1:
+        gpus = sampled_gpus(metrics)
+        if len(gpus) != 1:
             raise MissingSignal("which of several GPUs a copy went to is not known")
-        period_ms = steady_period_ms(metrics)
-        device = devices[0]
-        ceiling = _ceiling_bytes_per_s(device)
+        period_ms, (gpu,) = steady_period_ms(metrics), gpus
+        link, device = gpu.link, gpu.device
+        if link is None:
+            raise MissingSignal("the PCIe link was not measured")
+        if link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
+            raise MissingSignal("the PCIe link was not measured often enough")
         found = [(row, window) for window in metrics.windows if (row := self._large_copies(window)) is not None]
         if not found:
             raise MissingSignal(f"no window holds {self.least_copies} copies of 8 MiB or more from pinned memory")
         row, window = max(found, key=lambda pair: pair[0].total_bytes or 0)
-        speed, total = row.bandwidth_bytes_per_s or 0.0, float(row.total_bytes or 0)
-        base.require_possible("the speed of copies", speed, total, row.average_bytes or 0.0)
-        if speed <= 0 or speed >= self.reached_ratio * ceiling:
+        speed, total, average = row.bandwidth_bytes_per_s or 0.0, float(row.total_bytes or 0), row.average_bytes or 0.0
+        require_possible("the speed of copies", speed, total, average)
+        if speed <= 0 or speed >= self.reached_ratio * link.bytes_per_s:
             return None
-        saved_ms = (total / speed - total / ceiling) * 1e3 / len(window.steps_us)
-        saved_ms = min(saved_ms, period_ms)
-        level = base.severity(saved_ms / period_ms, metrics.steps.steady_count)
-        generation, width = gpus.largest(device, "pcie_generation") or 0.0, gpus.largest(device, "pcie_width") or 0.0
+        reached = speed / link.bytes_per_s
+        saved_ms = min(period_ms, (total / speed - total / link.bytes_per_s) * 1e3 / len(window.steps_us))
+        sizes = gib(average) + ("" if row.min_bytes == row.max_bytes else " on average")
         return self.finding(
-            severity="warning" if level == "critical" else level,
-            subject=gpus.title(device),
-            summary=f"Copies of {_sizes(row)} from pinned memory reach {speed / 1e9:.1f} GB/s. That is "
-            f"{percent(speed / ceiling)} of PCIe {generation:.0f} x{width:.0f}, and {millis(saved_ms)} of every "
-            f"{millis(period_ms)} step longer than at its full speed.",
-            advice=f"Bind the process to the CPU socket of {gpus.place(device)}: numactl --cpunodebind=N --membind=N "
+            severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
+            subject=device.title,
+            summary=f"Copies of {sizes} from pinned memory reach {speed / 1e9:.1f} GB/s. That is {percent(reached)} of "
+            f"PCIe {link}, and {millis(saved_ms)} of every {millis(period_ms)} step longer than at its full speed.",
+            advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
-                self.evidence("reached_ratio", speed / ceiling, "speed of large pinned copies over the link's"),
+                self.evidence("reached_ratio", reached, "speed of large pinned copies over the link's"),
                 self.evidence("least_copies", row.count, "copies"),
-                Evidence(name="ceiling", value=ceiling / 1e9, unit="GB/s"),
+                Evidence(name="ceiling", value=link.bytes_per_s / 1e9, unit="GB/s"),
             ),
-            gain=base.gain(saved_ms, 0.0, period_ms) if base.worthwhile(saved_ms, period_ms) else None,
+            gain=worthwhile_gain(saved_ms, 0.0, period_ms),
             confidence=0.5,
             explains=claims.BATCH_COPIES,
         )
 
     def _large_copies(self, window: WindowFacts) -> MemorySizeRow | None:
         tables = window.analysis.api_tables if window.analysis is not None else None
-        if tables is None or not window.steps_us:
-            return None
-        return next(
-            (
-                row
-                for row in tables.cuda_gpu_mem_size_sum
-                if _PINNED in row.name
-                and row.sized_count == row.count >= self.least_copies
-                and (row.average_bytes or 0.0) >= self.least_bytes
-                and (row.total_bytes or 0) >= self.least_copies * (row.max_bytes or 0)
-            ),
-            None,
-        )
-
-
-def _sizes(row: MemorySizeRow) -> str:
-    return gpus.gib(row.average_bytes or 0.0) + ("" if row.min_bytes == row.max_bytes else " on average")
-
-
-def _ceiling_bytes_per_s(device: Device) -> float:
-    generation, width = gpus.largest(device, "pcie_generation"), gpus.largest(device, "pcie_width")
-    if generation is None or width is None:
-        raise MissingSignal("the PCIe link was not measured")
-    ceiling = link_gigatransfers(generation, width) * _ENCODING / 8 * 1e9
-    if ceiling <= 0 or gpus.slow_readings(device) < 3:
-        raise MissingSignal("the PCIe link was not measured often enough")
-    return ceiling
+        for row in tables.cuda_gpu_mem_size_sum if tables is not None and window.steps_us else ():
+            enough = row.sized_count == row.count >= self.least_copies
+            large = (row.total_bytes or 0) >= self.least_copies * (row.max_bytes or 0)
+            if "HtoD (Pinned" in row.name and enough and large and (row.average_bytes or 0.0) >= self.least_bytes:
+                return row
+        return None

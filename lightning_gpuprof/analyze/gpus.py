@@ -1,0 +1,121 @@
+"""From a GPU's samples to what holds its clock down, what that may cost, and its PCIe link."""
+
+from __future__ import annotations
+
+import math
+
+from lightning_gpuprof.model.device import MIN_SAMPLES, ThrottleShare
+from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, HeldClock, PcieLink
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.numbers import lower_share, possible
+from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.signals import device_idle_ratio, require_possible
+from lightning_gpuprof.model.window import WindowFacts
+
+_SAMPLES_PER_SLOW_READING = 10
+"""Links and processes are asked in every tenth sample."""
+
+_KNOWN_RATIO = 0.95
+"""Share of kernel time whose geometry a window must know. Heuristic."""
+
+
+def gpus(metrics: Metrics) -> tuple[Gpu, ...]:
+    """The sampled GPUs; ``device_step`` of the run is read."""
+    return tuple(
+        Gpu(
+            device=device,
+            clocks=_clocks(metrics, device),
+            active=_active(metrics, device),
+            link=_link(device.largest("pcie_generation"), device.largest("pcie_width")),
+            best_link=_link(device.facts.pcie_generation_max, device.facts.pcie_width_max),
+            slow_readings=device.samples // _SAMPLES_PER_SLOW_READING,
+        )
+        for device in metrics.devices
+    )
+
+
+def copies_to_device_ms(metrics: Metrics) -> float | None:
+    """Time of a step's copies to the device, whether or not kernels ran beside them: the median of all windows."""
+    found = sorted(copied for window in metrics.windows if (copied := _copies_ms(window)) is not None)
+    return found[len(found) // 2] if found else None
+
+
+def _copies_ms(window: WindowFacts) -> float | None:
+    analysis = window.analysis
+    if analysis is None or analysis.api_tables is None or not window.steps_us or not window.kernels:
+        return None
+    total_us = sum(row.total_us for row in analysis.api_tables.cuda_gpu_mem_time_sum if "HtoD" in row.name)
+    return total_us / 1e3 / len(window.steps_us) if possible(total_us) else None
+
+
+def _link(generation: float | None, lanes: float | None) -> PcieLink | None:
+    return None if generation is None or lanes is None else PcieLink(generation=generation, lanes=lanes)
+
+
+def _clocks(metrics: Metrics, device: Device) -> GpuClocks | Unmeasured:
+    count = 0 if device.busy is None else device.busy.samples
+    if device.busy is None or count < MIN_SAMPLES:
+        return Unmeasured(why=f"{count} of the {MIN_SAMPLES} samples of the busy GPU needed were taken")
+    if device.throttle is None:
+        return Unmeasured(why="the driver does not report what holds the clocks down")
+    shares = {share.reason: share for share in device.throttle}
+    try:
+        require_possible("a share of the samples", *(share.busy_ratio or 0.0 for share in shares.values()))
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+    ratios = {reason: share.busy_ratio for reason, share in shares.items() if share.busy_ratio}
+    highest = _positive(device.facts.sm_clock_max_mhz)
+    full = _positive(device.busy.sm_clock_free_median_mhz) or highest
+    dram = device.median("dram_active_ratio")
+    unnamed = ratios.get("hw_slowdown", 0.0) - sum(ratios.get(name, 0.0) for name in ("hw_thermal", "hw_power_brake"))
+    return GpuClocks(
+        samples=count,
+        median_mhz=_positive(device.busy.sm_clock_median_mhz),
+        highest_mhz=highest,
+        full_mhz=full,
+        held={reason: _held(shares[reason], ratio, count, full) for reason, ratio in ratios.items()},
+        unnamed_slowdown=_held(shares["hw_slowdown"], max(0.0, unnamed), count, full)
+        if "hw_slowdown" in ratios
+        else None,
+        busy_ratio=_busy_ratio(metrics, device),
+        certain_ratio=0.0 if dram is None else max(0.0, 1.0 - dram),
+    )
+
+
+def _held(share: ThrottleShare, ratio: float, count: int, full_mhz: float | None) -> HeldClock:
+    clock = _positive(share.sm_clock_median_mhz)
+    return HeldClock(
+        reason=share.reason,
+        ratio=ratio,
+        lower_ratio=lower_share(ratio, count),
+        sm_clock_mhz=clock,
+        lost_ratio=None if clock is None or full_mhz is None else max(0.0, 1.0 - clock / full_mhz),
+    )
+
+
+def _busy_ratio(metrics: Metrics, device: Device) -> float | None:
+    idle = device_idle_ratio(metrics) if len(metrics.devices) == 1 else None
+    if idle is not None and possible(idle):
+        return min(1.0, 1.0 - min(1.0, idle))
+    found = device.values.get("utilization_ratio")
+    return min(1.0, found.mean) if found is not None and possible(found.mean) else None
+
+
+def _active(metrics: Metrics, device: Device) -> ActiveMultiprocessors | Unmeasured:
+    counted = device.values.get("sm_active_ratio")
+    if counted is not None and possible(counted.mean) and possible(counted.std):
+        upper = counted.upper_mean(device.samples)
+        return ActiveMultiprocessors(ratio=counted.mean, upper_ratio=upper, is_counted=True)
+    for window in metrics.windows:
+        fill = window.analysis.kernels.fill if window.analysis is not None and window.analysis.kernels else None
+        if fill is None or fill.est_sm_efficiency_ratio is None:
+            continue
+        if (fill.est_sm_efficiency_known_ratio or 0.0) >= _KNOWN_RATIO and math.isfinite(fill.est_sm_efficiency_ratio):
+            estimate = fill.est_sm_efficiency_ratio
+            return ActiveMultiprocessors(ratio=estimate, upper_ratio=estimate, is_counted=False)
+    return Unmeasured(why="neither the activity of the multiprocessors nor the geometry of kernels was measured")
+
+
+def _positive(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) and value > 0 else None

@@ -1,0 +1,110 @@
+"""One sampled GPU: what holds its clock down, and how fast its PCIe link is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.report import Device
+
+_GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+"""Per second and lane, by generation (PCI Express Base Specification)."""
+
+_ENCODING = 128 / 130
+"""Payload over bits on the wire since generation 3 (PCI Express Base Specification)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldClock:
+    """A reason for a low SM clock, by the samples in which the GPU was busy."""
+
+    reason: str
+    ratio: float
+    """Share of the samples in which it held the clock down."""
+    lower_ratio: float
+    """Its 5 % lower bound (Wilson)."""
+    sm_clock_mhz: float | None
+    """Median of those samples; None: not known."""
+    lost_ratio: float | None
+    """Share of the speed that is lost meanwhile: 1 - held / full clock; None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuClocks:
+    """The SM clock of a busy GPU."""
+
+    samples: int
+    """With a busy GPU."""
+    median_mhz: float | None
+    highest_mhz: float | None
+    """That the GPU has."""
+    full_mhz: float | None
+    """Median where nothing held it down, else the highest."""
+    held: Mapping[str, HeldClock]
+    """By reason, those that were seen."""
+    unnamed_slowdown: HeldClock | None
+    """The hardware's slowdown, without that for heat and that of the power brake."""
+    busy_ratio: float | None
+    """Share of a step in which the GPU works, by trace windows, else by the driver's utilization, which is an upper
+    bound; None: not known."""
+    certain_ratio: float
+    """Of that: what a higher clock shortens for certain. Not the time in which the GPU's memory works; 0 where that was
+    not measured."""
+
+    def of_highest(self, clock_mhz: float | None) -> float | None:
+        """A clock over the highest that the GPU has; None if one of them is not known."""
+        return None if clock_mhz is None or self.highest_mhz is None else clock_mhz / self.highest_mhz
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveMultiprocessors:
+    """How many of a GPU's multiprocessors have work, as a share."""
+
+    ratio: float
+    upper_ratio: float
+    """95 % upper bound of the mean; of an estimate the same."""
+    is_counted: bool
+    """By the GPU's counters (GPM); else estimated from the kernels of a trace window."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PcieLink:
+    """A PCIe link: transfers at a generation's rate over some lanes."""
+
+    generation: float
+    lanes: float
+
+    @property
+    def gigatransfers(self) -> float:
+        """Per second, over all lanes; 0 for a generation that is not known."""
+        return _GIGATRANSFERS.get(round(self.generation), 0.0) * self.lanes if math.isfinite(self.generation) else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Of payload."""
+        return self.gigatransfers * _ENCODING / 8 * 1e9
+
+    def __str__(self) -> str:
+        return f"{self.generation:.0f} x{self.lanes:.0f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """What was computed from the samples of a GPU."""
+
+    device: Device
+    clocks: GpuClocks | Unmeasured
+    active: ActiveMultiprocessors | Unmeasured
+    link: PcieLink | None
+    """At its best reading, as an idle link saves power; None: not measured."""
+    best_link: PcieLink | None
+    """What GPU and slot can do together; None: not known."""
+    slow_readings: int
+    """How often links and processes were read, at least."""
+
+    @property
+    def busy_samples(self) -> int:
+        """Samples in which it had work."""
+        return 0 if self.device.busy is None else self.device.busy.samples
