@@ -11,6 +11,9 @@ import pytest
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", os.environ.get("GPUPROF_TEST_GPUS", ""))
 os.environ.pop("GPUPROF", None)
+# Programs that tests start find what the tests themselves import.
+SUPPORT = str(Path(__file__).parent / "support")
+os.environ["PYTHONPATH"] = os.pathsep.join([SUPPORT, *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.pop("COLUMNS", None)
 # Tensors here are tiny: torch's threads would wait for each other most of the time, and for those of other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -6,80 +6,10 @@ import math
 
 import msgspec
 import pytest
+from built_reports import finding, run
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Verdict
-from lightning_gpuprof.model.host import HostUse
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.memory import Memory
-from lightning_gpuprof.model.report import SCHEMA_VERSION, Distribution, PhaseRow, Report, Steps, Validity, Wall
-
-BATCH = 64
-
-
-def run(
-    period_ms: float = 20.0,
-    *,
-    std_ratio: float = 0.05,
-    steady: int = 400,
-    count: int = 420,
-    samples_known: bool = True,
-    wall_s: float | None = None,
-    wait_ms: float = 8.0,
-    findings: tuple[Finding, ...] = (),
-    not_evaluated: tuple[NotEvaluated, ...] = (),
-    valid: bool = True,
-    conditions: dict[str, Value] | None = None,
-    own_s: float | None = None,
-) -> Report:
-    period = Distribution(
-        mean=period_ms,
-        std=period_ms * std_ratio,
-        median=period_ms,
-        p05=period_ms * 0.9,
-        p95=period_ms * 1.1,
-        p99=period_ms * 1.2,
-        min=period_ms * 0.8,
-        max=period_ms * 2,
-    )
-    known = {"status": "finished", "world_size": 1, "loader.batch_size": BATCH, **(conditions or {})}
-    batch = known["loader.batch_size"]
-    total = wall_s if wall_s is not None else 2.0 + count * period_ms / 1e3
-    rows = {"data_wait": wait_ms, "forward": period_ms - wait_ms}
-    return Report(
-        schema_version=SCHEMA_VERSION,
-        run=known,
-        validity=Validity(ok=valid, caveats=() if valid else ("a foreign process used the GPU",)),
-        wall=Wall(total_s=total, parts={"setup": 2.0, "train": total - 2.0}),
-        steps=Steps(
-            count=count,
-            optimizer_steps=count,
-            steady_from=5,
-            steady_count=steady,
-            period_ms=period if steady else None,
-            samples_per_s=batch / period_ms * 1e3 if samples_known and isinstance(batch, int) else None,
-        ),
-        phases=tuple(
-            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=ms * count / 1e3, share=ms / period_ms)
-            for phase, ms in rows.items()
-        ),
-        callbacks=(),
-        devices=(),
-        host=HostUse(),
-        memory=Memory(),
-        windows=(),
-        verdict=Verdict(kind="mixed", summary=""),
-        findings=findings,
-        not_evaluated=not_evaluated,
-        overhead={} if own_s is None else {"hooks_s": own_s},
-    )
-
-
-def finding(rule: str, speedup_max: float | None = None, subject: str = "") -> Finding:
-    gain = None if speedup_max is None else Gain(saved_ms_per_step=1.0, speedup_max=speedup_max)
-    return Finding(
-        rule=rule, severity="warning", subject=subject, summary=rule, advice="change it", evidence=(), gain=gain
-    )
+from lightning_gpuprof.model.finding import NotEvaluated
 
 
 def test_a_much_shorter_period_is_an_improvement_on_both_axes() -> None:

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from test_compare import finding, run
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sinks"))
-
 import sample_report
+from built_reports import finding, report_of, row
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.comparison import Change, Comparison
+from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.conditions import FIXED_GROUPS
 from lightning_gpuprof.model.finding import CombinedGain, Finding
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Distribution, PhaseRow, Report
+from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules import claims
 
 STEPS = 400
@@ -42,41 +37,8 @@ def steps(seed: int, *, count: int = STEPS, **extra_ms: float) -> StepTimes:
     return StepTimes(period_ms=np.sum(list(phases.values()), axis=0), phases_ms=phases)
 
 
-def report_of(times: StepTimes, **changes: object) -> Report:
-    """The report that such steps have."""
-    period = times.period_ms
-    p05, median, p95, p99 = (float(q) for q in np.quantile(period, [0.05, 0.5, 0.95, 0.99]))
-    plain = run(median, steady=len(period), count=len(period), findings=changes.pop("findings", ()))  # type: ignore[arg-type]
-    known = Distribution(
-        mean=float(period.mean()),
-        std=float(period.std(ddof=1)),
-        median=median,
-        p05=p05,
-        p95=p95,
-        p99=p99,
-        min=float(period.min()),
-        max=float(period.max()),
-    )
-    rows = tuple(
-        PhaseRow(
-            phase=phase,
-            median_ms=float(np.median(column)),
-            p95_ms=None,
-            total_s=float(column.sum()) / 1e3,
-            share=float(column.sum() / period.sum()),
-        )
-        for phase, column in times.phases_ms.items()
-    )
-    of_steps = msgspec.structs.replace(plain.steps, period_ms=known, samples_per_s=64e3 / known.mean)
-    return msgspec.structs.replace(plain, steps=of_steps, phases=rows, **changes)
-
-
 def compared(before: StepTimes, after: StepTimes, **options: object) -> Comparison:
     return compare(report_of(before), report_of(after), times=(before, after), **options)  # type: ignore[arg-type]
-
-
-def row(comparison: Comparison, measure: str) -> Change:
-    return next(one for one in comparison.judged if one.measure == measure)
 
 
 def test_a_slower_phase_is_a_regression_and_is_named() -> None:

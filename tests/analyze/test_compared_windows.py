@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_compare import run
+from built_reports import run
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.window_changes import window_changes

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from test_compared_steps import report_of, row
-from test_resampling import wandering
+from built_journals import wandering
+from built_reports import report_of, row
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.dependence import dependence

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, ints, journal
+from sample_journals import header as sample_header
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, Journal, read_journal
 from lightning_gpuprof.model.journal import PROFILED, DeviceBlock, Slot
 from lightning_gpuprof.model.metrics import Metrics
-from sample_journals import header as sample_header
 
 FETCH, FORWARD, SAVE, EPOCH = 1, 2, 6, 7
 

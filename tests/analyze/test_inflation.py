@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sample_journals import header as sample_header
 
 from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, WindowRecord
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
-from sample_journals import header as sample_header
 
 MS = 1_000_000
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from sample_journals import Ticking, header, write_journal, writer_to
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.journal import read_journal
@@ -15,7 +16,6 @@ from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.step_clock import ClosedSegment, ClosedStep, StepClock
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Notice, Segment, Slot, StepBlock
-from sample_journals import Ticking, header, write_journal, writer_to
 
 
 @pytest.fixture

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
+from built_journals import wandering
 
 from lightning_gpuprof.analyze.comparison.resampling import ROUNDS, Drawn, Resampling, of_interval
-
-Floats = npt.NDArray[np.float64]
-
-
-def wandering(n: int, memory: float, seed: int) -> Floats:
-    """Step times around 100 ms that forget where they were only slowly; ``memory`` 0 are independent ones."""
-    noise = np.random.default_rng(seed).normal(size=n)
-    found = np.empty(n)
-    found[0] = noise[0] / np.sqrt(1 - memory**2)
-    for step in range(1, n):
-        found[step] = memory * found[step - 1] + noise[step]
-    return 100 + found
 
 
 def width(drawn: Drawn) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sample_journals import Ticking, run_steps, writer_to
 
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.errors import JournalError
@@ -14,7 +15,6 @@ from lightning_gpuprof.model.journal import Footer, WindowRecord
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.pipeline import load_report, load_run, make_report
-from sample_journals import Ticking, run_steps, writer_to
 
 
 def save_traced_run(folder: Path) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from sample_journals import Ticking, run_steps, write_journal, writer_to
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import Notice, Sample
-from sample_journals import Ticking, run_steps, write_journal, writer_to
 
 
 class Disk:
@@ -256,7 +256,6 @@ def test_steps_that_cannot_be_are_told_and_cost_only_themselves(path: Path) -> N
 
 WRITES_UNTIL_KILLED = """
 import sys, time
-sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from sample_journals import fail_loudly, header
 from lightning_gpuprof.capture.journal_file import open_journal
@@ -265,7 +264,7 @@ from lightning_gpuprof.capture.step_clock import StepClock
 
 clock = StepClock()
 JournalWriter(
-    open_journal(Path(sys.argv[1])), clock, header=header(), on_failure=fail_loudly, flush_s=float(sys.argv[3])
+    open_journal(Path(sys.argv[1])), clock, header=header(), on_failure=fail_loudly, flush_s=float(sys.argv[2])
 ).start()
 forward = clock.context(clock.slot("forward", "forward"))
 clock.begin_training(-1, 0)
@@ -281,7 +280,7 @@ while True:
 def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: Path) -> None:
     flush_s = 0.3
     with subprocess.Popen(
-        [sys.executable, "-c", WRITES_UNTIL_KILLED, str(path), str(Path(__file__).parents[1]), str(flush_s)],
+        [sys.executable, "-c", WRITES_UNTIL_KILLED, str(path), str(flush_s)],
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None

@@ -16,8 +16,6 @@ import pytest
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.capture.launch import Origin, launch_of
 
-HERE = Path(__file__).parents[1] / "end_to_end"
-
 
 class LightningEnvironment:
     """Called as Lightning calls it where nobody else starts the ranks."""
@@ -101,7 +99,6 @@ def test_ranks_that_somebody_else_started_do_not_ask_for_the_process_of_the_firs
 @pytest.mark.slow
 def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) -> None:
     program = (
-        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
         "from planted_runs import *\n"
         "for ranks in (2, 3):\n"
         f"    trainer = trainer_for({str(tmp_path)!r}, [quiet_profiler()], strategy='ddp_fork', devices=ranks)\n"

@@ -21,6 +21,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from fake_allocator import MIB, FakeAllocator
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import SimpleProfiler
 from torch import nn
@@ -28,9 +29,6 @@ from torch.autograd import profiler as torch_profiler
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import GpuProfiler, TraceConfig, annotate
-
-sys.path.append(str(Path(__file__).parents[1] / "capture"))
-from fake_allocator import MIB, FakeAllocator
 
 
 class Rows(Dataset[torch.Tensor]):

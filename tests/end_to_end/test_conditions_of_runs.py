@@ -24,21 +24,20 @@ from lightning_gpuprof.sinks.html import render_html
 
 PROGRAM = """
 import sys
-sys.path.insert(0, sys.argv[1])
 import lightning.pytorch as pl
 from pathlib import Path
 from torch.utils.data import DataLoader
 from planted_runs import Planted, Sleepy, trainer_for
 from lightning_gpuprof import GpuProfiler
-pl.seed_everything(int(sys.argv[3]))
-profiler = GpuProfiler(dirpath=sys.argv[2], reports=["json"], windows=[])
-loader = DataLoader(Sleepy(40), batch_size=4, num_workers=int(sys.argv[4]))
-trainer_for(Path(sys.argv[2]), [profiler]).fit(Planted(), loader)
+pl.seed_everything(int(sys.argv[2]))
+profiler = GpuProfiler(dirpath=sys.argv[1], reports=["json"], windows=[])
+loader = DataLoader(Sleepy(40), batch_size=4, num_workers=int(sys.argv[3]))
+trainer_for(Path(sys.argv[1]), [profiler]).fit(Planted(), loader)
 """
 
 
 def run_of(folder: Path, *, seed: int = 1, workers: int = 0) -> dict[str, Any]:
-    arguments = [str(Path(__file__).parent), str(folder), str(seed), str(workers)]
+    arguments = [str(folder), str(seed), str(workers)]
     subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, timeout=120)
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())["run"]
     return found

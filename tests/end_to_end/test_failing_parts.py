@@ -43,8 +43,7 @@ def test_a_full_disk_in_mid_run_does_not_stop_training(tmp_path: Path) -> None:
     """A real limit on file size, in a process of its own."""
     script = textwrap.dedent(
         f"""
-        import resource, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import resource
         from planted_runs import *
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
         profiler = GpuProfiler(nvml=False, windows=[(1500, 1501)], dirpath={str(tmp_path / "out")!r})

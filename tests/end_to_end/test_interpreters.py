@@ -14,10 +14,9 @@ import pytest
 from lightning_gpuprof.pipeline import load_report
 
 SCRIPT = """
-import sys, warnings
+import warnings
 from pathlib import Path
 warnings.filterwarnings("ignore", module=r"(lightning|torch|tensorboard|IPython|ipykernel)\\b")
-sys.path.insert(0, {here!r})
 from unusual_loops import Silent, fitted, loader
 from lightning_gpuprof import GpuProfiler
 profiler = GpuProfiler(windows=5, nvml=False, dirpath={out!r})
@@ -26,7 +25,7 @@ _, model = fitted(Path({out!r}), [profiler], model=Silent, logger=True, val=load
 
 
 def script(folder: Path) -> str:
-    return SCRIPT.format(here=str(Path(__file__).parent), out=str(folder / "out"))
+    return SCRIPT.format(out=str(folder / "out"))
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -156,8 +156,7 @@ def test_the_live_line_goes_when_steps_are_not_measured_any_more(tmp_path: Path,
 def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> None:
     script = textwrap.dedent(
         f"""
-        import os, signal, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import os, signal
         from planted_runs import *
         class Kill(pl.Callback):
             def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):

@@ -31,7 +31,6 @@ def listen(event, details):
     if event == "socket.getaddrinfo" or (event == "socket.connect" and isinstance(details[1], tuple)):
         reached.append(str(details[0] if event == "socket.getaddrinfo" else details[1][0]))
 sys.addaudithook(listen)
-sys.path.insert(0, {here!r})
 from planted_runs import *
 
 folder = Path({folder!r})
@@ -93,7 +92,7 @@ class Fits:
         self.folder = folder
         places = {f"WANDB_{place}_DIR": str(folder / place.lower()) for place in ("DATA", "CACHE", "CONFIG")}
         done = subprocess.run(
-            [sys.executable, "-c", FITS.format(here=str(Path(__file__).parent), folder=str(folder))],
+            [sys.executable, "-c", FITS.format(folder=str(folder))],
             capture_output=True,
             text=True,
             check=False,

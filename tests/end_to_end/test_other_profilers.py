@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
 from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
 from planted_runs import Planted, fit, loader, quiet_profiler, trainer_for
 
@@ -28,29 +27,13 @@ def test_a_window_beside_the_users_pytorch_profiler_is_not_opened(tmp_path: Path
     assert list((tmp_path / "own").iterdir())
 
 
-class ProfilesItself(Planted):
-    """Starts torch.profiler in a step of choice."""
-
-    at_batch = 0
-    events = 0
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        if batch_idx != self.at_batch:
-            return super().training_step(batch, batch_idx)
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
-            loss = super().training_step(batch, batch_idx)
-        self.events = len(own.events())
-        return loss
-
-
 def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path) -> None:
     """In a process of its own: two sessions at once have crashed it."""
     script = textwrap.dedent(
         f"""
-        import sys, warnings
+        import warnings
         warnings.simplefilter("ignore")
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from test_other_profilers import *
+        from planted_runs import *
         for at_batch in (5, 9, 11, 14):  # before the window, in its warm-up, in it, after it
             model = ProfilesItself()
             model.at_batch = at_batch

@@ -22,11 +22,10 @@ from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.pipeline import load_report
 
 WAITS = """
-    import os, signal, sys
+    import os, signal
     from pathlib import Path
     import lightning.pytorch as pl
     from torch.utils.data import DataLoader
-    sys.path.insert(0, {here!r})
     from planted_runs import Planted, Sleepy, quiet_profiler, single_rows, trainer_for
 
     class Waits(pl.Callback):
@@ -52,8 +51,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """A fit in a process group of its own, which ends when it has recorded a window."""
     file = tmp_path / "script.py"
-    here = str(Path(__file__).parent)
-    file.write_text(textwrap.dedent(script.format(here=here, folder=str(tmp_path), trainer=trainer, loaders=loaders)))
+    file.write_text(textwrap.dedent(script.format(folder=str(tmp_path), trainer=trainer, loaders=loaders)))
     return subprocess.Popen(
         [sys.executable, str(file)],
         stdout=subprocess.PIPE,
@@ -259,10 +257,9 @@ def test_a_killed_runs_trigger_file_does_not_trigger_the_next(tmp_path: Path) ->
 
 
 RANKS = """
-    import os, sys
+    import os
     import lightning.pytorch as pl
     from lightning_gpuprof import TraceConfig
-    sys.path.insert(0, {here!r})
     from planted_runs import Planted, quiet_profiler, single_rows, trainer_for
 
     class Says(pl.Callback):

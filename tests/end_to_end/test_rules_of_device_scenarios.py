@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "analyze"))
 from built_journals import build, journal
 from fake_nvml import builder
 from fake_nvml.scenarios import CASES, Case, one

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "capture"))
 from fake_allocator import MIB, FakeAllocator
+from memory_fits import PEAK, WEIGHTS, Hungry, fit, fit_until_out_of_memory
 from planted_runs import Planted, quiet_profiler
 from planted_runs import fit as plain_fit
-from test_memory_of_fits import PEAK, WEIGHTS, Hungry, fit, fit_until_out_of_memory
 
 from lightning_gpuprof.model.report import Report
 

@@ -27,7 +27,6 @@ SCRIPT = """
     sys.path.insert(0, {here!r})
     from test_traces_written_beside import *
     from planted_runs import *
-    from test_other_profilers import ProfilesItself
     from lightning_gpuprof import TraceConfig
     folder = {folder!r}
     slow_down({seconds})

@@ -14,6 +14,7 @@ from metrics_builder import HEALTHY_MS, build, replace
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication, DeviceCommunication
 from lightning_gpuprof.model.trace.operators import Operators, OperatorShapes
@@ -299,3 +300,16 @@ def recorded(path: Path, *, run: Mapping[str, Value] | None = None) -> Metrics:
     world = window.analysis.world_size or 1
     metrics = build(times_ms=times, run={"device.type": kind, "trainer.world_size": world, **(run or {})})
     return replace(metrics, windows=(window,))
+
+
+def on_gpu(
+    *windows: WindowFacts,
+    devices: tuple[Device, ...] = (),
+    times_ms: Mapping[Phase, float] | None = None,
+    validation: tuple[int, float] = (0, 0.0),
+) -> Metrics:
+    """A run of 50 ms a step on a GPU."""
+    metrics = build(
+        times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False, validation=validation, checkpoint=(0, 0.0)
+    )
+    return replace(metrics, windows=windows, devices=devices)

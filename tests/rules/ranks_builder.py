@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics, RankShare, RankTimes
@@ -47,3 +48,8 @@ def with_ranks(
             ranks=told,
         ),
     )
+
+
+def on_device(of: Metrics, exposed_ms: float) -> Metrics:
+    """The same ranks on devices that are idle for 1 ms of 50 and do nothing but communicate for so long."""
+    return replace(distributed([collective(exposed_ms / 2)]), ranks=of.ranks)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_builder import finding
 from gpu_trace import recorded_steps
 from late_steps import training
 from metrics_builder import build, distribution, replace, share
-from test_engine import finding
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.claim import Claim

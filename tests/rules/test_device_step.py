@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 import pytest
+from device_builder import on_gpu
 from gpu_trace import recorded_steps
 from late_steps import training
 from metrics_builder import build, outliers, replace, scaled
@@ -13,7 +12,6 @@ from traced_builder import gpu, window
 from lightning_gpuprof.analyze.clocks import clock_loss
 from lightning_gpuprof.analyze.device_step import pace_ms
 from lightning_gpuprof.model.finding import Verdict
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, SpeedLevel
@@ -24,19 +22,6 @@ from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
 from lightning_gpuprof.rules.steps.host_time import counted_ratio, most_held_ratio, stalled_ratio
 from lightning_gpuprof.rules.verdict import decide
-
-
-def on_gpu(
-    *windows: WindowFacts,
-    devices: tuple[Device, ...] = (),
-    times_ms: Mapping[Phase, float] | None = None,
-    validation: tuple[int, float] = (0, 0.0),
-) -> Metrics:
-    """A run of 50 ms a step on a GPU."""
-    metrics = build(
-        times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False, validation=validation, checkpoint=(0, 0.0)
-    )
-    return replace(metrics, windows=windows, devices=devices)
 
 
 def verdict_of(*windows: WindowFacts, devices: tuple[Device, ...] = ()) -> Verdict:

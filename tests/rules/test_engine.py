@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
 import pytest
-from metrics_builder import build, distribution, outliers, replace, scaled
+from faulty_runs import FAULTS
+from findings_builder import finding
+from metrics_builder import build, distribution, replace, scaled
+from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, Severity, speedup
+from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, run_ms_per_step
-from lightning_gpuprof.rules.engine import Diagnosis, combined_gain, diagnose, is_in_step, settle
+from lightning_gpuprof.rules.engine import combined_gain, diagnose, is_in_step, settle
 
 
 class Fails:
@@ -53,36 +55,6 @@ class Wrong:
 
     def check(self, metrics: Metrics) -> Finding | None:
         return "a finding"  # type: ignore[return-value]
-
-
-def finding(
-    rule: str,
-    *,
-    saved_ms: float | None = None,
-    lower_ms: float | None = None,
-    explains: Claim | None = None,
-    confidence: float = 1.0,
-    severity: Severity = "warning",
-    period_ms: float = 50.0,
-) -> Finding:
-    gain = None
-    if saved_ms is not None:
-        gain = Gain(
-            saved_ms_per_step=saved_ms,
-            speedup_max=speedup(saved_ms, period_ms),
-            saved_lower_ms_per_step=lower_ms,
-        )
-    return Finding(
-        rule=rule,
-        severity=severity,
-        subject="",
-        summary="Something is slow.",
-        advice="Change it.",
-        evidence=(),
-        gain=gain,
-        confidence=confidence,
-        explains=explains,
-    )
 
 
 def settled(findings: Sequence[Finding], specialises: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
@@ -387,28 +359,6 @@ def test_a_gain_that_is_cut_has_the_speed_up_of_what_is_left() -> None:
     assert found[1].gain.speedup_max == pytest.approx(50 / 40)
 
 
-FAULTS: dict[str, Metrics] = {
-    "input": build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None),
-    "workers": build(times_ms={"data_wait": 60.0}, num_workers=1, fetch_waited_ratio=0.99, worker_cpus=0.1),
-    "callback": build(times_ms={"callbacks": 40.0}, callbacks_ms={("Slow", "on_train_batch_end"): 39.0}),
-    "logging": build(times_ms={"logging": 25.0}),
-    "blocked": build(times_ms={"forward": 60.0}, blocked_ms={"forward": 45.0}, process_cpus=0.4),
-    "validation": build(validation=(4, 30.0)),
-    "checkpoint": build(checkpoint=(10, 15.0)),
-    "startup": build(persistent_workers=False, iterator_s=2.0, first_wait_s=3.0),
-    "stalls": build(stalls=outliers(count=12, stall_ms=900, phases="backward", steps=380, period_ms=50.0)),
-    "all": build(
-        times_ms={"data_wait": 60.0, "callbacks": 40.0, "logging": 25.0, "forward": 60.0},
-        num_workers=0,
-        worker_cpus=None,
-        callbacks_ms={("Slow", "on_train_batch_end"): 39.0},
-        blocked_ms={"forward": 45.0},
-        process_cpus=0.4,
-        validation=(4, 60.0),
-        checkpoint=(10, 30.0),
-        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
-    ),
-}
 TOP = {
     "input": "single-process-loading",
     "workers": "too-few-workers",
@@ -429,20 +379,10 @@ def test_a_planted_fault_is_the_first_finding_and_the_only_one_but_its_symptom(f
     assert {f.rule for f in found} <= {TOP[fault], "input-bound"}
 
 
-def assert_told_in_order(diagnosis: Diagnosis) -> None:
-    """Severity first, then what is saved; none more severe than its gain, and no runner-up above the verdict."""
-    gains = [(f, f.gain) for f in diagnosis.findings if f.gain is not None]
-    order = [(SEVERITIES.index(f.severity), -gain.saved_ms_per_step) for f, gain in gains]
-    assert order == sorted(order)
-    assert all(gain.speedup_max >= 1.25 for f, gain in gains if f.severity == "critical")
-    shown = re.search(r"(\d[\d.]*) %", diagnosis.verdict.runner_up)
-    if shown is not None and diagnosis.verdict.kind != "mixed":
-        assert float(shown.group(1)) <= float(re.findall(r"(\d[\d.]*) %", diagnosis.verdict.summary)[0]) + 0.5
-
-
 @pytest.mark.parametrize("fault", FAULTS)
-def test_findings_of_built_runs_are_told_in_order(fault: str) -> None:
-    assert_told_in_order(diagnose(FAULTS[fault]))
+def test_reports_of_built_runs_can_be_trusted(fault: str) -> None:
+    said = diagnose(FAULTS[fault])
+    assert_can_be_trusted(said.findings, said.combined, said.verdict, dict(FAULTS[fault].run))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -8,9 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 from example_runs import example_run
+from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from metrics_builder import build
-from test_bad_numbers import everything_is_wrong_on_a_gpu
-from test_engine import FAULTS
 from truths.cases_of_gpus import GPUS
 
 from lightning_gpuprof.model.change import Change

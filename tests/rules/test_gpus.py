@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from broken_numbers import assert_calm, mutated
 from gpu_builder import copying_window, errors, gpu, held, idle_window, kernels_window, on
 from memory_builder import GIB, allocator, grows, memory
 from metrics_builder import replace
 from msgspec.structs import replace as replace_struct
-from test_bad_numbers import assert_calm, mutated
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.gpu import Gpu

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ranks_builder import job
-from test_straggler_rank import on_device
+from ranks_builder import job, on_device
 
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance

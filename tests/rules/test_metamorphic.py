@@ -6,9 +6,8 @@ import random
 
 import msgspec
 import pytest
+from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from metrics_builder import replace, scaled
-from test_bad_numbers import everything_is_wrong_on_a_gpu
-from test_engine import FAULTS
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.metrics import Metrics

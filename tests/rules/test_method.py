@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from device_builder import on_gpu
 from metrics_builder import build, replace
-from test_device_step import on_gpu
 from traced_builder import gpu, window
 
 from lightning_gpuprof.model.finding import Verdict

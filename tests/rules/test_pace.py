@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from feeding_builder import starved, worker_row
+from findings_builder import finding
 from metrics_builder import replace
-from test_engine import finding
 
 from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.input_pipeline import InputWorker

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_engine import assert_told_in_order
 from traced_runs import traced_run
+from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.causes import COMMUNICATION_RATIO, HOST_RATIO
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.verdict import decide
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace
@@ -67,8 +66,9 @@ def measured(folder: Path, name: str) -> WindowFacts:
 
 def agrees(shared: Path, name: str, kind: str) -> None:
     metrics = traced_run(measured(shared, name))
-    assert_told_in_order(diagnose(metrics))
-    verdict = decide(metrics)
+    said = diagnose(metrics)
+    assert_can_be_trusted(said.findings, said.combined, said.verdict, dict(metrics.run))
+    verdict = said.verdict
     assert verdict.kind == kind, verdict.summary
     truth = json.loads((shared / "traces" / "FACTS.json").read_text())[f"{name}.json.gz"]
     devices = list(truth.get("devices", {}).values())

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from device_builder import collective, distributed
 from metrics_builder import build, replace
-from ranks_builder import job
+from ranks_builder import job, on_device
 
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
 
@@ -20,11 +18,6 @@ def test_the_boundary_is_a_tenth_of_the_step(excess_ms: float, fires: bool) -> N
 @pytest.mark.parametrize(("slowest", "fires"), [(0.59, False), (0.61, True)])
 def test_the_same_rank_must_be_slowest(slowest: float, fires: bool) -> None:
     assert (RULE.check(job(12.0, slowest=slowest)) is not None) is fires
-
-
-def on_device(of: Metrics, exposed_ms: float) -> Metrics:
-    """The same ranks on devices that are idle for 1 ms of 50 and do nothing but communicate for so long."""
-    return replace(distributed([collective(exposed_ms / 2)]), ranks=of.ranks)
 
 
 def test_a_wait_that_the_device_s_work_covers_costs_nothing() -> None:

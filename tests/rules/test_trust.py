@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 from example_runs import example_run
+from trusted import assert_can_be_trusted
 from truths.cases import CASES
 from truths.gpu_runs import Simulated
 from truths.recorded import Recorded
 
-from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, Verdict
 from lightning_gpuprof.pipeline import load_report
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
@@ -26,42 +26,6 @@ FIRING = [
     if one.outcome == "fires"
 ]
 COMPUTED = [case for case in CASES if isinstance(case.source, Simulated | Recorded)]
-LEAST_SPEEDUP = {"critical": 1.25, "warning": 1.03, "info": 1.0}
-"""20 % and 3 % of a step, from the lower bound of a share: the gain is told from its median."""
-
-
-def assert_can_be_trusted(
-    findings: tuple[Finding, ...], combined: CombinedGain | None, verdict: Verdict, run: dict[str, Any]
-) -> None:
-    gains = [(f, f.gain) for f in findings if f.gain is not None]
-    order = [(SEVERITIES.index(f.severity), -gain.saved_ms_per_step) for f, gain in gains]
-    assert order == sorted(order)
-    for found, gain in gains:
-        assert gain.speedup_max >= LEAST_SPEEDUP[found.severity], found
-    if combined is not None:
-        assert combined.saved_ms_per_step <= 0.99 * combined.period_ms
-        assert combined.saved_run_ms_per_step <= 0.99 * combined.run_ms_per_step
-    for found in findings:
-        assert_changes_something(found, run)
-    shown = re.search(r"(\d[\d.]*) %", verdict.runner_up)
-    first = re.search(r"(\d[\d.]*) %", verdict.summary)
-    if shown is not None and first is not None and verdict.kind != "mixed":
-        assert float(shown[1]) <= float(first[1]) + 0.5, verdict
-
-
-def assert_changes_something(found: Finding, run: dict[str, Any]) -> None:
-    change = found.change
-    if change is None:
-        return
-    assert change.added or change.removed
-    assert change.added != change.removed
-    assert (
-        any(change.before.get(name) != value for name, value in change.arguments.items()) or change.add + change.remove
-    )
-    for value in change.arguments.values():
-        assert str(value) in found.advice, (found.advice, change)
-    if change.call == "torch.set_num_threads":
-        assert run.get("torch.num_threads") not in change.arguments.values()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

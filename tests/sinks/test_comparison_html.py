@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sample_report
-from test_comparison_junit import slower
+from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.sinks import comparison_html

@@ -5,28 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 import sample_report
+from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.comparison_junit import render_junit, write_junit
-
-
-def slower(report: Report) -> Report:
-    period = sample_report.distribution(40.0)
-    steps = msgspec.structs.replace(
-        report.steps,
-        period_ms=period,
-        samples_per_s=64 / 40.0 * 1e3,
-        period_median_interval_ms=(39.5, 40.5),
-        period_mean_interval_ms=(40.3, 41.3),
-    )
-    wall = msgspec.structs.replace(report.wall, total_s=report.wall.total_s * 1.6)
-    return msgspec.structs.replace(report, steps=steps, wall=wall)
 
 
 def comparison(before: Report, after: Report) -> Comparison:

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import window_samples
-from test_html import Page
+from parsed_page import Page
 
 from lightning_gpuprof.model.trace.ranks import (
     ClassExcess,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import sample_report
 import window_samples
-from test_html import Page
+from parsed_page import Page
 from tiny_traces import document, span
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "sinks"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "cli"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "end_to_end"))
-
+from sample_journals import Ticking, header
 from tensorboard.backend.application import TensorBoardWSGI
 from werkzeug.test import Client, TestResponse
 
@@ -20,7 +15,6 @@ from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.model.journal import Footer
 from lightning_gpuprof.tensorboard_plugin.plugin import GpuProfPlugin
-from sample_journals import Ticking, header
 
 BASE = "/data/plugin/gpuprof"
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from test_trace_reader import content
 from tiny_traces import Json, document, kineto_text, span, training_step, write
+from trace_content import content
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace import partial_read

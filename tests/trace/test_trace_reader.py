@@ -11,50 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tiny_traces import Json, document, kineto_text, span, training_step, write
+from trace_content import LABELS, TABLES, content
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace import compression
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Spans
+from lightning_gpuprof.trace.tables import ABSENT
 
-TABLES = (
-    "kernel",
-    "memcpy",
-    "memset",
-    "device_wait",
-    "runtime",
-    "cpu_op",
-    "annotation",
-    "python_function",
-    "overhead",
-)
 IDS = {"correlation", "external_id", "stream", "sequence", "forward_thread", "python_id", "parent_id"}
-LABELS = {
-    "name": "names",
-    "thread": "threads",
-    "device": "devices",
-    "stack": "stacks",
-    "geometry": "geometries",
-    "inputs": "inputs",
-    "collective": "collectives",
-}
-
-
-def rows(trace: Trace, table: str) -> list[tuple[object, ...]]:
-    """A table with its labels spelled out, so that traces with other numbers for them compare equal."""
-    spans: Spans = getattr(trace, table)
-    columns = []
-    for field in fields(spans):
-        numbers = getattr(spans, field.name).tolist()
-        if field.name in LABELS:
-            texts = getattr(trace, LABELS[field.name])
-            numbers = [texts[number] if number >= 0 else None for number in numbers]
-        columns.append(numbers)
-    return sorted(zip(*columns, strict=True), key=repr)
-
-
-def content(trace: Trace) -> dict[str, list[tuple[object, ...]]]:
-    return {table: rows(trace, table) for table in TABLES}
 
 
 def read(tmp_path: Path, what: object, name: str = "t.json", **options: int) -> Trace:

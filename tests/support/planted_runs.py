@@ -163,3 +163,18 @@ class Failing(Planted):
         if batch_idx == self.at_batch:
             raise self.error
         return super().training_step(batch, batch_idx)
+
+
+class ProfilesItself(Planted):
+    """Starts torch.profiler in a step of choice."""
+
+    at_batch = 0
+    events = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if batch_idx != self.at_batch:
+            return super().training_step(batch, batch_idx)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+            loss = super().training_step(batch, batch_idx)
+        self.events = len(own.events())
+        return loss

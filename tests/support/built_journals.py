@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
@@ -89,3 +90,13 @@ def charge(of: Journal, slot: int, index: int, ns: int) -> None:
 
 def build(of: Journal) -> Metrics:
     return analyze_metrics.build(of, [])
+
+
+def wandering(n: int, memory: float, seed: int) -> npt.NDArray[np.float64]:
+    """Step times around 100 ms that forget where they were only slowly; ``memory`` 0 are independent ones."""
+    noise = np.random.default_rng(seed).normal(size=n)
+    found = np.empty(n)
+    found[0] = noise[0] / np.sqrt(1 - memory**2)
+    for step in range(1, n):
+        found[step] = memory * found[step - 1] + noise[step]
+    return 100 + found

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import msgspec
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sinks"))
-
 import sample_report
 
 from lightning_gpuprof.sinks import json_report

@@ -639,3 +639,16 @@ def hostile_device(device: Device) -> Device:
         throttle=(ThrottleShare(reason=HOSTILE, ratio=1.0, busy_ratio=1.0),),
         errors=(ErrorCounter(name=HOSTILE, first=0.0, last=1.0),),
     )
+
+
+def slower(report: Report) -> Report:
+    period = distribution(40.0)
+    steps = msgspec.structs.replace(
+        report.steps,
+        period_ms=period,
+        samples_per_s=64 / 40.0 * 1e3,
+        period_median_interval_ms=(39.5, 40.5),
+        period_mean_interval_ms=(40.3, 41.3),
+    )
+    wall = msgspec.structs.replace(report.wall, total_s=report.wall.total_s * 1.6)
+    return msgspec.structs.replace(report, steps=steps, wall=wall)

@@ -1,0 +1,79 @@
+"""Runs with one known fault each, and runs with all of them."""
+
+from __future__ import annotations
+
+import msgspec
+from metrics_builder import build, busy_machine, outliers, replace
+from traced_builder import gpu, window
+
+from lightning_gpuprof.model.device import DeviceEnergy
+from lightning_gpuprof.model.metrics import Metrics
+
+FAULTS: dict[str, Metrics] = {
+    "input": build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None),
+    "workers": build(times_ms={"data_wait": 60.0}, num_workers=1, fetch_waited_ratio=0.99, worker_cpus=0.1),
+    "callback": build(times_ms={"callbacks": 40.0}, callbacks_ms={("Slow", "on_train_batch_end"): 39.0}),
+    "logging": build(times_ms={"logging": 25.0}),
+    "blocked": build(times_ms={"forward": 60.0}, blocked_ms={"forward": 45.0}, process_cpus=0.4),
+    "validation": build(validation=(4, 30.0)),
+    "checkpoint": build(checkpoint=(10, 15.0)),
+    "startup": build(persistent_workers=False, iterator_s=2.0, first_wait_s=3.0),
+    "stalls": build(stalls=outliers(count=12, stall_ms=900, phases="backward", steps=380, period_ms=50.0)),
+    "all": build(
+        times_ms={"data_wait": 60.0, "callbacks": 40.0, "logging": 25.0, "forward": 60.0},
+        num_workers=0,
+        worker_cpus=None,
+        callbacks_ms={("Slow", "on_train_batch_end"): 39.0},
+        blocked_ms={"forward": 45.0},
+        process_cpus=0.4,
+        validation=(4, 60.0),
+        checkpoint=(10, 30.0),
+        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
+    ),
+}
+
+
+def everything_is_wrong() -> Metrics:
+    return build(
+        times_ms={"data_wait": 60.0, "callbacks": 40.0, "logging": 25.0, "forward": 60.0},
+        num_workers=1,
+        persistent_workers=False,
+        fetch_waited_ratio=0.9,
+        iterator_s=2.0,
+        first_wait_s=3.0,
+        callbacks_ms={("Slow", "on_train_batch_end"): 39.0},
+        blocked_ms={"forward": 45.0},
+        process_cpus=0.4,
+        validation=(4, 60.0),
+        checkpoint=(10, 30.0),
+        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
+        idle_ratio=0.4,
+        host=busy_machine(0.3),
+    )
+
+
+def everything_is_wrong_on_a_gpu() -> Metrics:
+    facts = window(
+        period_ms=200.0,
+        causes={"launch": 0.2, "host_sync": 0.2, "data": 0.1, "allocator": 0.05},
+        exposed_communication=0.2,
+        uploads=0.1,
+        host_ms={"data_wait": 60.0, "forward": 60.0},
+        inflation=1.3,
+        sm_efficiency=0.3,
+        at_roof={("memory", 0.7): 0.5, ("compute", 0.2): 0.3},
+    )
+    device = gpu(
+        utilization=0.5,
+        sm=0.3,
+        dram=0.2,
+        tensor=0.1,
+        clock_mhz=1200.0,
+        reasons={"sw_thermal": 0.6, "sw_power_cap": 0.2},
+    )
+    device = msgspec.structs.replace(
+        device, energy=DeviceEnergy(total_j=4e4, per_step_j=32.0, mean_w=640.0, covered_ratio=0.98)
+    )
+    wrong = everything_is_wrong()
+    targets = {"gpuprof.target": "1.5x", "gpuprof.price_per_gpu_hour": 2.5, "device.type": "cuda"}
+    return replace(wrong, run={**wrong.run, **targets}, windows=(facts, facts), devices=(device,), blocked=None)
