@@ -8,7 +8,8 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import condition, threshold
+from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 
@@ -27,24 +28,20 @@ class CollateHotspot(StarvingRule):
     """Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
 
     ## What it means
-
     `collate_fn` puts the samples of a batch together, in the process that made them. Stacking tensors is quick; padding
     in Python, nested lists, dictionaries of numbers and conversions to tensors are not.
 
     ## How it is measured
-
     Steps wait because batches are made too slowly (verdict `processing` of the input pipeline), and the calls of
     `collate_fn`, timed where batches are made, take at least the threshold of a batch. The gain is at most its time
     over the number of workers, and at most the wait.
 
     ## When it is wrong
-
     - Large samples have to be copied: above 1 GB/s the advice is smaller samples, not another function.
     - A `collate_fn` that also decodes or transforms does the dataset's work: its time is right, its name is not.
     - Loaders that are not measured from inside: not evaluated.
 
     ## What to do
-
     Return tensors of one shape, so that collating is one `torch.stack` per field; convert lists of numbers in the
     dataset; pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is less to pad.
     """

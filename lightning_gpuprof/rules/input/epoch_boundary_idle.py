@@ -5,24 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.report import LedgerRow
+from lightning_gpuprof.model.signals import condition, require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    require_possible,
-    run_ms_per_step,
-    run_s,
-    severity,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _OWN_NAME = "GpuProfiler"
@@ -43,12 +34,10 @@ class EpochBoundaryIdle(BaseRule):
     """Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
 
     ## What it means
-
     At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main
     thread, while a GPU has nothing to do.
 
     ## How it is measured
-
     For every epoch but the first: the time from the end of the last step to the start of the first, without validation
     and checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)`
     (`worker-startup`). All gaps together must pass 3 % of the wall time without set-up and tear-down. The lower bound
@@ -56,13 +45,11 @@ class EpochBoundaryIdle(BaseRule):
     hooks.
 
     ## When it is wrong
-
     - What an epoch's end computes may be wanted: the gain is what it costs, not what can be left out.
     - A GPU that still works on the last step of the epoch is not idle in the first part of the gap.
     - Fewer than two boundaries: not evaluated.
 
     ## What to do
-
     Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
     """
 

@@ -9,9 +9,11 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import PressureUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, percent
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, percent, possible
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, possible, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -20,13 +22,11 @@ class HostSwap(BaseRule):
     """The host runs out of memory: pages are read back from swap, or `/dev/shm` is almost full.
 
     ## What it means
-
     Memory that was swapped out comes back from disk, page by page, while the process stands still: steps become many
     times as long, and irregular. Workers hand over batches through `/dev/shm`; if that is full, they are killed with a
     bus error.
 
     ## How it is measured
-
     Swap: pages were read back in at least three samples (one a second) and a tenth of them, *and* it concerns this run:
     its processes had at least ten major faults a second, or all tasks of its control group stood still for memory for
     at least 5 % of the time (pressure, `full`). The gain is that pressure's share of the step, if it was measured.
@@ -34,14 +34,12 @@ class HostSwap(BaseRule):
     Shared memory: with workers, `/dev/shm` was filled to 90 % or more.
 
     ## When it is wrong
-
     - Swap traffic is the machine's: another job may be the one that needs the memory.
     - Memory-mapped datasets have major faults without any swap: they alone say nothing here.
     - `/dev/shm` may be filled by files of others.
     - No `/proc/vmstat`, fewer than three samples: not evaluated.
 
     ## What to do
-
     Use fewer workers, a smaller `prefetch_factor`, smaller batches, and datasets as arrays rather than lists of
     objects, which each worker copies as it touches them. Make `/dev/shm` larger (`docker run --shm-size`), or call
     `torch.multiprocessing.set_sharing_strategy("file_system")`.

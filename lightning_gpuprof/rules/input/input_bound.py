@@ -5,22 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
-from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
+from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    at_least,
-    gain,
-    is_cpu_only,
-    steady_period_ms,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
 
@@ -41,13 +33,11 @@ class InputBound(BaseRule):
     """Every step waits for the next batch: the data come later than the model could take them.
 
     ## What it means
-
     Before a step begins, Lightning fetches the next batch. If that takes a good part of every step, training would be
     faster if batches came earlier. `single-process-loading` and `too-few-workers` name the two most frequent reasons;
     where one of them fires, it carries the gain.
 
     ## How it is measured
-
     The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the
     threshold. Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them.
     A wait that does not exceed that must be a tenth of the step, and is information only.
@@ -56,7 +46,6 @@ class InputBound(BaseRule):
     it is at most the time that the GPU idles during the fetch, as far as a trace window has seen it.
 
     ## When it is wrong
-
     - A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during
       a fetch, the finding is at most a warning with a confidence of 0.6.
     - An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
@@ -64,7 +53,6 @@ class InputBound(BaseRule):
     - A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
 
     ## What to do
-
     Make batches in workers, unless the dataset uses the model that is trained; or make them cheaper: decode and resize
     once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
     """

@@ -6,24 +6,16 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import counted, millis, percent
-from lightning_gpuprof.model.signals import step_idle_ratio
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import counted, millis, percent, possible
+from lightning_gpuprof.model.signals import condition, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    possible,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -46,13 +38,11 @@ class InputJitter(BaseRule):
     """Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
 
     ## What it means
-
     A batch is as slow as its slowest sample, and batches come in order: while one worker is held up, the others fill
     the queue as far as `prefetch_factor` allows, then they wait as well. Ordinary steps find their batch ready; a few
     wait for long.
 
     ## How it is measured
-
     The wait of all steps, less what the median step waits, must be at least 5 % of the time with its lower bound (5 %
     of a block bootstrap: a single stall does not pass). The workers must be fast enough on average (else
     `too-few-workers` or `loader-cpu-bound` speak). The slowest sample must have taken five times the mean, and longer
@@ -63,7 +53,6 @@ class InputJitter(BaseRule):
     on a GPU at most the idle time of the mean step (silent below 5 %), without a trace window at most a warning.
 
     ## When it is wrong
-
     - Workers that wait for a CPU are slow now and then, too: where that is 30 % of their time, the rule is silent.
       Where others use a quarter of the CPUs, the slowest sample must have taken 100 ms, and it is information only.
     - Without workers each slow sample stops the training itself: `step-outliers` and `single-process-loading` speak.
@@ -71,7 +60,6 @@ class InputJitter(BaseRule):
     - Fewer than 50 comparable steps, or no measurement in the workers: not evaluated.
 
     ## What to do
-
     Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does
     not matter; find the slow samples (large files, long sequences) and make them alike.
     """

@@ -28,12 +28,10 @@ class LoaderCpuBound(StarvingRule):
     """The workers compute all the time, the steps wait, and there are not enough CPUs for more workers.
 
     ## What it means
-
     Decoding, resizing and augmenting cost CPU time. If a batch costs more of it than all usable CPUs deliver during a
     step, no number of workers helps: the batch must become cheaper, or the work must move elsewhere.
 
     ## How it is measured
-
     Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
     pipeline). While the typical worker makes batches, it computes or is ready to run without a CPU for at least 85 % of
     the time, sampled once a second. Where enough workers fit on the CPUs, `too-few-workers` fires instead.
@@ -42,14 +40,12 @@ class LoaderCpuBound(StarvingRule):
     more, they carry it.
 
     ## When it is wrong
-
     - If other processes hold the CPUs, free those first. If the usable CPUs would suffice without the others, it is
       information only.
     - Several threads of a worker count as one that is always busy; see `worker-thread-oversub`.
     - Fewer than five samples of a worker, workers that end with each short epoch, no `/proc`: not evaluated.
 
     ## What to do
-
     Decode and resize once before training; use a faster decoder (`torchvision.io`, turbojpeg, DALI); move augmentation
     of whole batches into `LightningModule.on_after_batch_transfer`; keep decoded samples.
     """

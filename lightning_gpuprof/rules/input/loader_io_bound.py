@@ -28,25 +28,21 @@ class LoaderIoBound(StarvingRule):
     """Steps wait for batches, and the workers that make them wait as well, without using a CPU.
 
     ## What it means
-
     A worker that reads from a slow disk or a network, sleeps, or waits for a lock uses no CPU. Faster storage, larger
     reads and more workers that wait at the same time help; more CPUs or cheaper transforms do not.
 
     ## How it is measured
-
     Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
     pipeline). While the typical worker makes batches, it is for at least half of the time neither on a CPU nor ready
     for one, sampled once a second. If a fifth of the samples found it in state D, in which Linux waits for disks, the
     disk is blamed. The gain is that part of making a batch, over the workers, and at most the wait.
 
     ## When it is wrong
-
     - Network file systems and memory-mapped files may or may not show as state D.
     - A worker that waits for its own processes or threads shows as waiting, whatever those do.
     - Fewer than five samples of a worker, no run-queue time (`/proc/PID/schedstat`): not evaluated.
 
     ## What to do
-
     Copy the data to a local disk or `/dev/shm`; store it in large files that are read in order (webdataset, litdata);
     use more workers than CPUs; raise `prefetch_factor` against single slow reads.
     """

@@ -8,7 +8,8 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import cpus, millis
-from lightning_gpuprof.rules.base import condition, severity
+from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import severity
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "
@@ -60,10 +61,7 @@ def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
         return change
     left = max(1, int(state.usable_cpus) - workers)
     return Change(
-        call=change.call,
-        arguments=change.arguments,
-        before=change.before,
-        add=(f"torch.set_num_threads({left})",),
+        call=change.call, arguments=change.arguments, before=change.before, add=(f"torch.set_num_threads({left})",)
     )
 
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.signals import steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    steady_period_ms,
-    step_share,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -28,18 +22,15 @@ class SamplerSlow(BaseRule):
     """The sampler takes a noticeable part of every step to choose the samples of a batch.
 
     ## What it means
-
     The batch sampler and its sampler run in the main process, also where workers make the batches: while one sorts,
     searches or draws in Python, the training waits.
 
     ## How it is measured
-
     Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step, and be
     part of the measured wait for data. The gain is that time per step, and never more than the wait;
     `single-process-loading` and `input-bound` count the rest of the wait only.
 
     ## When it is wrong
-
     - On a GPU only the part counts in which the device idles during the fetch, from a trace window. Without a window it
       is at most a warning.
     - Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
@@ -47,7 +38,6 @@ class SamplerSlow(BaseRule):
     - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
 
     ## What to do
-
     Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
     `__iter__`; or use `shuffle=True`. More workers do not help.
     """

@@ -30,12 +30,10 @@ class SingleProcessLoading(BaseRule):
     """The DataLoader has no workers: each batch is made on the main thread, between two steps.
 
     ## What it means
-
     With `num_workers=0`, reading, decoding, augmenting and collating a batch happen while the model waits. Worker
     processes do that during the step.
 
     ## How it is measured
-
     `num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold, even without the 1 ms
     that receiving a batch from a worker costs. The proposed number is ceil(P / C) + 1: P is the time to make a batch,
     measured inside the loader, C the step without the wait. Where making a batch is CPU work, or that is not known, it
@@ -47,7 +45,6 @@ class SingleProcessLoading(BaseRule):
     receiving them.
 
     ## When it is wrong
-
     - The dataset depends on the training, for example a replay buffer: workers would have copies. Datasets that hold
       the model are recognised and left alone.
     - The CPU time of loading is only known within bounds: at most what the process used beyond one CPU, at least what
@@ -56,7 +53,6 @@ class SingleProcessLoading(BaseRule):
     - Where processes start by spawn, the dataset must be picklable; an iterable dataset must be sharded.
 
     ## What to do
-
     Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
     """
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    at_least,
-    condition,
-    gain,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -56,12 +49,10 @@ class SmallBatchLoader(BaseRule):
     """batch_size is 1, and fetching each sample on its own costs more than the sample is worth.
 
     ## What it means
-
     Each fetch pays for the sampler, collation and, with workers, for a message and shared memory. With one sample per
     batch every sample pays it in full.
 
     ## How it is measured
-
     batch_size is 1 and the lower bound of the fetch's share of the step passes 5 %. What the sample itself needs is not
     counted: without workers the time of its item is taken off; with workers the rule speaks only if they have batches
     ready (verdict of the input pipeline `compute` or `transfer`), the fetch takes at most 3 ms, and the batch is
@@ -69,14 +60,12 @@ class SmallBatchLoader(BaseRule):
     and on a GPU no more than the device idles; below 5 % of the step the rule is silent.
 
     ## When it is wrong
-
     - A larger batch changes the training: learning rate and number of optimizer steps go with it. Where gradients are
       accumulated, the factor can move from there into the batch. As it may be intended, it is at most a warning.
     - Samples of different shapes cannot be stacked without padding.
     - The step itself has fixed costs, too, which larger batches share: they are not counted here.
 
     ## What to do
-
     Raise `batch_size`; or keep the batches of the model and fetch several at a time: a dataset with `__getitems__`, or
     `batch_size=None` with samples that are batches already.
     """

@@ -7,20 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Finding, Gain, Severity
+from lightning_gpuprof.model.finding import Finding, Gain, Severity, worthwhile
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    at_least,
-    gain,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, at_least, gain
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    at_least,
-    gain,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -36,11 +30,9 @@ class TooFewWorkers(BaseRule):
     """The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
 
     ## What it means
-
     Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
 
     ## How it is measured
-
     The share of steady steps whose fetch had to wait passes the threshold, and so does the lower bound of the wait's
     share of the step, without the 3 ms that receiving a batch may cost. The proposed number is that of the page of
     `single-process-loading`; the time to make a batch is measured in the workers, else it is at most their number times
@@ -51,14 +43,12 @@ class TooFewWorkers(BaseRule):
     shows nothing. Where such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
 
     ## When it is wrong
-
     - If the workers already use all CPUs it is silent: batches must become cheaper (`input-bound`, `loader-cpu-bound`).
     - Where batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
       prefetching helps as well (`input-jitter`).
     - A wait below 3 ms may be what it costs to receive a batch from another process.
 
     ## What to do
-
     Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
     """
 

@@ -8,16 +8,10 @@ from statistics import median
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import counted, cpus, percent, possible
 from lightning_gpuprof.model.worker_time import sampled_rows
-from lightning_gpuprof.rules.base import (
-    WARNING_RATIO,
-    BaseRule,
-    MissingSignal,
-    possible,
-    threshold,
-)
+from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
@@ -48,13 +42,11 @@ class TooManyWorkers(BaseRule):
     """There are more workers than CPUs that want these at the same time, or many more than the steps need.
 
     ## What it means
-
     Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the
     main thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
     well be more than the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
 
     ## How it is measured
-
     Workers that wait: they are without work for at least 80 % of their time, batches do not hold up the steps, at most
     half of them keep pace with the steps with one to spare, and the others hold at least 1 GB for themselves. It is
     information, or a warning if that is a tenth of the machine's memory.
@@ -65,14 +57,12 @@ class TooManyWorkers(BaseRule):
     else information. What fewer workers gain cannot be bounded: measure it (`gpuprof compare`).
 
     ## When it is wrong
-
     - Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
     - The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
     - Batches that are made in time on average, but some of them very slowly, may need more workers than the mean says.
     - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
 
     ## What to do
-
     Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
     """
 

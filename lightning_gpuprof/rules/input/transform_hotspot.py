@@ -9,8 +9,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import listed, millis, percent
-from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import listed, millis, percent, possible
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
 
@@ -23,25 +24,21 @@ class TransformHotspot(StarvingRule):
     """Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
 
     ## What it means
-
     If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is
     worth more than anything else in the dataset.
 
     ## How it is measured
-
     Steps wait because batches are made too slowly (verdict `processing` of the input pipeline). Where batches are made,
     each transform of a `Compose` and each region marked with `lightning_gpuprof.annotate` is timed; its share of the
     whole batch, items and collation, must pass the threshold. Of parts that lie inside each other, the inner one is
     named. The gain is at most the part's time over the number of workers, and at most the wait.
 
     ## When it is wrong
-
     - A part can rarely be removed as a whole: the gain is a bound.
     - Times are wall times: on too few CPUs, all transforms that compute grow alike.
     - Work outside of transforms and marked regions has no name. Without any of these: not evaluated.
 
     ## What to do
-
     Do what gives the same result each time once before training. Apply what is random to the whole batch, in
     `LightningModule.on_after_batch_transfer`. Keep files that it waits for in memory.
     """

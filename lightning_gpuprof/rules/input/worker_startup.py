@@ -6,25 +6,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import EpochStart, Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, seconds
+from lightning_gpuprof.model.signals import condition, require_possible, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    require_possible,
-    run_ms_per_step,
-    run_s,
-    severity,
-    steady_period_ms,
-    step_share,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _ANEW = {
@@ -40,12 +29,10 @@ class WorkerStartup(BaseRule):
     """The worker processes are started again at every epoch, and the first batch waits for them.
 
     ## What it means
-
     Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes,
     hands them the dataset, and each of them makes its first batch while the model waits.
 
     ## How it is measured
-
     For every epoch but the first: E is the time of `iter(dataloader)` plus the fetch of the first batch, from which the
     ordinary wait W of a step is taken off. The rule speaks when the median of E - W passes 5 % of the epoch (gap and
     steps), or 3 % if E is also more than ten times the ordinary wait. Part of the first fetch is the making of one
@@ -55,14 +42,12 @@ class WorkerStartup(BaseRule):
     over all steps.
 
     ## When it is wrong
-
     - A dataset with slow batches shows a long first fetch, too; the lower bound is there to keep such runs out.
     - A first batch that is slow for a reason of its own (a file that is opened in the worker) comes back with
       persistent workers if the dataset opens it per epoch.
     - Fewer than two epochs after the first: not evaluated.
 
     ## What to do
-
     `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
     anew. The workers then keep their copy of the dataset: a change to the dataset object in the
     main process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays

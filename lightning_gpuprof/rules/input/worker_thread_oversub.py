@@ -8,11 +8,12 @@ from statistics import median
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import starving
 
@@ -40,13 +41,11 @@ class WorkerThreadOversub(BaseRule):
     """The workers compute on pools of threads of their own, which together are more than the usable CPUs.
 
     ## What it means
-
     torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of
     `torch.set_num_threads` in the dataset, start as many threads in each worker as there are CPUs. Workers times
     threads then compete for the CPUs, with each other and with the main thread.
 
     ## How it is measured
-
     The most threads of the typical worker, less the two that every worker has beside its main one, times the number of
     workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a worker's CPU time
     and its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. And it
@@ -54,26 +53,18 @@ class WorkerThreadOversub(BaseRule):
     step. What fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
 
     ## When it is wrong
-
     - If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
     - On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
     - Fewer than five samples of a worker (one a second), no `/proc`: not evaluated.
 
     ## What to do
-
     In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
     `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
     """
 
     id = "worker-thread-oversub"
     title = "DataLoader workers compute on too many threads"
-    specialises = (
-        "input-bound",
-        "loader-cpu-bound",
-        "step-outliers",
-        "cpu-contention",
-        "cpu-oversubscription",
-    )
+    specialises = ("input-bound", "loader-cpu-bound", "step-outliers", "cpu-contention", "cpu-oversubscription")
 
     most_threads_ratio: float = threshold(1.5, source="catalogue, heuristic: threads of all workers over usable CPUs")
     least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled, confidence
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_words, late_launches
@@ -22,20 +23,16 @@ class CompileAbsent(BaseRule):
     """The GPU waits for launches, and the model runs without `torch.compile`.
 
     ## What it means
-
     `torch.compile` fuses kernels and removes Python; with CUDA graphs a whole graph is one launch.
 
     ## How it is measured
-
     The idle time of `launch-bound` passes its threshold, and nothing was compiled at the first step or later. This is a
     hint: the gain is that of `launch-bound`.
 
     ## When it is wrong
-
     - A model with graph breaks or varying shapes compiles into many parts, or again and again, and gains less.
 
     ## What to do
-
     `model = torch.compile(model, mode="reduce-overhead")` before `trainer.fit(model)`; `dynamic=True` if shapes vary.
     """
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
@@ -47,24 +49,20 @@ class GpuGaps(StepRule):
     """In most steps the GPU idles for over a millisecond at a time, because the host does something else.
 
     ## What it means
-
     Within the model's own phases the host builds a mask or a graph in numpy, matches boxes, decodes text, computes a
     metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
 
     ## How it is measured
-
     The longest gaps of a trace window, of more than 1 ms and 2 % of the step, with the causes `host_work` and
     `allocator`: the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are
     grouped by the line, else the function or operator, that held the host; a group counts if half of the traced steps,
     and at least two, have such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
 
     ## When it is wrong
-
     - Only the 20 longest gaps of a window are known, so the time is a lower bound.
     - Without stacks (`TraceConfig(with_stack=True)`) the place is an operator, a range or a phase, not a line.
 
     ## What to do
-
     Move the work to the GPU, into the Dataset, or out of the step.
     """
 

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import is_distributed, steady_period_ms, step_share
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import (
-    MissingSignal,
-    is_distributed,
-    possible,
-    steady_period_ms,
-    step_share,
-    usable,
-)
 
 LEAST_ASKED = 20
 """How often the interpreter has to be asked for in these phases, where no window tells. Heuristic."""

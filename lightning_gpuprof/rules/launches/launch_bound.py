@@ -21,12 +21,10 @@ class LaunchBound(StepRule):
     """The GPU runs out of kernels because the host launches them too slowly.
 
     ## What it means
-
     Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the GPU is done
     before the next launch. A faster GPU does not help; fewer or larger launches do.
 
     ## How it is measured
-
     The GPU's idle time is the untraced step time without its busy time, which tracing does not change. Of that, the
     causes `launch` and `launch_latency` of a trace window: the GPU had run dry and the host was on its way to the next
     launch, in no fetch, callback, checkpoint, allocation or wait for the GPU. As tracing slows launches down, the lower
@@ -34,13 +32,11 @@ class LaunchBound(StepRule):
     outside of the model and without what follows a wait. The gain is that idle time.
 
     ## When it is wrong
-
     - The bound is cautious: waits for the GPU or for batches are reported first, and this shows when they are gone.
     - Python between the operators counts, too: see `python-overhead`.
     - A busy or slow CPU makes every launch late: see `cpu-contention`.
 
     ## What to do
-
     `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
     """
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain, is_cpu_only, severity, threshold, worthwhile
+from lightning_gpuprof.rules.base import gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
@@ -31,12 +33,10 @@ class PythonOverhead(StepRule):
     """The GPU waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
 
     ## What it means
-
     Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules,
     hooks, dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
 
     ## How it is measured
-
     GPU: of the idle time of `launch-bound`, the share in which the launching thread was in none of torch's operators
     and in no call of the runtime. It has to be more than 60 %, and 15 % of the step for certain. The gain is all of
     that idle time, since a compiled model has fewer launches, too; its lower bound is the part in Python.
@@ -52,12 +52,10 @@ class PythonOverhead(StepRule):
     other busy Python threads or too few CPUs.
 
     ## When it is wrong
-
     - Stacks in a window make each Python call slower, so the share is too large.
     - Native code that is not torch's, such as a tokenizer, counts as Python.
 
     ## What to do
-
     Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
     """
 

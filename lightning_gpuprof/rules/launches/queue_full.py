@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
 
@@ -19,23 +20,19 @@ class QueueFull(BaseRule):
     """The launch queue is full: the host is ahead of the GPU, and its time in launches costs nothing.
 
     ## What it means
-
     CUDA queues about a thousand launches and then blocks the next one until the GPU has begun an earlier one. A profile
     of the host shows long launches, or a long forward and backward pass, although nothing is slow there: the GPU sets
     the pace.
 
     ## How it is measured
-
     Trace window: launches that took more than three times the median while a thousand kernels were queued, and a GPU
     that idles for at most a tenth of an untraced step. Information only. Unlike in other rules, a window counts in
     which the GPU still runs what was launched before it.
 
     ## When it is wrong
-
     - ROCm's queue grows instead of blocking the host: nothing is reported there.
 
     ## What to do
-
     Nothing on the host. Look at the kernels: precision, tensor cores, fused operators.
     """
 

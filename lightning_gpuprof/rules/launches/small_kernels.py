@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
@@ -27,23 +28,19 @@ class SmallKernels(StepRule):
     """A step launches over a thousand kernels, most of them shorter than their own launch.
 
     ## What it means
-
     A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element-wise chains, loops over layers or
     time steps in Python, and optimizers that update one parameter after the other make thousands of them.
 
     ## How it is measured
-
     Trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the GPU's idle time
     right before those while the host was in the operator that launched them. That time, scaled to untraced steps as for
     `launch-bound`, has to pass 10 % of the step; the GPU must be busy for less than 85 %. The gain is that time.
 
     ## When it is wrong
-
     - Python between the operators is not in it; `launch-bound` has it.
     - Of kernels with one name, some may be needed as they are.
 
     ## What to do
-
     Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
     """
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.finding import Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    condition,
-    gain,
-    steady_period_ms,
-    step_share,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4
@@ -30,24 +23,20 @@ class BarebonesGap(BaseRule):
     """Steps are so short that the work of Lightning's own loop is a good part of them.
 
     ## What it means
-
     Lightning's loop costs a fraction of a millisecond per batch, whatever the batch holds: progress, hooks that nobody
     uses, bookkeeping. In steps of a few milliseconds that shows.
 
     ## How it is measured
-
     The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower
     bound of its median, if the step time is below 20 ms. Callbacks and logging have rules of their own. The gain is
     that of batches four times as large, if the model's own time grew with them: three quarters of the phase. It is
     information only.
 
     ## When it is wrong
-
     - On a device that works meanwhile the host's time costs nothing.
     - Larger batches may change how the model learns.
 
     ## What to do
-
     Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is left without logging, callbacks and
     progress bar: as a test only.
     """

@@ -9,18 +9,11 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.model.numbers import listed, millis, percent, possible
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    condition,
-    is_cpu_only,
-    ordinary_ratio,
-    possible,
-    steady_period_ms,
-    threshold,
-    usable,
-)
+from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
 from lightning_gpuprof.rules.callbacks import class_name, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
@@ -48,11 +41,9 @@ class CallbackSlow(BaseRule):
     """One callback's hooks around the batch take a noticeable part of every step.
 
     ## What it means
-
     Lightning calls the hooks of all callbacks on the main thread, in every step. Training waits for them.
 
     ## How it is measured
-
     The time of all per-batch hooks of each callback, without what they contain of others, as a share of the steady,
     untraced steps: the lower bound of the median, or, for a callback that works every few batches, its part of the
     total without outliers. Severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The most
@@ -62,7 +53,6 @@ class CallbackSlow(BaseRule):
     one it is information only.
 
     ## When it is wrong
-
     - A hook that reads a tensor's value (`.item()`, a progress bar that shows the loss) waits for the GPU. Without the
       hook, that wait moves elsewhere; `progress-bar-sync` explains the bar.
     - Workers that are behind are waited for instead: where their pace was measured, the gain ends there.
@@ -70,7 +60,6 @@ class CallbackSlow(BaseRule):
     - A hook that works only in rare steps: see `step-outliers`.
 
     ## What to do
-
     Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step. For
     Lightning's own callbacks, set the printed argument.
     """

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
-    MissingSignal,
-    condition,
     gain,
     is_mostly_outside,
     outside_severity,
     run_ms_per_step,
     threshold,
-    worthwhile,
 )
 from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -34,24 +33,20 @@ class CheckpointStall(StallRule):
     """Checkpoints are written on the main thread, and training waits for the disk.
 
     ## What it means
-
     A checkpoint is collected, serialised and written while no step runs. No single step shows that time.
 
     ## How it is measured
-
     The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down.
     Two checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a
     second. The proposed factor k brings the share to 1 %, is at most 100, and applies to the cadence that is set. The
     gain is (1 - 1/k) of the time, spread over all steps.
 
     ## When it is wrong
-
     - Rarer checkpoints lose more work when a run dies: weigh it against the share.
     - With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
     - One slow checkpoint that takes less than half of the run: not evaluated.
 
     ## What to do
-
     Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
     """
 

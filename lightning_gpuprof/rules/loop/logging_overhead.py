@@ -9,15 +9,9 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    condition,
-    ordinary_ratio,
-    steady_period_ms,
-    step_share,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
 from lightning_gpuprof.rules.callbacks import logging_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
@@ -30,26 +24,22 @@ class LoggingOverhead(BaseRule):
     """Collecting logged values and writing them to the loggers slows the steps.
 
     ## What it means
-
     Each `self.log` updates a running value (50 to 200 us). After the batch Lightning collects the values, and every
     `log_every_n_steps` it reduces them and hands them to each logger, on the main thread. Many keys, many calls or
     a logger that writes synchronously make that slow.
 
     ## How it is measured
-
     The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
     written every few steps, its part of the total without outliers. 1 ms, which a few values cost in any run, is taken
     off first. On a GPU only the time counts in which it idles, which a trace window shows; without one it is
     information only.
 
     ## When it is wrong
-
     - Values that your code computes only to log them count where they are computed, for example as `forward`.
     - On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
     - A logger that stalls in rare steps: see `step-outliers`.
 
     ## What to do
-
     Log less often (`Trainer(log_every_n_steps=...)`), fewer keys (one `self.log_dict`), and `on_step=False,
     on_epoch=True` for what is read per epoch.
     """

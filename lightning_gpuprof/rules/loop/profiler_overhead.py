@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import listed, percent, seconds
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, run_s, threshold
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import listed, percent, possible, seconds
+from lightning_gpuprof.rules.base import BaseRule, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -16,12 +17,10 @@ class ProfilerOverhead(BaseRule):
     """This profiler itself costs a noticeable part of the run.
 
     ## What it means
-
     Timing the phases costs some microseconds per step, sampling some of a CPU beside the training, and trace windows
     slow down the steps that they record. All of it is measured and listed under `overhead` in the report.
 
     ## How it is measured
-
     Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
     and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and by how much the
     work of traced steps, and of those beside the analysis of a trace, took longer than in the steady steps around. What
@@ -30,11 +29,9 @@ class ProfilerOverhead(BaseRule):
     information only; numbers about steady steps do not hold the windows' part.
 
     ## When it is wrong
-
     - On a crowded machine our own code waits for a CPU, too, and costs more.
 
     ## What to do
-
     Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
 
     """

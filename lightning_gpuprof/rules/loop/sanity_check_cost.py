@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import percent, seconds
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import percent, possible, seconds
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    possible,
-    run_s,
-    threshold,
-    worthwhile_gain,
-)
+from lightning_gpuprof.rules.base import BaseRule, run_s, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -26,21 +20,17 @@ class SanityCheckCost(BaseRule):
     """The validation batches that Lightning runs before the training take long.
 
     ## What it means
-
     Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an error in
     validation shows at once. With slow data, or `-1` (all batches), that delays each start.
 
     ## How it is measured
-
     The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without set-up and tear-down. It
     happens once, so it is information only.
 
     ## When it is wrong
-
     The first validation batches also start the validation workers, which the first real validation would do instead.
 
     ## What to do
-
     `Trainer(num_sanity_val_steps=0)` once validation is known to work.
     """
 

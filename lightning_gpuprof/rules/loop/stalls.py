@@ -10,7 +10,8 @@ from typing import ClassVar
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import percent, seconds
-from lightning_gpuprof.rules.base import BaseRule, require_possible, run_s
+from lightning_gpuprof.model.signals import require_possible
+from lightning_gpuprof.rules.base import BaseRule, run_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,25 +6,15 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import cpus, millis, percent, possible, seconds
+from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    is_cpu_only,
-    possible,
-    require_possible,
-    run_ms_per_step,
-    run_s,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -43,24 +33,20 @@ class ValInputBound(BaseRule):
     """Validation takes a noticeable part of the run, and most of it is waiting for batches.
 
     ## What it means
-
     The validation loader is often forgotten when the training loader is tuned: it has no workers, or starts them again
     for each validation.
 
     ## How it is measured
-
     The time of the fetches inside validation must pass 5 % of the wall time without set-up and tear-down, and half of
     validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the
     rest, spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
 
     ## When it is wrong
-
     - The validation loader is not measured from inside: which part of a batch is slow is not known.
     - Several validation loaders, or an unknown number of batches: not evaluated.
     - With fewer than two usable CPUs, a loader without workers is left alone.
 
     ## What to do
-
     As for the training loader: workers, `persistent_workers=True`, cheaper batches.
     """
 

@@ -6,19 +6,13 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    condition,
-    gain,
-    outside_severity,
-    run_ms_per_step,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import gain, outside_severity, run_ms_per_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -28,23 +22,19 @@ class ValidationStall(StallRule):
     """Validation takes a large part of the wall time, while training waits.
 
     ## What it means
-
     Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
 
     ## How it is measured
-
     The time of all validation runs inside `fit`, without the sanity check, over the wall time without set-up and
     tear-down. The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is
     (1 - 1/k) of the time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
 
     ## When it is wrong
-
     - If validation steers the training (early stopping, a schedule on a plateau), fewer runs change it.
     - Callbacks that work during validation count as validation.
     - Short runs validate relatively often: look at a run of the real length.
 
     ## What to do
-
     Validate less often, on fewer or larger batches (they need no gradients), or with workers on the validation loader.
     `val_check_interval` is an int where the training loader has no length.
     """

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    is_cpu_only,
-    is_distributed,
-    threshold,
-)
+from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MIB = 2**20
@@ -38,22 +33,18 @@ class BucketViewOff(BaseRule):
     """DDP copies gradients into its buckets and back, and holds both.
 
     ## What it means
-
     Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a bucket of DDP. With it, gradients
     are views of the buckets: no copies, and as many bytes less as the gradients have.
 
     ## How it is measured
-
     From the run's conditions: DDP with several ranks on devices, the setting is off, and the gradients (as many bytes
     as the trained parameters) are at least 5 % of the device's memory. As this is a setting, it is information without
     a gain.
 
     ## When it is wrong
-
     A loop that calls `.detach_()` on gradients fails with it; torch says so.
 
     ## What to do
-
     `Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
     """
 

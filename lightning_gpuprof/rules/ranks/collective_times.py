@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import Measured, ordinary
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
+from lightning_gpuprof.model.signals import is_cpu_only, is_distributed, steady_period_ms
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, is_cpu_only, is_distributed, steady_period_ms
 
 MIB = 2**20
 

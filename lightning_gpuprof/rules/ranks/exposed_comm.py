@@ -5,26 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    condition,
-    gain,
-    severity,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.collective_times import (
-    CollectiveRun,
-    CollectiveWindow,
-    collective_run,
-    sized,
-)
+from lightning_gpuprof.rules.ranks.collective_times import CollectiveRun, CollectiveWindow, collective_run, sized
 
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")
@@ -38,12 +27,10 @@ class ExposedComm(BaseRule):
     """Collectives take a part of the step in which no kernel computes.
 
     ## What it means
-
     DDP starts to reduce gradients while the backward still computes; what is not done by its end, and every collective
     that something waits for, adds to the step.
 
     ## How it is measured
-
     In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a share of untraced
     steps; the least of all windows is the lower bound. A communication kernel also waits for ranks that come later. Of
     collectives of one size that are seen at least three times, the fastest stands for the transfer, and the rest of
@@ -51,14 +38,12 @@ class ExposedComm(BaseRule):
     link. The gain is the exposed time, its lower bound the transfer.
 
     ## When it is wrong
-
     - A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof
       trace RANK0 RANK1 …` of all ranks' windows tells transfer from waiting, and who is late.
     - Where the host is late, hiding communication may gain less.
     - Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
 
     ## What to do
-
     If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
     (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
     """

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Gain
+from lightning_gpuprof.model.finding import Evidence, Gain, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
-from lightning_gpuprof.rules.base import (
-    MIN_STEPS,
-    MissingSignal,
-    device_step,
-    gain,
-    is_distributed,
-    worthwhile,
-)
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.signals import MIN_STEPS, device_step, is_distributed
+from lightning_gpuprof.rules.base import gain
 
 
 def rank_times(metrics: Metrics) -> RankTimes | None:

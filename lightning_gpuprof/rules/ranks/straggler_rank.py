@@ -8,14 +8,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, RankShare
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    is_cpu_only,
-    severity,
-    steady_period_ms,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
@@ -35,12 +30,10 @@ class StragglerRank(BaseRule):
     """One rank takes longer than the others before it meets them, and all wait for it in every step.
 
     ## What it means
-
     Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what
     differs is the time that each spends on its own before.
 
     ## How it is measured
-
     From the journals of all ranks in the run's folder, for steps of the same number that are steady on all: the time in
     phases in which a rank waits for no other (on a CPU all but the backward and the ranks' own synchronisation; on a
     device only the wait for batches, because the host may wait for the device in any other), minus the median of the
@@ -50,7 +43,6 @@ class StragglerRank(BaseRule):
     trace window has seen it: a wait for a batch costs nothing while the device still has work.
 
     ## When it is wrong
-
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
     - A device that is slower than others (clocks, heat) is not seen by the host: `gpuprof trace` with the windows of
@@ -58,7 +50,6 @@ class StragglerRank(BaseRule):
     - Journals in folders that are not shared between hosts are not found; then it is not evaluated.
 
     ## What to do
-
     Look at what the named phase does on the named rank and host.
 
     """

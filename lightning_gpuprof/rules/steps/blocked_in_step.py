@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    measured,
-    severity,
-    steady_period_ms,
-    threshold,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -37,12 +30,10 @@ class BlockedInStep(BaseRule):
     """Inside forward, backward, the optimizer or the move of the batch, the main thread sleeps or waits.
 
     ## What it means
-
     Reading a file, waiting for a lock, the network or a subprocess, or a plain `sleep` stops the training without using
     a CPU. Operator tables do not show it, because no operator runs.
 
     ## How it is measured
-
     In sampled steps the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus
     CPU time, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread
     was ready but had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch
@@ -52,14 +43,12 @@ class BlockedInStep(BaseRule):
     is the blocked time, or counted under `interpreter-lock` where that is what it waits for.
 
     ## When it is wrong
-
     - On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
     - With several ranks, `backward` waits for slower ranks and is left out.
     - Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
     - With several torch threads, a real wait beside parallel computation is underestimated.
 
     ## What to do
-
     Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
     """
 

@@ -7,23 +7,15 @@ from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent, possible
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import condition, steady_period_ms
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    NotApplicable,
-    condition,
-    possible,
-    steady_period_ms,
-    threshold,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import counted_time
 
@@ -36,12 +28,10 @@ class CpuContention(BaseRule):
     """Threads and workers of this run need more CPUs than it has, so the main thread waits for one.
 
     ## What it means
-
     torch's threads and the DataLoader's workers compete for too few CPUs. Every phase that computes on the host takes
     longer.
 
     ## How it is measured
-
     The kernel counts how long each thread was ready to run without a CPU (`/proc/PID/schedstat`). It is read in sampled
     steps, and the lower bound of the median share of the step must pass the threshold. The run itself must be the
     cause: it needs 5 % more than its usable CPUs (CPU time of process and workers, plus what their main threads
@@ -49,14 +39,12 @@ class CpuContention(BaseRule):
     waiting time.
 
     ## When it is wrong
-
     - If the run alone would fit into its CPUs, other programs make it wait. That is a caveat of the measurement and no
       finding. Under such a load it may go unnoticed that the run needs too many CPUs as well.
     - It is a lower bound: waiting of companion threads, and CPU time that a hypervisor takes (steal), are not counted.
     - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
 
     ## What to do
-
     Use as many threads and workers as there are CPUs. Where fewer workers could not keep up with the step, only more
     CPUs or a cheaper batch help.
     """

@@ -6,19 +6,13 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent, possible
+from lightning_gpuprof.model.signals import condition, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    possible,
-    steady_period_ms,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.cpu_contention import (
     by_this_run,
@@ -43,25 +37,21 @@ class CpuOversubscription(BaseRule):
     """torch's threads and the DataLoader's workers outnumber the CPUs of this run and wait for each other.
 
     ## What it means
-
     torch starts as many threads as the machine has cores, in each rank; workers come on top. In a container with a
     smaller quota, or with several ranks, they share the CPUs, and an operation ends only when its last thread has had
     its turn.
 
     ## How it is measured
-
     Threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). Also, the
     main thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must
     be in use, mostly by this run, and the run must need more than it has.
 
     ## When it is wrong
-
     - Workers that mostly wait, for a disk for example, need no CPU. They are left out only where that was measured.
     - Threads of other libraries (OpenMP, MKL, OpenCV in workers) are not counted.
     - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
 
     ## What to do
-
     Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
     """
 

@@ -11,20 +11,11 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, listed, millis, possible
+from lightning_gpuprof.model.signals import MIN_STEPS, condition, is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    MIN_STEPS,
-    BaseRule,
-    MissingSignal,
-    condition,
-    is_distributed,
-    possible,
-    severity,
-    steady_period_ms,
-    threshold,
-    worthwhile_gain,
-)
+from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
 
@@ -110,12 +101,10 @@ class DebugApisOn(BaseRule):
     """Settings for debugging are on, which slow down every step.
 
     ## What it means
-
     Anomaly detection, blocking launches, sanitizers, debuggers and the like find errors at the cost of speed, often a
     factor of two and more. They are easily left on.
 
     ## How it is measured
-
     From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly
     detection records a Python stack for each node of the autograd graph: the time of one, measured at the start of
     training, times the nodes of the first loss's graph is its cost, four fifths of which are taken as certain. On a GPU
@@ -123,13 +112,11 @@ class DebugApisOn(BaseRule):
     settings is not measured: information only, without a gain.
 
     ## When it is wrong
-
     - The setting may be intended.
     - `NCCL_DEBUG` and `TORCH_DISTRIBUTED_DEBUG` count only with several ranks; `deterministic=True` is no debugging.
     - A setting that was turned on during the run is not seen.
 
     ## What to do
-
     Turn the setting off for runs that must be fast, and compare with `gpuprof compare`.
     """
 

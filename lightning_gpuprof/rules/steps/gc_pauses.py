@@ -6,22 +6,14 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, millis, percent, possible, seconds
+from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    is_distributed,
-    possible,
-    severity,
-    steady_period_ms,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
 
@@ -37,20 +29,17 @@ class GcPauses(BaseRule):
     """Python's garbage collector stops the training for a noticeable part of the time.
 
     ## What it means
-
     Objects that refer to each other in circles are freed by a collector. It runs after so many new objects, on
     whichever thread made them, while no other Python code runs. A collection of the oldest generation visits every
     object: with millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A
     program that makes many new objects per step collects often.
 
     ## How it is measured
-
     Two callbacks in `gc.callbacks` time each collection. The share is of the time during the steps; its lower bound is
     less by 1.645 / sqrt(n), with n the collections of the most costly generation, as if they came by chance. The gain
     is the whole time.
 
     ## When it is wrong
-
     - Pauses are wall time: on a crowded machine they include waiting for a CPU.
     - Objects in circles must be freed at some time: with rarer collections memory grows in between, and the time moves
       to `gc.collect()`, although each collection then finds more.
@@ -58,7 +47,6 @@ class GcPauses(BaseRule):
       that is ahead may pause for free.
 
     ## What to do
-
     For the oldest generation: exclude the objects made before training (`gc.freeze()`), hold them in arrays instead of
     lists, or collect between epochs only. For the youngest: collect less often (`gc.set_threshold`), or make fewer
     objects per step that refer to each other.

@@ -8,7 +8,8 @@ from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.rules.base import BaseRule, condition, threshold
+from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
 _MOST_REASON = 120
@@ -31,24 +32,20 @@ class GraphBreaks(BaseRule):
     """Compiled code falls back to Python in places: it was cut into several graphs.
 
     ## What it means
-
     Where dynamo meets something that cannot go into a graph (`.item()`, `print`, a branch on a tensor's value, a
     function of another library) it compiles the code before and after separately and runs that place in Python. Each
     graph costs its call and its guards in every step, nothing is fused across the cut, and CUDA graphs end there.
 
     ## How it is measured
-
     From dynamo's counters and notes: the reasons, your lines, and how often each was met while compiling. The cost per
     step is not measured, so it is information only, without a gain. If there are no breaks, functions that could not be
     compiled at all are reported instead.
 
     ## When it is wrong
-
     - A break between large parts of the model costs microseconds in steps of many milliseconds.
     - If the LightningModule itself is compiled, `self.log` breaks the graph by design.
 
     ## What to do
-
     Move the lines out of the compiled code, or compile the parts around them; `torch.compile(..., fullgraph=True)`
     raises at the first break, with its stack.
     """
@@ -90,10 +87,7 @@ class GraphBreaks(BaseRule):
                 f"{counted(facts.graphs, 'graph')} in all.{failed}"
             ),
             advice=_advice(worst),
-            evidence=(
-                self.evidence("least_count", facts.graph_break_count, "graph breaks"),
-                *_reasons(facts),
-            ),
+            evidence=(self.evidence("least_count", facts.graph_break_count, "graph breaks"), *_reasons(facts)),
             confidence=0.8,
         )
 

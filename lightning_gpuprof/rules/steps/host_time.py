@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Gain, Severity
+from lightning_gpuprof.model.finding import Evidence, Gain, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.rules.base import (
-    MissingSignal,
-    device_idle_ratio,
-    device_step,
-    gain,
-    is_cpu_only,
-    severity,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import device_idle_ratio, device_step, is_cpu_only
+from lightning_gpuprof.rules.base import gain, severity
 
 HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""

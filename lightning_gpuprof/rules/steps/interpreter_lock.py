@@ -6,18 +6,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import cpus, millis
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    measured,
-    severity,
-    steady_period_ms,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -26,13 +20,11 @@ class InterpreterLockHeld(BaseRule):
     """Another thread of the program runs Python, and the main thread waits for the interpreter.
 
     ## What it means
-
     Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that
     pickles) releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then
     waits up to 5 ms to get it back, many times a step.
 
     ## How it is measured
-
     The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without
     computing and without lacking a CPU, in all phases but the fetch (waiting for torch's threads is subtracted, as in
     `blocked-in-step`). And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or
@@ -41,14 +33,12 @@ class InterpreterLockHeld(BaseRule):
     waiting time, at most the CPU time of that thread. What `blocked-in-step` finds is then the same time.
 
     ## When it is wrong
-
     - Part of the waiting may be for something else: the gain is an upper bound. A phase in which the main thread
       both runs Python for long and waits for something else looks the same.
     - On a GPU waiting for the device cannot be told apart: not evaluated. Nor without CPU times of threads (`/proc`),
       or in runs of a few seconds.
 
     ## What to do
-
     Move the work to a process (`multiprocessing`, `concurrent.futures.ProcessPoolExecutor`), or into native code that
     releases the interpreter (numpy, torch).
     """
@@ -104,11 +94,7 @@ class InterpreterLockHeld(BaseRule):
                     "least_ratio", certain, "main thread waits outside the fetch, share of the step, at least"
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
-                self.evidence(
-                    "least_late_ratio",
-                    found.late_ratio,
-                    "interpreter came late, share of the requests",
-                ),
+                self.evidence("least_late_ratio", found.late_ratio, "interpreter came late, share of the requests"),
                 *(Evidence(name="call site", value=f"{place} ({looks} looks)") for place, looks in thread.sites[:3]),
             ),
             gain=gain(lost_ms, min(certain * period_ms, lost_ms), period_ms),

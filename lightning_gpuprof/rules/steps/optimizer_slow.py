@@ -5,27 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import millis, percent, possible
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    is_cpu_only,
-    measured,
-    possible,
-    severity,
-    steady_period_ms,
-    step_share,
-    threshold,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.steps.host_time import counted_ratio
@@ -45,11 +34,7 @@ AdamW."""
 
 
 _SLOW: dict[Phase, float] = {"optimizer": 100.0}
-_MANY: dict[str, Value] = {
-    "model.parameter_tensors": 2000,
-    "model.parameter_bytes": 64_000,
-    "model.optimizer": "AdamW",
-}
+_MANY: dict[str, Value] = {"model.parameter_tensors": 2000, "model.parameter_bytes": 64_000, "model.optimizer": "AdamW"}
 _NADAM = {**_MANY, "model.optimizer": "NAdam"}
 
 
@@ -58,12 +43,10 @@ class OptimizerSlow(BaseRule):
     """The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
 
     ## What it means
-
     An update moves little data, but in a loop over tensors each costs several operator calls, with Adam about a dozen.
     On a CPU torch's optimizers loop unless `fused=True`; on a GPU they do with `foreach=False`.
 
     ## How it is measured
-
     The lower bound of the phase `optimizer` as a share of steady steps, without the learning rate scheduler, or without
     waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the first parameter group is fused, on a
     GPU also unless it is `foreach=False`. The estimated time of a fused update (10 us per tensor, seven passes over the
@@ -71,14 +54,12 @@ class OptimizerSlow(BaseRule):
     waits for a CPU, and decides the severity. With fewer than 100 tensors it is information only.
 
     ## When it is wrong
-
     - A custom optimizer may do more than update parameters (averages, line search, communication).
     - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
     - If a fused update is not possible (sparse gradients, gradient clipping with `16-mixed`), `foreach=True` gains
       less.
 
     ## What to do
-
     `fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
     """
 

@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.rules.base import machine_busy_ratio, possible, usable
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import machine_busy_ratio
 from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
 
 _CROWDED_RATIO = 0.8

@@ -7,24 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Stretch
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.signals import condition, device_step, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    device_step,
-    gain,
-    is_cpu_only,
-    severity,
-    steady_period_ms,
-    threshold,
-    worthwhile,
-    worthwhile_evidence,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import drifts
 from lightning_gpuprof.rules.steps.uneven import (
@@ -54,13 +44,11 @@ class PhaseChange(BaseRule):
     """One part of the run is slower than the rest: steps have several speed levels.
 
     ## What it means
-
     At some batch the step time changes and stays changed: from there on data are larger or lie elsewhere, a cache is
     full (or has filled), a callback or a schedule starts, another job starts. A mean over the whole run describes
     neither part.
 
     ## How it is measured
-
     A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
     20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that
     has at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
@@ -68,7 +56,6 @@ class PhaseChange(BaseRule):
     the near ends of the 95 % intervals of the medians.
 
     ## When it is wrong
-
     - Another job on the machine: silent if others took more CPUs of this run in the slow part, or the main thread
       waited longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was
       measured.
@@ -82,7 +69,6 @@ class PhaseChange(BaseRule):
     - More than four speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
 
     ## What to do
-
     Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
     """
 

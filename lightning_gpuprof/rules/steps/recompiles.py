@@ -9,23 +9,13 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, percent, seconds
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    MIN_COST_MS,
-    BaseRule,
-    MissingSignal,
-    condition,
-    gain,
-    possible,
-    run_ms_per_step,
-    severity,
-    threshold,
-    worthwhile,
-    worthwhile_evidence,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
@@ -42,26 +32,22 @@ class Recompiles(BaseRule):
     """After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
 
     ## What it means
-
     Dynamo compiles a function for the arguments it meets, with guards on their shapes, types and the Python values that
     the code reads. If a guard fails it compiles again, which takes seconds with inductor; after 8 versions of a
     function it gives up, and the function runs uncompiled from then on.
 
     ## How it is measured
-
     From dynamo's own notes: recompilations in steps after warm-up with the time of each, including the backward pass.
     Such steps are not among the steady ones. The gain is that time, at most the excess of these steps, spread over all
     steps. Functions that were given up are reported even if it took little time; what running uncompiled costs is not
     known.
 
     ## When it is wrong
-
     - In a long run the last new shape may come early: then all the cost is past. Its share is of the whole run.
     - A handful of shapes that come once each (the last batch of an epoch) cost once.
     - Before torch 2.6 dynamo gives no reason.
 
     ## What to do
-
     If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or
     `drop_last=True` for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled
     code.

@@ -7,17 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, percent, seconds
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    condition,
-    possible,
-    run_s,
-    threshold,
-    worthwhile_gain,
-)
+from lightning_gpuprof.rules.base import BaseRule, run_s, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -30,22 +24,18 @@ class SlowFirstSteps(BaseRule):
     """The steps before the run is steady take long.
 
     ## What it means
-
     The first steps compile (`torch.compile`, Triton kernels), try algorithms (cuDNN's benchmark), grow the allocator
     and load libraries. In a long run that is nothing; a short run, or one that is restarted often, pays it each time.
 
     ## How it is measured
-
     What the warm-up steps took more than as many steady ones, without waiting for data, validation, checkpoints and
     traced steps. Reported from 60 s on, or from 5 s if that is 2 % of the run. Information only: it happens once.
 
     ## When it is wrong
-
     - The run may be a short trial of a long one.
     - Steps that become faster within the first fifth of the run count as warm-up.
 
     ## What to do
-
     Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the job, `TRITON_CACHE_DIR` likewise;
     compile the repeated block of a model instead of the whole.
     """

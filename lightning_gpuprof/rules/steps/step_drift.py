@@ -6,20 +6,13 @@ import itertools
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Drift
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, millis, percent, possible
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    possible,
-    severity,
-    steady_period_ms,
-    threshold,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
@@ -46,13 +39,11 @@ class StepDrift(BaseRule):
     """The longer the run, the longer its steps.
 
     ## What it means
-
     Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
     metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
     anew, a cache without a limit. What costs little at the start costs most at the end of a long run.
 
     ## How it is measured
-
     The steady steps are cut into five parts of equal number. Their medians must rise from part to part (one may fall by
     a tenth of the whole), and the near ends of the 95 % intervals of the first and the last must be more than 10 %
     apart. Jumps are no drift (but `phase-change`, or intended): medians of up to 100 blocks of steps are compared only
@@ -61,14 +52,12 @@ class StepDrift(BaseRule):
     first fifth.
 
     ## When it is wrong
-
     - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
       alike: silent.
     - Silent as well if others took more CPUs of this run in the last fifth, or the main thread waited longer for a
       CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
 
     ## What to do
-
     Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
     lists, reset metrics each epoch.
     """

@@ -6,22 +6,16 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    gain,
-    severity,
-    steady_period_ms,
-    threshold,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.callbacks import class_name, logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
@@ -60,13 +54,11 @@ class StepOutliers(BaseRule):
     """Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
 
     ## What it means
-
     A median hides stalls: twelve stalls of 0.4 s in a run of 8 s leave the median step untouched and are 60 % of the
     time. Causes are a file that is read now and then, a callback or logger that works every N steps, garbage
     collection, recompilation, another process.
 
     ## How it is measured
-
     A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
     outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
     Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The excess
@@ -74,7 +66,6 @@ class StepOutliers(BaseRule):
     is the excess, spread over the checked steps.
 
     ## When it is wrong
-
     It is information only, with half the confidence,
 
     - if one or two stalls are the whole excess, or if all stalls together cost less than half a second and lie where
@@ -91,7 +82,6 @@ class StepOutliers(BaseRule):
     Where a part of the run is slow as a whole, `phase-change` judges it and this rule is silent.
 
     ## What to do
-
     Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
     steps.
     """

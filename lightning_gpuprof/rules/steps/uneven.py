@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.evenness import Stretch
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis, seconds
+from lightning_gpuprof.model.numbers import millis, possible, seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.rules.base import condition, possible
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules.callbacks import class_name
 
 BUSY_RATIO = 0.8
