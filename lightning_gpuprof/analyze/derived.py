@@ -8,6 +8,8 @@ from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading
+from lightning_gpuprof.analyze.stalls import stalls
+from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
 from lightning_gpuprof.model.metrics import Metrics
 
@@ -18,4 +20,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
+    metrics = replace(
+        metrics, level_change=level_change(metrics), growth=growth(metrics.evenness.drift), stalls=stalls(metrics)
+    )
     return replace(metrics, loading=loading(metrics), device_run=device_run(metrics))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase
+
+_COMPUTING_RATIO = 0.7
+"""Of a change, from which the main thread is said to compute, or to wait, longer. Heuristic."""
 
 
 class Stretch(msgspec.Struct, kw_only=True, frozen=True):
@@ -33,6 +38,11 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     into_epoch: int | None = None
     """Steps between the start of its first epoch and its own; None in the run's first epoch."""
 
+    def computed_longer_ms(self, than: Stretch, phase: Phase) -> float | None:
+        """By how much the main thread computes longer in a phase than in another part; None: not measured."""
+        before, after = than.cpu_ms.get(phase), self.cpu_ms.get(phase)
+        return None if before is None or after is None else after - before
+
 
 class Drift(msgspec.Struct, kw_only=True, frozen=True):
     """The step time over the whole run, in fifths of the steady steps."""
@@ -55,3 +65,124 @@ class Evenness(msgspec.Struct, kw_only=True, frozen=True):
     """Steps before the run was steady; None if it never became so."""
     warmup_excess_s: float | None = None
     """What they took more than as many steady ones, without waiting for data and without traced steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedChange:
+    """What differs between a slow and a fast part of a run."""
+
+    slow: Stretch
+    fast: Stretch
+    phase: Phase
+    """That of which most of the change is."""
+    phase_ms: float
+    """By how much it is longer in the slow part."""
+    phase_ratio: float
+    """Its part of the change, 0 to 1."""
+    alike: bool
+    """All phases grew alike, each by about the same factor."""
+    crowded: bool | None
+    """Others took CPUs of this run in the slow part only, and no phase computes or waits longer by itself; None: not
+    measured."""
+    computed_ms: float | None
+    """By how much the main thread computes longer in the phase; None: not measured."""
+    of_phase: bool
+    """The phase needs more CPU time, and the others not alike: that is the program, whoever else is there."""
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether others on the machine, its clock, or the work per step made the change: no cause in the program."""
+        return self.alike or self.crowded is True
+
+    @property
+    def lower_ms(self) -> float:
+        """Lower bound of the change of the step time: between the near ends of both intervals.
+
+        Where it is known how long the main thread had to wait for a CPU, that is taken off, but not what the phase
+        computes longer by itself.
+        """
+        if self.slow.interval_ms is None or self.fast.interval_ms is None:
+            return 0.0
+        change_ms = max(0.0, self.slow.interval_ms[0] - self.fast.interval_ms[1])
+        computed_ms = self.computed_ms if self.of_phase and self.computed_ms is not None else 0.0
+        return max(change_ms - max(0.0, self.delayed_ms), min(change_ms, computed_ms))
+
+    @property
+    def delayed_ms(self) -> float:
+        """By how much longer the main thread waits for a CPU in a step, as far as it was measured."""
+        if self.slow.run_delay_ratio is None or self.fast.run_delay_ratio is None:
+            return 0.0
+        return self.slow.run_delay_ratio * self.slow.period_ms - self.fast.run_delay_ratio * self.fast.period_ms
+
+    @property
+    def computes_longer(self) -> bool:
+        """Whether most of the change is CPU time of the main thread."""
+        return self.computed_ms is not None and self.computed_ms >= _COMPUTING_RATIO * self.phase_ms
+
+    @property
+    def waits_longer(self) -> bool:
+        """Whether most of the change is time in which the main thread neither computed nor wanted for a CPU."""
+        if self.computed_ms is None:
+            return False
+        here_ms = max(0.0, self.delayed_ms - self._waited_elsewhere_ms)
+        return self.phase_ms - self.computed_ms - here_ms >= _COMPUTING_RATIO * self.phase_ms
+
+    @property
+    def _waited_elsewhere_ms(self) -> float:
+        """By how much the other phases grew without computing: waiting for a CPU in them is none in this phase."""
+        waited_ms = 0.0
+        for name, slow_ms in self.slow.phases_ms.items():
+            computed_ms = self.slow.computed_longer_ms(self.fast, name)
+            if name != self.phase and computed_ms is not None:
+                waited_ms += max(0.0, slow_ms - self.fast.phases_ms.get(name, 0.0) - max(0.0, computed_ms))
+        return waited_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelChange:
+    """The slow speed level that costs most, beside the fastest that lasts; times are means over all steady steps."""
+
+    change: SpeedChange
+    levels: tuple[Stretch, ...]
+    steps: int
+    mean_ms: float
+    recoverable_ms: float
+    """Excess of all slower levels over the fastest."""
+    lower_ms: float
+    queued: float | None
+    """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace; inf
+    where that is no explanation. None: no window tells how much is launched in a step."""
+    by_design: bool
+    """The model's own work changes with an epoch."""
+    fills_a_cache: bool
+    """Only the first epoch waits for its data, as where it reads them from a disk and later ones do not."""
+    are_outliers: bool
+    """The slow part is so small that its steps count as outlying ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Steps that get longer from fifth to fifth of the run."""
+
+    drift: Drift
+    change: SpeedChange | None
+    """From the first to the last fifth; None: no phase got longer."""
+    steps: int
+    first_ms: float
+    whole_ms: float
+    """From the first to the last fifth."""
+    certain_ms: float
+    """Between the near ends of their intervals."""
+    gradual_ms: float
+    """By the trend within speed levels: what it grows by in jumps is none."""
+    mean_ms: float
+
+    @property
+    def excess_ms(self) -> float:
+        """Of the mean step over one of the first fifth."""
+        return self.mean_ms - self.first_ms
+
+    @property
+    def lower_ms(self) -> float:
+        """Lower bound of the excess, as far as the change is certain."""
+        return 0.0 if self.change is None else self.excess_ms * self.change.lower_ms / self.whole_ms

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.evenness import Evenness
+from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
@@ -20,6 +20,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
 from lightning_gpuprof.model.share import Share
@@ -96,31 +97,6 @@ class HookShare:
     """Without hooks that it calls."""
     site: str = ""
     """``file:line function`` where the main thread was most often seen in it; empty if it was not."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outliers:
-    """Steps far above the band of ordinary steps: step time > median + max(5 * 1.4826 * MAD, 0.5 * median).
-
-    Counted over unprofiled steps after warm-up that are not first or last of an epoch and hold no validation or
-    checkpoint.
-    """
-
-    count: int
-    checked: int
-    limit_ms: float
-    """The lower one, where steps with and without an optimizer step have one each."""
-    excess_ms: float
-    """Sum over outliers of step time minus median of their kind: those with an optimizer step, and those without."""
-    total_ms: float
-    """Time of all checked steps."""
-    worst_ms: float
-    excess_by_phase_ms: Mapping[Phase, float]
-    """Excess over the phase's median in outlying steps; sums to about ``excess_ms``."""
-    batches: tuple[int, ...] = ()
-    """``total_batch_idx`` of up to 20 of the longest."""
-    rest_excess_ms: float | None = None
-    """``excess_ms`` without the two longest, which can be accidents; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +189,12 @@ class Metrics:
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED
     """How the training loop is fed."""
+    level_change: LevelChange | Unmeasured | None = NOT_COMPUTED
+    """Between the speed levels of the run; None: it has one."""
+    growth: Growth | Unmeasured | None = NOT_COMPUTED
+    """Of the steps, from the first to the last; None: they do not grow gradually."""
+    stalls: Stalls | Unmeasured = NOT_COMPUTED
+    """What :attr:`outliers` can be blamed on."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""

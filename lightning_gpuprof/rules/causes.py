@@ -10,6 +10,7 @@ from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
+from lightning_gpuprof.model.outliers import Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import (
@@ -26,13 +27,6 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.device_limit import device_limit
 from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
-from lightning_gpuprof.rules.steps.outliers import (
-    attributed_excess_ms,
-    coherent,
-    dominant_phases,
-    in_slow_parts,
-    spread_alike,
-)
 
 OUTSIDE_RATIO = 0.25
 """Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""
@@ -247,12 +241,12 @@ def outside_steps(metrics: Metrics) -> Cause:
 
 
 def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
-    outliers = metrics.outliers
-    if outliers is None or outliers.count == 0 or not coherent(outliers) or outliers.excess_ms == 0:
+    stalls = metrics.stalls
+    if not isinstance(stalls, Stalls) or stalls.alike:  # work of larger batches
         return None
-    if spread_alike(metrics, outliers):  # work of larger batches
+    outliers, told_ms = stalls.outliers, stalls.attributed_ms
+    if outliers.count == 0 or outliers.excess_ms == 0:
         return None
-    told_ms = attributed_excess_ms(metrics, outliers)
     ratio = min(1.0, sum(told_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
     phase, part = dominant_phases(told_ms, named_ratio=0.0)[0]
     return Cause(
@@ -260,11 +254,7 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
         ratio=ratio * in_steps,
         passes=ratio >= OUTLIERS_RATIO,
         words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} "
-        + (
-            "are a slow part of the run"
-            if in_slow_parts(metrics, outliers)
-            else f"stalled, for up to {millis(outliers.worst_ms)}"
-        )
+        + ("are a slow part of the run" if stalls.in_slow_levels else f"stalled, for up to {millis(outliers.worst_ms)}")
         + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {phase}",
     )
 

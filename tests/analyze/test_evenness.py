@@ -9,8 +9,10 @@ import pytest
 from built_journals import MS, build, charge, ints, journal
 
 from lightning_gpuprof.analyze.journal import CpuColumns
+from lightning_gpuprof.analyze.unevenness import growth
+from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.journal import Sample
-from lightning_gpuprof.rules.steps.step_drift import drifts
+from lightning_gpuprof.rules.steps.step_drift import StepDrift
 
 
 def noisy(n: int) -> np.ndarray:
@@ -90,9 +92,8 @@ def test_what_grows_gradually_drifts_and_what_grows_in_jumps_does_not(
 ) -> None:
     for seed in range(10):
         forward_ms = shape(np.random.default_rng(seed))
-        drift = build(journal(len(forward_ms), forward_ms=forward_ms)).evenness.drift
-        assert drift is not None
-        assert drifts(drift) is drifting, seed
+        found = growth(build(journal(len(forward_ms), forward_ms=forward_ms)).evenness.drift)
+        assert (isinstance(found, Growth) and StepDrift().is_gradual(found)) is drifting, seed
 
 
 def test_short_runs_have_no_drift() -> None:

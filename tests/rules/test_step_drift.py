@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from metrics_builder import build
+from metrics_builder import build, replace
 from uneven_builder import of_fifths, of_speed_levels, stretch
 
 from lightning_gpuprof.model.evenness import Evenness

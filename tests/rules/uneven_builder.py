@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from metrics_builder import HEALTHY_MS, build
+from metrics_builder import HEALTHY_MS, build, replace
 
 from lightning_gpuprof.model.evenness import Drift, Evenness, Stretch
 from lightning_gpuprof.model.metrics import Metrics

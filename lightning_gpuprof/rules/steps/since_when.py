@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from lightning_gpuprof.model.evenness import SpeedChange
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
-from lightning_gpuprof.rules.steps.uneven import Moved, into_the_run
+from lightning_gpuprof.rules.steps.uneven import into_the_run
 
 
 def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:
     """The first finding about the phase that changed says when that was, unless it is the one about the change."""
     lasting = PhaseChange().lasting(metrics)
-    if lasting is None or lasting.ahead or lasting.unsteady:
+    if lasting is None or not PhaseChange().is_certain(lasting):
         return tuple(findings)
     change = lasting.change
     first = next((finding for finding in findings if finding.explains and finding.explains.phase == change.phase), None)
@@ -26,7 +27,7 @@ def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     return tuple(told if finding is first else finding for finding in findings)
 
 
-def _words(change: Moved, metrics: Metrics) -> str:
+def _words(change: SpeedChange, metrics: Metrics) -> str:
     """As "Since batch 121 (3.10 s into the run), data_wait takes 8.30 ms instead of 4.10 ms"."""
     before, after = sorted((change.slow, change.fast), key=lambda part: part.from_batch)
     now_ms, then_ms = after.phases_ms.get(change.phase, 0.0), before.phases_ms.get(change.phase, 0.0)

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.evenness import Drift
+from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import counted, millis, percent, possible
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.uneven import (
-    LIMIT_S,
-    UNKNOWN,
-    Moved,
-    how_it_moved,
-    moved,
-    usable_stretch,
-    where_to_look,
-)
-
-_LEAST_GROWTH_RATIO = 0.10
-_MOST_CHANCE = 0.001
-_LEAST_GRADUAL_RATIO = 0.5
-_MOST_FALL_RATIO = 0.1
-
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, where_to_look
 
 _GROWING = {"phase": "forward", "levels_ms": (0.0, 10.0, 20.0, 30.0, 40.0)}
 _UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
@@ -66,12 +51,10 @@ class StepDrift(BaseRule):
     title = "Steps get slower and slower"
 
     least_growth_ratio: float = threshold(
-        _LEAST_GROWTH_RATIO, source="heuristic: above what a machine does by itself (catalogue: 5 % per 1,000 steps)"
+        0.10, source="heuristic: a machine does less (catalogue: 5 % per 1,000 steps)"
     )
-    most_chance: float = threshold(_MOST_CHANCE, source="heuristic, stricter than the catalogue's 0.01")
-    least_gradual_ratio: float = threshold(
-        _LEAST_GRADUAL_RATIO, source="heuristic: if more comes in jumps, it is phase-change"
-    )
+    most_chance: float = threshold(0.001, source="heuristic, stricter than the catalogue's 0.01")
+    least_gradual_ratio: float = threshold(0.5, source="heuristic: if more comes in jumps, it is phase-change")
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
 
     examples = (
@@ -88,83 +71,43 @@ class StepDrift(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the first and the last fifth of the steady steps."""
         steady_period_ms(metrics)
-        drift = metrics.evenness.drift
-        if drift is None:
-            raise MissingSignal("too few steady steps to find a drift (100 are needed)")
-        if not _usable(drift):
-            raise MissingSignal("the times of the parts of the run are impossible numbers")
-        if not drifts(drift, self.least_growth_ratio, self.most_chance, self.least_gradual_ratio):
+        growth = measured(metrics.growth)
+        change = growth.change if growth is not None and self.is_gradual(growth) else None
+        if growth is None or change is None or change.by_machine:
             return None
-        change = moved(drift.fifths[-1], drift.fifths[0])
-        if change is None or change.by_machine:
-            return None
-        unknown = change.crowded is None
-        steps = sum(fifth.count for fifth in drift.fifths)
-        first_ms, last_ms = change.fast.period_ms, change.slow.period_ms
-        mean_ms = sum(fifth.period_ms * fifth.count for fifth in drift.fifths) / steps
-        excess_ms = mean_ms - first_ms
-        lower_ms = excess_ms * change.lower_ms / (last_ms - first_ms)
+        steps, mean_ms, excess_ms, lower_ms = growth.steps, growth.mean_ms, growth.excess_ms, growth.lower_ms
         if excess_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
             return None
+        unknown = change.crowded is None
         level: Severity = "info" if unknown else severity(lower_ms / mean_ms, steps)
+        fifths = enumerate(growth.drift.fifths, 1)
         return self.finding(
             severity=level,
             subject=change.phase,
             summary=(
-                f"The step time grew gradually from {millis(first_ms)} to {millis(last_ms)} over "
-                f"{counted(steps, 'step')}, {millis(drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
+                f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} over "
+                f"{counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
                 f"{percent(change.phase_ratio)} of it is in {change.phase}."
                 f"{how_it_moved(change)}{UNKNOWN if unknown else ''}"
             ),
-            advice=_advice(metrics, change),
+            advice=(
+                f"Find what grows with every step in {where_to_look(metrics, change)}: a list, a metric's state or a "
+                "kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
+                "metrics in on_train_epoch_end."
+            ),
             evidence=(
-                self.evidence("least_growth_ratio", change.lower_ms / first_ms, "growth of the step time"),
-                self.evidence("most_chance", drift.p_value, "chance of this without a trend"),
+                self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
+                self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
                 Evidence(name=f"growth of {change.phase}", value=change.phase_ms, unit="ms"),
-                *(
-                    Evidence(name=f"fifth {number}", value=fifth.period_ms, unit="ms")
-                    for number, fifth in enumerate(drift.fifths, 1)
-                ),
+                *(Evidence(name=f"fifth {number}", value=fifth.period_ms, unit="ms") for number, fifth in fifths),
             ),
             gain=gain(excess_ms, 0.0 if unknown else lower_ms, mean_ms),
             confidence=0.5 if unknown else 0.8,
             explains=claims.of_phase(change.phase),
         )
 
-
-def drifts(
-    drift: Drift,
-    least_growth_ratio: float = _LEAST_GROWTH_RATIO,
-    most_chance: float = _MOST_CHANCE,
-    least_gradual_ratio: float = _LEAST_GRADUAL_RATIO,
-) -> bool:
-    """Whether the step time grows from fifth to fifth, by enough and gradually: growth in jumps is no drift."""
-    levels = [fifth.period_ms for fifth in drift.fifths]
-    rises = [after - before for before, after in itertools.pairwise(levels)]
-    whole_ms = levels[-1] - levels[0]
-    first, last = drift.fifths[0].interval_ms, drift.fifths[-1].interval_ms
-    if whole_ms <= 0 or min(rises) < -_MOST_FALL_RATIO * whole_ms or first is None or last is None:
-        return False
-    gradual_ms = drift.slope_ms_per_step * sum(fifth.count for fifth in drift.fifths)
-    return (
-        last[0] - first[1] >= least_growth_ratio * levels[0]
-        and drift.p_value < most_chance
-        and gradual_ms >= max(least_growth_ratio * levels[0], least_gradual_ratio * whole_ms)
-    )
-
-
-def _usable(drift: Drift) -> bool:
-    return (
-        len(drift.fifths) >= 3
-        and all(map(usable_stretch, drift.fifths))
-        and possible(drift.p_value)
-        and possible(abs(drift.slope_ms_per_step))
-    )
-
-
-def _advice(metrics: Metrics, change: Moved) -> str:
-    what = where_to_look(metrics, change)
-    return (
-        f"Find what grows with every step in {what}: a list, a metric's state or a kept graph. Keep loss.detach() "
-        "instead of loss, limit lists (collections.deque(maxlen=...)), reset metrics in on_train_epoch_end."
-    )
+    def is_gradual(self, growth: Growth) -> bool:
+        """Whether the steps get longer by enough, not by chance, and gradually: growth in jumps is no drift."""
+        least_ms = self.least_growth_ratio * growth.first_ms
+        gradually = growth.gradual_ms >= max(least_ms, self.least_gradual_ratio * growth.whole_ms)
+        return growth.certain_ms >= least_ms and growth.drift.p_value < self.most_chance and gradually

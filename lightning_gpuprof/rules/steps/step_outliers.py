@@ -9,25 +9,16 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Outliers
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
+from lightning_gpuprof.model.outliers import Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.callbacks import class_name, logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
-from lightning_gpuprof.rules.steps.outliers import (
-    attributed_excess_ms,
-    coherent,
-    distance,
-    dominant_phases,
-    in_slow_parts,
-    mostly_two,
-    spread_alike,
-)
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S
 
 _DEFAULT_PREFETCH = 2
@@ -37,6 +28,8 @@ _RARER = 10
 """How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""
 
 _MAX_PREFETCH = 64
+
+_LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
 
@@ -108,19 +101,12 @@ class StepOutliers(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the steps that are far above the others."""
-        median_ms = steady_period_ms(metrics)
-        outliers = metrics.outliers
-        if outliers is None or outliers.checked <= 0:
-            raise MissingSignal("too few comparable steps (50 are needed) to tell outliers")
-        if not coherent(outliers):
-            raise MissingSignal("the times of the outliers are impossible numbers")
-        if outliers.count == 0 or not outliers.excess_ms >= self.least_ratio * outliers.total_ms:
+        median_ms, stalls = steady_period_ms(metrics), measured(metrics.stalls)
+        outliers, least_ms = stalls.outliers, self.least_ratio * stalls.outliers.total_ms
+        if outliers.count == 0 or not outliers.excess_ms >= least_ms or stalls.in_slow_levels:
             return None
-        if in_slow_parts(metrics, outliers):
-            return None
-        told_ms = attributed_excess_ms(metrics, outliers)
-        doubtful = sum(told_ms.values()) < self.least_ratio * outliers.total_ms
-        shown_ms = outliers.excess_by_phase_ms if doubtful else told_ms
+        doubtful = sum(stalls.attributed_ms.values()) < least_ms
+        shown_ms = outliers.excess_by_phase_ms if doubtful else stalls.attributed_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
         ratio = excess_ms / outliers.total_ms
         mean_ms = outliers.total_ms / outliers.checked
@@ -128,13 +114,13 @@ class StepOutliers(BaseRule):
         if not worthwhile(recoverable_ms, mean_ms):
             return None
         holders = dominant_phases(shown_ms, self.named_ratio)
-        alike = spread_alike(metrics, outliers)
+        alike = stalls.alike
         certain_ratio = stalled_ratio(metrics, ratio)
         hidden = certain_ratio < self.least_ratio
-        accidents = self._may_be_accidents(metrics, outliers, holders)
+        accidents = self._may_be_accidents(stalls, holders)
         weak = doubtful or alike or hidden or accidents
         level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
-        advice, change = _advice(metrics, outliers, holders[0][0], median_ms=median_ms)
+        advice, change = _advice(metrics, stalls, holders[0][0], median_ms=median_ms)
         if alike:
             advice, change = _advice_on_sizes(outliers), None
         return self.finding(
@@ -146,46 +132,32 @@ class StepOutliers(BaseRule):
             + (_ALIKE if alike else "")
             + (HIDDEN if hidden else ""),
             advice=f"First look for other processes on the CPUs. If there are none: {advice}" if doubtful else advice,
-            evidence=self._evidence(outliers, holders, ratio=ratio),
+            evidence=(
+                self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
+                self.evidence("least_count", outliers.count, "outliers"),
+                Evidence(
+                    name="longest step", value=outliers.worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT
+                ),
+                *(Evidence(name=f"{phase} share of the excess", value=part, unit="ratio") for phase, part in holders),
+                Evidence(name="batches", value=_batches(outliers)),
+            ),
             gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
             confidence=0.5 if weak else 0.85,
             explains=claims.OUTLIERS,
             change=change,
         )
 
-    def _evidence(
-        self, outliers: Outliers, holders: list[tuple[Phase, float]], *, ratio: float
-    ) -> tuple[Evidence, ...]:
-        return (
-            self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
-            self.evidence("least_count", outliers.count, "outliers"),
-            Evidence(
-                name="longest step",
-                value=outliers.worst_ms,
-                unit="ms",
-                limit=outliers.limit_ms,
-                source="median + max(5 * 1.4826 * MAD, 0.5 * median)",
-            ),
-            *(Evidence(name=f"{phase} share of the excess", value=part, unit="ratio") for phase, part in holders),
-            Evidence(name="batches", value=_batches(outliers)),
-        )
-
-    def _may_be_accidents(self, metrics: Metrics, outliers: Outliers, holders: list[tuple[Phase, float]]) -> bool:
+    def _may_be_accidents(self, stalls: Stalls, holders: list[tuple[Phase, float]]) -> bool:
         """Whether a machine that pauses now and then may have made the stalls: few of them, or short in all.
 
         Short ones are the program's if they come at a fixed distance, or all in phases that hold so little of the step
         that as many pauses would hardly all lie there.
         """
-        if outliers.count < self.least_count or mostly_two(outliers, self.least_ratio):
+        if stalls.outliers.count < self.least_count or stalls.mostly_two(self.least_ratio):
             return True
-        if outliers.excess_ms >= self.least_cost_s * 1e3 or distance(outliers) is not None:
+        if stalls.outliers.excess_ms >= self.least_cost_s * 1e3 or stalls.every is not None:
             return False
-        shares = [metrics.share(phase) for phase, _ in holders]
-        part = min(1.0, sum(share.median_ratio for share in shares if share is not None and usable(share)))
-        longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
-        as_many = outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0
-        chance: float = part**as_many
-        return chance > self.most_chance
+        return stalls.chance(phase for phase, _ in holders) > self.most_chance
 
 
 def _summary(outliers: Outliers, holders: list[tuple[Phase, float]], *, excess_ms: float, median_ms: float) -> str:
@@ -212,8 +184,8 @@ def _costly_callback(metrics: Metrics) -> str:
     return f"{class_name(costly)}.{costly.hook}" if costly is not None else ""
 
 
-def _advice(metrics: Metrics, outliers: Outliers, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
-    every = distance(outliers)
+def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
+    outliers, every = stalls.outliers, stalls.every
     shown = f"in batches {_batches(outliers)}" if outliers.batches else "in the outlying steps"
     when = f"every {every} steps ({shown})" if every else shown
     found = metrics.input

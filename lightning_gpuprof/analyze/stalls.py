@@ -1,4 +1,4 @@
-"""Outlying steps flow in; which of their excess the program can be blamed for, and where it lies, flows out."""
+"""What long steps can be blamed on: the program, or a machine that has other things to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.analyze.unevenness import ALIKE_RATIO, concentration
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.outliers import Outliers, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import machine_busy_ratio
-from lightning_gpuprof.rules.steps.uneven import ALIKE_RATIO, concentration
 
 _CROWDED_RATIO = 0.8
 """Use of the machine's CPUs from which long steps may be those that waited for one. Heuristic: on a machine with two
@@ -35,7 +37,32 @@ _LEAST_GRID = 5
 """So many of the longest stalls, at least, must lie on a grid of at least so many steps. Heuristic: rare by chance."""
 
 
-def coherent(outliers: Outliers) -> bool:
+def stalls(metrics: Metrics) -> Stalls | Unmeasured:
+    """The outlying steps with what else is known of the run."""
+    outliers = metrics.outliers
+    if outliers is None or outliers.checked <= 0:
+        return Unmeasured(why="too few comparable steps (50 are needed) to tell outliers")
+    if not _coherent(outliers):
+        return Unmeasured(why="the times of the outliers are impossible numbers")
+    every = _distance(outliers)
+    shares = {phase: share for phase, share in metrics.shares.items() if usable(share)}
+    ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
+    excess_ms = outliers.excess_by_phase_ms
+    longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
+    return Stalls(
+        outliers=outliers,
+        attributed_ms=_attributed_ms(metrics, outliers, every),
+        every=every,
+        alike=every is None
+        and len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
+        and concentration(excess_ms, ordinary_ms) < ALIKE_RATIO,
+        in_slow_levels=_in_slow_levels(metrics, outliers),
+        usual_ratio={phase: share.median_ratio for phase, share in shares.items()},
+        as_many=outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0,
+    )
+
+
+def _coherent(outliers: Outliers) -> bool:
     """Whether the numbers can be true together."""
     times_ms = (outliers.worst_ms, outliers.limit_ms, *outliers.excess_by_phase_ms.values())
     return (
@@ -46,13 +73,7 @@ def coherent(outliers: Outliers) -> bool:
     )
 
 
-def mostly_two(outliers: Outliers, least_ratio: float) -> bool:
-    """Whether it is the two longest that pass the threshold."""
-    rest_ms = outliers.rest_excess_ms
-    return rest_ms is not None and not rest_ms >= least_ratio * outliers.total_ms
-
-
-def in_slow_parts(metrics: Metrics, outliers: Outliers) -> bool:
+def _in_slow_levels(metrics: Metrics, outliers: Outliers) -> bool:
     """Whether four fifths of the excess are that of parts of the run whose ordinary step is an outlying one."""
     parts, usual_ms = metrics.evenness.speed_levels, metrics.period_ms
     if len(parts) < 2 or usual_ms is None:
@@ -61,22 +82,7 @@ def in_slow_parts(metrics: Metrics, outliers: Outliers) -> bool:
     return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
 
 
-def spread_alike(metrics: Metrics, outliers: Outliers) -> bool:
-    """Whether the excess lies in several phases, in the proportions of the ordinary step.
-
-    So it does where batches differ in size, or where something stops the process anywhere; not if stalls come at a
-    fixed distance.
-    """
-    ordinary = {phase: share.median_ms for phase, share in metrics.shares.items() if usable(share)}
-    excess_ms = outliers.excess_by_phase_ms
-    return (
-        len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
-        and concentration(excess_ms, ordinary) < ALIKE_RATIO
-        and distance(outliers) is None
-    )
-
-
-def attributed_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase, float]:
+def _attributed_ms(metrics: Metrics, outliers: Outliers, every: int | None) -> Mapping[Phase, float]:
     """The excess per phase that is told from waiting for a CPU.
 
     Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
@@ -84,7 +90,7 @@ def attributed_excess_ms(metrics: Metrics, outliers: Outliers) -> Mapping[Phase,
     their batches in time. There, only the excess of the other phases counts, unless stalls come at a fixed distance,
     as nothing from outside would, or batches were slow enough to make for such stalls.
     """
-    if not _crowded(metrics) or distance(outliers) is not None:
+    if not _crowded(metrics) or every is not None:
         return outliers.excess_by_phase_ms
     left_out = COMPUTE_PHASES if _slow_batches(metrics, outliers) else (*COMPUTE_PHASES, "data_wait")
     return {phase: ms for phase, ms in outliers.excess_by_phase_ms.items() if phase not in left_out}
@@ -113,25 +119,7 @@ def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
     return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= stalled_ms
 
 
-def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:
-    """The phases that together hold most of the excess, largest first, each with its share of it.
-
-    Args:
-        excess_ms: Excess per phase.
-        named_ratio: Phases are taken until they hold so much.
-    """
-    whole_ms = sum(excess_ms.values())
-    found: list[tuple[Phase, float]] = []
-    held = 0.0
-    for phase, ms in sorted(excess_ms.items(), key=lambda item: item[1], reverse=True):
-        if ms <= 0 or (found and held >= named_ratio):
-            break
-        found.append((phase, ms / whole_ms))
-        held += ms / whole_ms
-    return found or [("loop", 0.0)]
-
-
-def distance(outliers: Outliers) -> int | None:
+def _distance(outliers: Outliers) -> int | None:
     """Number of steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
     longest = sorted(outliers.batches[: max(_GRID_STALLS, len(outliers.batches) // 2)])
     gaps = [after - before for before, after in itertools.pairwise(longest)]
