@@ -7,6 +7,7 @@ from dataclasses import replace
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
+from lightning_gpuprof.analyze.host_limit import host_limit
 from lightning_gpuprof.analyze.loading import fetch, loading
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
@@ -18,7 +19,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     """The metrics with everything that follows from their other fields."""
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
-    metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics))
+    metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics), host_limit=host_limit(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
     metrics = replace(
         metrics, level_change=level_change(metrics), growth=growth(metrics.evenness.drift), stalls=stalls(metrics)

@@ -15,6 +15,7 @@ from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
+from lightning_gpuprof.model.host_limit import HostLimit
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading
@@ -175,6 +176,8 @@ class Metrics:
     overhead: dict[str, float | None]
     device_step: DeviceStep | Unmeasured = field(default_factory=lambda: Unmeasured(why="no trace window was recorded"))
     """What the busiest device does in an untraced step."""
+    host_limit: HostLimit = field(default_factory=HostLimit)
+    """How much of a step time of the host can hold up."""
     waiting: Waiting | Unmeasured = NOT_COMPUTED
     """What the main thread waits for in the phases in which it works."""
     interpreter_wait: InterpreterWait | Unmeasured = NOT_COMPUTED

@@ -20,7 +20,6 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, device_step
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
-from lightning_gpuprof.rules.steps.host_time import counted_ratio, most_held_ratio, stalled_ratio
 from lightning_gpuprof.rules.verdict import decide
 
 
@@ -209,9 +208,9 @@ def test_verdict_engine_and_rules_have_one_answer_to_how_idle_the_device_is(unma
     answers = (
         device_idle_ratio(metrics),
         step_idle_ratio(metrics),
-        most_held_ratio(metrics, "forward"),
-        counted_ratio(metrics, 1.0),
-        stalled_ratio(metrics, 1.0),
+        metrics.host_limit.by_phase["forward"],
+        metrics.host_limit.ratio,
+        metrics.host_limit.stalls_ratio,
         most_waiting_ratio(metrics),
     )
     assert answers == (pytest.approx(idle),) * len(answers)

@@ -16,7 +16,7 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
 from lightning_gpuprof.rules.callbacks import class_name, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
     f"on_{loop}_batch_{edge}" for loop in ("train", "validation", "test", "predict") for edge in ("start", "end")
@@ -122,7 +122,7 @@ class CallbackSlow(BaseRule):
         if not worth:
             return None
         slowest = worth[0]
-        most_ratio = most_held_ratio(metrics, "callbacks")
+        most_ratio = metrics.host_limit.by_phase.get("callbacks")
         taken_ms = max(slowest.median_ms, slowest.ratio * period_ms)
         time = HostTime(period_ms=period_ms, ratio=slowest.ratio, taken_ms=taken_ms, most_ratio=most_ratio)
         if not time.is_worth(self.least_ratio):
@@ -146,7 +146,7 @@ class CallbackSlow(BaseRule):
                 self.evidence("least_ratio", shown_ratio, f"{slowest.owner}, share of the step"),
                 Evidence(name=f"{slowest.owner} per step", value=taken_ms, unit="ms"),
                 Evidence(name="step time", value=period_ms, unit="ms"),
-                *idle_evidence(metrics, most_ratio, "callbacks"),
+                *idle_evidence(metrics, "callbacks"),
             ),
             gain=time.gain,
             confidence=(0.95 if slowest.hook else 0.7) * (1.0 if is_cpu_only(metrics) else 0.85),

@@ -9,18 +9,18 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.callbacks import logging_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule, idle_evidence
 
 _GPU = {"run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggingOverhead(BaseRule):
+class LoggingOverhead(PhaseRule):
     """Collecting logged values and writing them to the loggers slows the steps.
 
     ## What it means
@@ -45,6 +45,7 @@ class LoggingOverhead(BaseRule):
     """
 
     id = "logging-overhead"
+    phase = "logging"
     title = "Logging slows down the steps"
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
@@ -71,23 +72,16 @@ class LoggingOverhead(BaseRule):
         not_evaluated("three steps are steady", "3 steady steps", steady=3),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge all logging of a step."""
-        period_ms = steady_period_ms(metrics)
-        share = step_share(metrics, "logging")
-        ratio = ordinary_ratio(metrics, share, "logging")
-        most_ratio = most_held_ratio(metrics, "logging")
-        taken_ms = max(share.median_ms, ratio * period_ms)
-        time = HostTime(period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=most_ratio)
-        if not time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):
-            return None
-        shown_ratio = max(ratio, share.median_ratio)
+    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
+        """Put it into words."""
+        taken_ms, period_ms = time.taken_ms, time.period_ms
+        shown_ratio = taken_ms / period_ms
         loggers = condition(metrics, "trainer.loggers")
         evidence = [
             self.evidence("least_ratio", shown_ratio, "logging, share of the step"),
             Evidence(name="logging per step", value=taken_ms, unit="ms"),
             Evidence(name="step time", value=period_ms, unit="ms"),
-            *idle_evidence(metrics, most_ratio, "logging"),
+            *idle_evidence(metrics, "logging"),
         ]
         every = condition(metrics, "trainer.log_every_n_steps")
         if isinstance(every, int):
@@ -95,8 +89,8 @@ class LoggingOverhead(BaseRule):
         advice, change = _less(
             metrics,
             every if isinstance(every, int) else None,
-            rarer=max(2, math.ceil(ratio / self.wanted_ratio)),
-            each_step=share.lower_ratio >= self.least_ratio,
+            rarer=max(2, math.ceil(time.ratio / self.wanted_ratio)),
+            each_step=metrics.shares["logging"].lower_ratio >= self.least_ratio,
         )
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),

@@ -9,17 +9,17 @@ from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import condition, steady_period_ms
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import counted_time
+from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
 _SLOW = {"metrics": {"lr_scheduler": Share(median_ratio=0.2, lower_ratio=0.196, median_ms=10.0, total_ratio=0.2)}}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LrSchedulerCost(BaseRule):
+class LrSchedulerCost(PhaseRule):
     """Stepping the learning rate scheduler takes a noticeable part of the steps.
 
     ## What it means
@@ -40,6 +40,8 @@ class LrSchedulerCost(BaseRule):
     """
 
     id = "lr-scheduler-cost"
+    phase = "optimizer"
+    needs_window = True
     title = "The learning rate scheduler slows down the steps"
 
     least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
@@ -58,30 +60,30 @@ class LrSchedulerCost(BaseRule):
         not_evaluated("no window shows the GPU", "no trace window", **_SLOW, run={"device.type": "cuda"}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the scheduler's part of the steps."""
-        period_ms = steady_period_ms(metrics)
+    def part(self, metrics: Metrics) -> Share | None:
+        """A part of the optimizer's phase."""
         share = metrics.lr_scheduler
-        if share is None:
-            return None
-        if not usable(share):
+        if share is not None and not usable(share):
             raise MissingSignal("the time of the learning rate scheduler is no possible number")
-        found_ratio = ordinary_ratio(metrics, share, "optimizer")
-        if found_ratio < self.least_ratio:
-            return None
-        taken_ms = max(found_ratio, share.median_ratio) * period_ms
-        time = counted_time(metrics, period_ms, ratio=found_ratio, taken_ms=taken_ms)
-        if not time.is_worth(self.least_ratio):
-            return None
-        ratio = time.recoverable_ms / period_ms
+        return share
+
+    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
+        """Put it into words."""
+        groups = condition(metrics, "model.optimizer_param_groups")
+        many = isinstance(groups, int) and groups > 1
+        merge = f" Merge those of the {groups:,} parameter groups that have the same settings." if many else ""
+        ratio, taken = time.recoverable_ms / time.period_ms, millis(time.recoverable_ms)
         return self.finding(
             severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
             summary=(
-                f"Stepping the learning rate scheduler takes {millis(time.recoverable_ms)} of each {millis(period_ms)} "
+                f"Stepping the learning rate scheduler takes {taken} of each {millis(time.period_ms)} "
                 f"step: {percent(ratio)}."
             ),
-            advice=_advice(metrics),
+            advice=(
+                'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": '
+                f"N), and keep other work out of lr_scheduler_step.{merge}"
+            ),
             evidence=(
                 self.evidence("least_ratio", ratio, "scheduler, share of the step"),
                 Evidence(name="scheduler per step", value=time.recoverable_ms, unit="ms"),
@@ -90,14 +92,3 @@ class LrSchedulerCost(BaseRule):
             confidence=0.85,
             explains=claims.LR_SCHEDULER,
         )
-
-
-def _advice(metrics: Metrics) -> str:
-    groups = condition(metrics, "model.optimizer_param_groups")
-    many = ""
-    if isinstance(groups, int) and groups > 1:
-        many = f" Merge those of the {groups:,} parameter groups that have the same settings."
-    return (
-        'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": N), and '
-        f"keep other work out of lr_scheduler_step.{many}"
-    )

@@ -17,7 +17,7 @@ from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import counted_time
+from lightning_gpuprof.rules.steps.host_time import HostTime
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
@@ -72,7 +72,12 @@ class CpuContention(BaseRule):
         if not by_this_run(metrics):
             return None
         waited_ms = min(1.0, share.median_ratio) * period_ms
-        time = counted_time(metrics, period_ms, ratio=share.lower_ratio, taken_ms=waited_ms)
+        time = HostTime(
+            period_ms=period_ms,
+            ratio=share.lower_ratio,
+            taken_ms=waited_ms,
+            most_ratio=measured(metrics.host_limit.ratio),
+        )
         if not time.is_worth(self.least_ratio):
             return None
         cause = _cause(metrics)

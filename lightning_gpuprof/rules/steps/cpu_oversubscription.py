@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent, possible
 from lightning_gpuprof.model.signals import condition, steady_period_ms
 from lightning_gpuprof.rules import claims
@@ -21,7 +21,7 @@ from lightning_gpuprof.rules.steps.cpu_contention import (
     others_cpus,
     torch_threads,
 )
-from lightning_gpuprof.rules.steps.host_time import counted_time
+from lightning_gpuprof.rules.steps.host_time import HostTime
 
 _MANY = {
     "run": {"torch.num_threads": 8},
@@ -97,7 +97,12 @@ class CpuOversubscription(BaseRule):
             return None
         # not the median time: it was read in a few steps, which may have been longer ones
         waited_ms = min(1.0, share.median_ratio) * period_ms
-        time = counted_time(metrics, period_ms, ratio=share.lower_ratio, taken_ms=waited_ms)
+        time = HostTime(
+            period_ms=period_ms,
+            ratio=share.lower_ratio,
+            taken_ms=waited_ms,
+            most_ratio=measured(metrics.host_limit.ratio),
+        )
         if not time.is_worth(self.least_delay_ratio):
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]

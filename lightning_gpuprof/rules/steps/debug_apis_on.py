@@ -17,7 +17,7 @@ from lightning_gpuprof.model.signals import MIN_STEPS, condition, is_distributed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
 
 _CERTAIN_RATIO = 0.8
 """Of the estimate. Heuristic: the model's own frames make a stack deeper than the one measured."""
@@ -161,7 +161,7 @@ class DebugApisOn(BaseRule):
         most_ratio, saved = None, None
         if anomaly_ms is not None:
             period_ms = steady_period_ms(metrics)
-            most_ratio = most_held_ratio(metrics, "forward")
+            most_ratio = metrics.host_limit.by_phase.get("forward")
             anomaly_ms = min(anomaly_ms, period_ms)
             cost = (
                 f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "
@@ -184,7 +184,7 @@ class DebugApisOn(BaseRule):
             evidence=(
                 self.evidence("least_count", len(settings), "debugging settings"),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
-                *idle_evidence(metrics, most_ratio, "forward"),
+                *(() if most_ratio is None else idle_evidence(metrics, "forward")),
             ),
             gain=saved,
             confidence=0.9,

@@ -15,7 +15,7 @@ from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
+from lightning_gpuprof.rules.steps.host_time import HIDDEN
 
 _NORMAL_QUANTILE = 1.645
 _MOST_TIMES = 100
@@ -88,7 +88,7 @@ class GcPauses(BaseRule):
         period_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
         if lower_ratio < self.least_ratio or not worthwhile(mean_ms, period_ms):
             return None
-        certain_ratio = stalled_ratio(metrics, lower_ratio)
+        certain_ratio = min(lower_ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
         level: Severity = "info" if hidden else severity(certain_ratio, metrics.steps.steady_count)
         total_s = sum(g.total_s for g in pauses.generations)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.numbers import millis, percent, possible
-from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import counted_time
+from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradClipCost(BaseRule):
+class GradClipCost(PhaseRule):
     """Clipping the gradients takes a noticeable part of the step.
 
     ## What it means
@@ -41,6 +41,8 @@ class GradClipCost(BaseRule):
     """
 
     id = "grad-clip-cost"
+    phase = "clip"
+    needs_window = True
     title = "Gradient clipping takes a noticeable part of the step"
 
     least_ratio: float = threshold(0.05, source="catalogue")
@@ -57,20 +59,13 @@ class GradClipCost(BaseRule):
         ),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the phase in which gradients are clipped."""
-        period_ms = steady_period_ms(metrics)
-        if "clip" not in metrics.shares:
-            return None
-        share = step_share(metrics, "clip")
-        found_ratio = ordinary_ratio(metrics, share, "clip")
-        if found_ratio - self.fixed_ms / period_ms < self.least_ratio:
-            return None
-        taken_ms = max(found_ratio, share.median_ratio) * period_ms
-        time = counted_time(metrics, period_ms, ratio=found_ratio, taken_ms=taken_ms)
-        if not time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):
-            return None
-        ratio = time.recoverable_ms / period_ms
+    def part(self, metrics: Metrics) -> Share | None:
+        """None where nothing is clipped."""
+        return super().part(metrics) if self.phase in metrics.shares else None
+
+    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
+        """Put it into words."""
+        ratio, period_ms = time.recoverable_ms / time.period_ms, time.period_ms
         value = condition(metrics, "trainer.gradient_clip_val")
         limit = value if isinstance(value, (int, float)) and possible(value) else None
         tensors = condition(metrics, "model.parameter_tensors")

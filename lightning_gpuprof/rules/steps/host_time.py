@@ -1,16 +1,17 @@
-"""Host time of a step flows in, the part of it that holds the step up flows out."""
+"""What rules on time of the host share: how much of it holds up the step, and parts of a step that take too long."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Gain, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import device_idle_ratio, device_step, is_cpu_only
-from lightning_gpuprof.rules.base import gain, severity
+from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms, step_share
+from lightning_gpuprof.rules.base import BaseRule, gain, ordinary_ratio, severity
 
 HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""
@@ -59,81 +60,59 @@ class HostTime:
         return "info" if self.most_ratio is None else severity(self.held_ratio - fixed_ms / self.period_ms, steps)
 
 
-def counted_time(metrics: Metrics, period_ms: float, *, ratio: float, taken_ms: float) -> HostTime:
-    """Time of which, on a device, only counts what the device is known to idle.
+class PhaseRule(BaseRule, ABC):
+    """A rule about a part of the step in which the host does something that should take little of it."""
 
-    Args:
-        metrics: The run.
-        period_ms: Median period.
-        ratio: Certain share of the step.
-        taken_ms: Time per step.
+    phase: ClassVar[Phase]
+    """The phase that the part belongs to."""
+    needs_window: ClassVar[bool] = False
+    """On a device it is judged only where a trace window tells how long that idles; else it is information."""
+    least_ratio: float
+    """Share of the step from which it speaks; a threshold of each rule."""
+    fixed_ms: float = 0.0
+    """What the part may take without being held against that; likewise."""
 
-    Raises:
-        MissingSignal: As :func:`counted_ratio`.
-    """
-    return HostTime(period_ms=period_ms, ratio=ratio, taken_ms=taken_ms, most_ratio=counted_ratio(metrics, 1.0))
+    def part(self, metrics: Metrics) -> Share | None:
+        """The part's share of the step; default: the whole phase.
 
+        Returns:
+            None if the run has no such part.
 
-def counted_ratio(metrics: Metrics, host_ratio: float) -> float:
-    """On a CPU all of it; on a device not more than the device idles, for the rest is hidden behind its work.
+        Raises:
+            MissingSignal: It was not measured.
+        """
+        return step_share(metrics, self.phase)
 
-    Args:
-        metrics: The run.
-        host_ratio: Share of the step time.
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the part of the step."""
+        period_ms, share = steady_period_ms(metrics), self.part(metrics)
+        if share is None:
+            return None
+        ratio = ordinary_ratio(metrics, share, self.phase)
+        if ratio - self.fixed_ms / period_ms < self.least_ratio:
+            return None
+        limit = metrics.host_limit
+        time = HostTime(
+            period_ms=period_ms,
+            ratio=ratio,
+            taken_ms=max(ratio * period_ms, share.median_ms),
+            most_ratio=measured(limit.ratio) if self.needs_window else limit.by_phase.get(self.phase),
+        )
+        return self.judge(metrics, time) if time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms) else None
 
-    Raises:
-        MissingSignal: The device is not known, or no trace window tells how much it idles.
-    """
-    cpu_only = is_cpu_only(metrics)
-    if cpu_only is None:
-        raise MissingSignal("the device of the run is not known, so it is not known whether host time counts")
-    if cpu_only:
-        return host_ratio
-    idle_ratio = device_idle_ratio(metrics)
-    if idle_ratio is None:
-        raise MissingSignal("no trace window shows how long the device is idle, and host time counts only then")
-    return min(host_ratio, idle_ratio)
+    @abstractmethod
+    def judge(self, metrics: Metrics, time: HostTime) -> Finding | None:
+        """Put a part that takes too long into words.
 
-
-def most_held_ratio(metrics: Metrics, phase: Phase) -> float | None:
-    """Share of the step that host time of a phase can hold up at most: that in which the device idles meanwhile.
-
-    Args:
-        metrics: The run.
-        phase: Where the host is.
-
-    Returns:
-        1 on a CPU. Where windows tell the idle time of the whole step only, that. None: no window tells of the device.
-    """
-    if is_cpu_only(metrics):
-        return 1.0
-    step = device_step(metrics)
-    if step is None or step.window is None:
-        return None
-    part, share = step.idle_in_phase.get(phase), metrics.share(phase)
-    if part is None or share is None or not usable(share):
-        return step.idle_ratio
-    return min(step.idle_ratio, part * max(share.median_ratio, share.total_ratio))
+        Args:
+            metrics: The run.
+            time: What it takes.
+        """
 
 
-def idle_evidence(metrics: Metrics, most_ratio: float | None, phase: Phase) -> tuple[Evidence, ...]:
-    """What :func:`most_held_ratio` found on a device, for the findings that rest on it."""
+def idle_evidence(metrics: Metrics, phase: Phase) -> tuple[Evidence, ...]:
+    """How long a device idles in a phase, for the findings that rest on it."""
+    most_ratio = metrics.host_limit.by_phase.get(phase)
     if most_ratio is None or is_cpu_only(metrics):
         return ()
     return (Evidence(name=f"device idle during {phase}, at most", value=most_ratio, unit="ratio"),)
-
-
-def stalled_ratio(metrics: Metrics, host_ratio: float) -> float:
-    """Of what stops the host now and then: what certainly holds the run up, so that 0 is no proof of the opposite.
-
-    On a device not more than it idles, by the trace windows, which hardly hold such a stop, or by NVML, whichever tells
-    of more.
-
-    Args:
-        metrics: The run.
-        host_ratio: Share of the steps' time.
-    """
-    if is_cpu_only(metrics) is not False:
-        return host_ratio
-    step = device_step(metrics)
-    return min(host_ratio, 0.0 if step is None else max(step.idle_ratio, step.utilization_idle_ratio or 0.0))

@@ -17,7 +17,6 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
-from lightning_gpuprof.rules.steps.host_time import counted_ratio
 
 _WAITED_RATIO = 0.10
 """Waiting from which on it is named by itself, as for blocked-in-step."""
@@ -100,11 +99,12 @@ class OptimizerSlow(BaseRule):
             return None
         floor_ms = tensors * _TENSOR_MS + _PASSES * held_bytes / _BYTES_PER_MS
         running_ratio = 1.0 - min(0.95, max(0.0, metrics.cpu.run_delay_ratio or 0.0))
-        lower_ms = counted_ratio(metrics, lower_ratio * running_ratio) * period_ms - floor_ms
+        most_ratio = measured(metrics.host_limit.ratio)
+        lower_ms = min(lower_ratio * running_ratio, most_ratio) * period_ms - floor_ms
         if not worthwhile(lower_ms, period_ms):
             return None
         median_ms = share.median_ms - other_ratio * period_ms
-        running_ms = counted_ratio(metrics, median_ms / period_ms * running_ratio) * period_ms
+        running_ms = min(median_ms / period_ms * running_ratio, most_ratio) * period_ms
         recoverable_ms = max(lower_ms, running_ms - floor_ms)  # waiting for a CPU is no work of the optimizer
         level: Severity = "info"
         if tensors >= self.many_tensors:

@@ -35,8 +35,8 @@ class PhaseChange(BaseRule):
 
     ## How it is measured
     A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
-    20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that has
-    at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
+    20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that
+    has at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
     computes or waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from
     the near ends of the 95 % intervals of the medians.
 

@@ -18,7 +18,7 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.callbacks import class_name, logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HIDDEN, stalled_ratio
+from lightning_gpuprof.rules.steps.host_time import HIDDEN
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S
 
 _DEFAULT_PREFETCH = 2
@@ -115,7 +115,7 @@ class StepOutliers(BaseRule):
             return None
         holders = dominant_phases(shown_ms, self.named_ratio)
         alike = stalls.alike
-        certain_ratio = stalled_ratio(metrics, ratio)
+        certain_ratio = min(ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
         weak = doubtful or alike or hidden or accidents

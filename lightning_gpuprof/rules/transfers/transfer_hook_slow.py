@@ -20,7 +20,7 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import idle_evidence, most_held_ratio
+from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
 _MOVES, _AFTER = "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"
@@ -100,7 +100,7 @@ class TransferHookSlow(BaseRule):
         if not known:
             return None
         (ratio, slowest), *rest = known
-        most_ratio = most_held_ratio(metrics, "h2d")
+        most_ratio = metrics.host_limit.by_phase.get("h2d")
         held_ratio = ratio if most_ratio is None else min(ratio, most_ratio)
         taken_ms = max(slowest.share.median_ms, ratio * period_ms)
         recoverable_ms = taken_ms if most_ratio is None else min(taken_ms, most_ratio * period_ms)
@@ -123,7 +123,7 @@ class TransferHookSlow(BaseRule):
             evidence=(
                 self.evidence("least_ratio", taken_ms / period_ms, f"{slowest.hook} share of the step"),
                 Evidence(name=f"{slowest.hook} per step", value=taken_ms, unit="ms"),
-                *idle_evidence(metrics, most_ratio, "h2d"),
+                *idle_evidence(metrics, "h2d"),
             ),
             gain=gain(recoverable_ms, 0.0 if copies or most_ratio is None else held_ratio * period_ms, period_ms),
             confidence=0.9 if is_cpu_only(metrics) else 0.75,

@@ -1,0 +1,23 @@
+"""How much of a step time of the host can hold up: all of it on a CPU, on a device what that idles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.phases import Phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostLimit:
+    """Shares of the step that time of the host can hold up at most: the rest is hidden behind a device's work."""
+
+    ratio: float | Unmeasured = NOT_COMPUTED
+    """Anywhere in the step."""
+    by_phase: Mapping[Phase, float] = field(default_factory=dict)
+    """While the host is in a phase; where windows tell the idle time of the whole step only, that. Empty: no window
+    tells of the device."""
+    stalls_ratio: float = 1.0
+    """For certain, of what stops the host now and then, so that 0 is no proof of the opposite: on a device what it
+    idles by the trace windows, which hardly hold such a stop, or by NVML, whichever tells of more."""
