@@ -199,7 +199,7 @@ def _crowded(slow: Stretch, fast: Stretch) -> bool | None:
     return False if known else None
 
 
-def _queued_meanwhile(metrics: Metrics, change: SpeedChange, regimes: Sequence[Stretch]) -> float | None:
+def _queued_meanwhile(metrics: Metrics, change: SpeedChange, levels: Sequence[Stretch]) -> float | None:
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace.
 
     Returns:
@@ -215,13 +215,13 @@ def _queued_meanwhile(metrics: Metrics, change: SpeedChange, regimes: Sequence[S
     if step.busy_ms < (1.0 - _RESTS_RATIO) * change.slow.period_ms:
         return math.inf
     launches = step.window.device_work / step.steps
-    warmup = (metrics.evenness.warmup_steps or 0) if fast is regimes[0] else 0  # it is ahead in these already
+    warmup = (metrics.evenness.warmup_steps or 0) if fast is levels[0] else 0  # it is ahead in these already
     return (warmup + fast.count) * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 
 
-def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: SpeedChange) -> bool:
+def _fills_a_cache(metrics: Metrics, levels: Sequence[Stretch], change: SpeedChange) -> bool:
     """Whether only the first epoch waits for its data, as where it reads them from a disk and later ones do not."""
-    first, following = regimes[:2]
+    first, following = levels[:2]
     if change.phase != "data_wait" or change.slow is not first or first.into_epoch is not None:
         return False
     if following.into_epoch is None or following.into_epoch > _EPOCH_STEPS:
@@ -230,11 +230,11 @@ def _fills_a_cache(metrics: Metrics, regimes: Sequence[Stretch], change: SpeedCh
     return not isinstance(batches, int) or following.from_batch - following.into_epoch - first.from_batch <= batches
 
 
-def _by_design(regimes: Sequence[Stretch], change: SpeedChange) -> bool:
+def _by_design(levels: Sequence[Stretch], change: SpeedChange) -> bool:
     """Whether the model's own work changes with an epoch."""
     later = max(change.slow, change.fast, key=lambda stretch: stretch.from_batch)
     begun = later.into_epoch is not None and later.into_epoch <= _EPOCH_STEPS
-    return begun and change.phase in COMPUTE_PHASES and later is not regimes[0] and not change.waits_longer
+    return begun and change.phase in COMPUTE_PHASES and later is not levels[0] and not change.waits_longer
 
 
 def _are_outliers(metrics: Metrics, slow: Stretch) -> bool:
