@@ -122,6 +122,10 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
 def speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
     """Hold two parts of a run against each other.
 
+    Args:
+        slow: The slower part.
+        fast: The faster part.
+
     Returns:
         None if no phase is longer in the slow part.
     """

@@ -39,7 +39,12 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     """Steps between the start of its first epoch and its own; None in the run's first epoch."""
 
     def computed_longer_ms(self, than: Stretch, phase: Phase) -> float | None:
-        """By how much the main thread computes longer in a phase than in another part; None: not measured."""
+        """By how much the main thread computes longer in a phase than in another part; None: not measured.
+
+        Args:
+            than: The other part of the run.
+            phase: Of the step.
+        """
         before, after = than.cpu_ms.get(phase), self.cpu_ms.get(phase)
         return None if before is None or after is None else after - before
 
