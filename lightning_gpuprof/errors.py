@@ -63,6 +63,10 @@ class ReportError(GpuProfError):
     """A report cannot be read or made."""
 
 
+class TrialError(GpuProfError):
+    """``gpuprof try`` cannot try what it was asked to."""
+
+
 def _shorten_for_command_lines(words: str) -> None:
     """Let an error in a configuration file end LightningCLI with our line in place of its 60 lines of stack.
 

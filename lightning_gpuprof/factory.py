@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.fence import warn
 from lightning_gpuprof.capture.switches import GPUPROF, switched_on
+from lightning_gpuprof.trial.attach import TRIAL, attach
 
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
 
 
 def lightning_callbacks() -> list[GpuProfiler]:
-    """One profiler if the environment variable ``GPUPROF`` asks for it, else none."""
+    """One profiler if the environment variable ``GPUPROF`` asks for it; none in a trial of ``gpuprof try``, or else."""
+    if folder := os.environ.get(TRIAL):
+        attach(Path(folder))
+        return []
     if not switched_on(GPUPROF, os.environ):
         return []
     try:

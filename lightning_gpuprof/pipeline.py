@@ -28,6 +28,8 @@ from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.run_folders import own_folders
+from lightning_gpuprof.model.trial import FILE_NAME as TRIAL_FILE
+from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import engine, targets
 from lightning_gpuprof.rules.engine import Diagnosis
@@ -62,7 +64,21 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
     """
     found = find_journal(directory)
     journal = read_journal(found)
-    return report_of(_metrics_of(journal, found, notices))
+    return with_trial(report_of(_metrics_of(journal, found, notices)), found.parent)
+
+
+def with_trial(report: Report, folder: Path) -> Report:
+    """The report with what was tried of its advice, if that lies in its folder and can be read.
+
+    Args:
+        report: It.
+        folder: Of the run.
+    """
+    try:
+        trial = msgspec.json.decode((folder / TRIAL_FILE).read_bytes(), type=Trial)
+    except (OSError, msgspec.MsgspecError):
+        return report
+    return msgspec.structs.replace(report, trial=trial)
 
 
 def _metrics_of(

@@ -80,6 +80,8 @@ class Command:
     examples: tuple[str, ...]
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
+    takes_program: bool = False
+    """Whether the words after ``--`` are another program's; ``run`` gets them as ``program``."""
     values: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     """Names of arguments -> what they can be, for a shell that completes words; else choices, and files, are."""
 

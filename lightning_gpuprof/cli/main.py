@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli import compare, completion, doctor, explain, export, nsys_cmd, report, trace, trigger
+from lightning_gpuprof.cli import compare, completion, doctor, explain, export, nsys_cmd, report, trace, trigger, try_
 from lightning_gpuprof.cli.command import Command, CommandParser, HelpFormatter
 from lightning_gpuprof.errors import GpuProfError
 
@@ -22,6 +22,7 @@ COMMANDS: tuple[Command, ...] = (
     trace.COMMAND,
     nsys_cmd.COMMAND,
     trigger.COMMAND,
+    try_.COMMAND,
 )
 COMMANDS += (completion.command(COMMANDS),)
 
@@ -33,6 +34,7 @@ _EPILOG = """\
 examples:
   gpuprof report runs/digits/version_0    a run's report, made again from its journal
   gpuprof compare runs/before runs/after  what a change gained
+  gpuprof try -- python train.py          what each piece of advice really gains
   gpuprof export runs/after --format csv  its steps, samples and findings as tables
   gpuprof trace trace.json.gz             everything in a trace of torch.profiler
   gpuprof explain input-bound             what a finding means
@@ -84,8 +86,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    words, program = _without_program(list(sys.argv[1:] if argv is None else argv))
+    options = make_parser().parse_args(words)
     command = next(c for c in COMMANDS if c.name == options.command)
+    if command.takes_program:
+        options[command.name]["program"] = program
     try:
         code = command.run(options[command.name])
         sys.stdout.flush()
@@ -101,6 +106,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"gpuprof: {_words(error)}", file=sys.stderr)
         return EXIT_ERROR
     return code
+
+
+def _without_program(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of ours, and those after ``--`` where the command runs another program."""
+    takes = {command.name for command in COMMANDS if command.takes_program}
+    if "--" not in words or not takes & set(words[: words.index("--")]):
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
 
 
 def _words(error: Exception) -> str:

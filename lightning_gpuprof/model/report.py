@@ -19,6 +19,7 @@ from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.method import Cost, Method, Outlook
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
 from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.model.window import WindowFacts
 
 SCHEMA_VERSION = 2
@@ -314,6 +315,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """None on anything but GPUs."""
     checks: Checks = Checks()
     """Rules that reported nothing; empty in reports of versions without it."""
+    trial: Trial | None = None
+    """What ``gpuprof try`` measured of its advice; None: nobody tried."""
 
     def _repr_html_(self) -> str | None:
         """HTML for the output of a notebook's cell; None: the notebook shows the text."""

@@ -1,0 +1,259 @@
+"""``gpuprof try``: a program and its advice flow in; what each piece of advice really gains flows out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from jsonargparse import ArgumentParser, Namespace
+
+from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
+from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.runs_below import runs_below
+from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.trial import FILE_NAME, Event, NotTried, Plan, Trial, Trying
+from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.status_line import StatusLine
+
+SECONDS = 45.0
+LEAST_SECONDS = 5.0
+PROFILE_SECONDS = 12.0
+"""For a report of the program's first steps, where it has no run."""
+OWN_FOLDER = "gpuprof-try"
+"""In the current folder: that report, where there is no run."""
+_MOST_RUNS = 50
+
+
+def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "dir", nargs="?", metavar="RUN", help="folder of the run whose advice is tried; default: its newest run here"
+    )
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="training time for the trial, in seconds")
+    parser.add_argument(
+        "--arm",
+        action="append",
+        default=[],
+        metavar="NAME=V[,V...]",
+        help="try these values of a setting in place of the advice; may be given several times",
+    )
+    parser.add_argument("--input", action="store_true", help="search for the loader's best settings")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _run(options: Namespace) -> int:
+    return run(
+        list(options.get("program") or []),
+        directory=None if options.dir is None else Path(options.dir),
+        seconds=options.seconds,
+        settings=options.arm,
+        of_input=options.input,
+        as_json=options.json,
+    )
+
+
+def run(
+    program: Sequence[str],
+    *,
+    directory: Path | None = None,
+    seconds: float = SECONDS,
+    settings: Sequence[str] = (),
+    of_input: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Try what is advised, or what was asked for.
+
+    Args:
+        program: The command that trains.
+        directory: Folder of the run whose advice it is; None: the newest of the same script, or one that is made.
+        seconds: Of training.
+        settings: ``NAME=V[,V...]`` in place of the advice.
+        of_input: Search for the loader's best settings.
+        as_json: Print JSON for a program.
+
+    Returns:
+        0.
+
+    Raises:
+        GpuProfError: An argument is wrong, or the program cannot be tried.
+    """
+    from lightning_gpuprof.sinks.trial_screen import print_trial
+    from lightning_gpuprof.trial import arms
+
+    begin = time.monotonic()
+    if not program:
+        raise ArgumentError("COMMAND", "", "come after --", "Such as gpuprof try -- python train.py.")
+    if seconds < LEAST_SECONDS:
+        raise ArgumentError("--seconds", seconds, f"be at least {LEAST_SECONDS:g}")
+    asked = arms.asked(settings)
+    if shutil.which(program[0]) is None:
+        raise TrialError(f"there is no command {program[0]!r}: name the one that trains")
+    not_tried: tuple[NotTried, ...] = ()
+    folder: Path | None = None
+    if of_input:
+        asked += arms.of_loader(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
+    if not asked or directory is not None:
+        folder = _run_of(directory, program)
+    with _Shown(seconds) as shown:
+        if not asked and folder is None:
+            folder = _profiled(program, shown)
+        if not asked:
+            assert folder is not None
+            asked, not_tried = arms.advised(source.remake(folder).findings)
+        plan = Plan(arms=asked, seconds=seconds, loader=of_input)
+        trial = _tried(program, plan, not_tried, shown)
+    trial.command, trial.run = tuple(program), "" if folder is None else str(folder)
+    trial.seconds = time.monotonic() - begin
+    if folder is not None:
+        _keep(trial, folder)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(trial), indent=1).decode() + "\n")
+    else:
+        print_trial(trial)
+    return 0
+
+
+def _tried(program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], shown: _Shown) -> Trial:
+    """Run the program; without the arm in which it died, run it again."""
+    from lightning_gpuprof.trial import program as programs
+    from lightning_gpuprof.trial.results import result
+
+    events: list[Event] = []
+    died: list[str] = []
+    for _ in range(2):
+        with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+            rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name not in died))
+            ended = programs.run(program, rest, Path(name), on_event=shown.event, environ=os.environ)
+        if problem := programs.why_not(ended, program):
+            raise TrialError(problem)
+        events += ended.events
+        if ended.is_over or not ended.trying:
+            break
+        died.append(ended.trying)
+    return result(plan, events, not_tried=not_tried, ended_in=died[0] if died else "")
+
+
+def _profiled(program: Sequence[str], shown: _Shown) -> Path:
+    """A report of the program's first steps, in a folder of ours."""
+    from lightning_gpuprof.trial import program as programs
+
+    into = Path(OWN_FOLDER).absolute()
+    shown.say(f"no run of this script is here: profiling it for {PROFILE_SECONDS:.0f} s first")
+    plan = Plan(arms=(), seconds=PROFILE_SECONDS, profile_into=str(into))
+    with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+        ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
+    found = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
+    if not ended.is_over or not found:
+        raise TrialError(programs.why_not(ended, program) or f"the program ended early; its last lines:\n{ended.tail}")
+    return found[0]
+
+
+def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:
+    """The run that was named, or the newest of the same script below the current folder; None: there is none."""
+    names = _scripts(program)
+    if directory is not None:
+        folder = source.run_folder(directory, newest=True)
+        script = _script(source.remake(folder))
+        if script and script not in names:
+            raise TrialError(
+                f"{folder} is a run of {script}, and the command runs {' or '.join(sorted(names)) or 'no script'}: "
+                "name a run of the same script, or none"
+            )
+        return folder
+    for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
+        try:
+            if _script(source.remake(folder)) in names:
+                return folder
+        except GpuProfError:
+            continue
+    return None
+
+
+def _script(report: Report) -> str:
+    return str(report.run.get("script") or "")
+
+
+def _scripts(program: Sequence[str]) -> set[str]:
+    """Names that the file of the program can have."""
+    if "-m" in program[:-1]:
+        module = program[list(program).index("-m") + 1]
+        if not module.startswith("torch.distributed"):
+            return {f"{module.rpartition('.')[2]}.py", "__main__.py"}
+    script = next((word for word in program if word.endswith(".py")), program[0])
+    return {Path(script).name}
+
+
+def _keep(trial: Trial, folder: Path) -> None:
+    """Beside the report of the run, whose page is made again with it."""
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    try:
+        write_whole(folder / FILE_NAME, msgspec.json.encode(trial))
+        pipeline.write_reports(source.remake(folder), folder, ("json", "html"))
+    except (GpuProfError, OSError) as error:
+        print(f"gpuprof: warning: the result is not kept: {error}", file=sys.stderr)
+
+
+@dataclass
+class _Shown:
+    """What is being tried and for how long still, in one line of a terminal."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._line = StatusLine.on_terminal()
+
+    def __enter__(self) -> _Shown:
+        self.say("waiting for the first step")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._line is not None:
+            self._line.clear()
+
+    def event(self, event: Event) -> None:
+        """Something happened in the program."""
+        if isinstance(event, Trying):
+            left = max(0.0, self.seconds - event.elapsed_s)
+            self.say(f"{left:.0f} s left, round {event.round + 1}: {event.arm}")
+
+    def say(self, text: str) -> None:
+        """Show a sentence."""
+        if self._line is not None:
+            self._line.show(f"gpuprof try: {text}")
+
+
+def _names() -> Sequence[str]:
+    from lightning_gpuprof.trial.arms import NAMES
+
+    return [f"{name}=" for name in NAMES]
+
+
+COMMAND = Command(
+    name="try",
+    summary="measure what each piece of advice really gains",
+    description=(
+        "Runs a training for a minute, changes one setting after the other while it runs, and measures what each "
+        "really gains. The program ends by itself: nothing is logged, saved or kept, and your files stay as they are.\n"
+        "Two ceilings are always measured: one batch replayed (a perfect loader), and nothing around the model "
+        "(no callbacks, logging, progress bar)."
+    ),
+    examples=(
+        "gpuprof try -- python train.py --config my.yaml",
+        "gpuprof try runs/digits/version_0 -- python -m examples.digits fit --config configs/digits.yaml",
+        "gpuprof try --arm num_workers=1,2,4 --arm precision=bf16-mixed -- python train.py",
+        "gpuprof try --input -- python train.py           the loader's best settings",
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+    takes_program=True,
+    values={"arm": _names},
+)

@@ -1,0 +1,159 @@
+"""What ``gpuprof try`` is asked and what it measured: arms, blocks of steps, results; stored as ``try.json``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from lightning_gpuprof.model.change import Change
+
+FILE_NAME = "try.json"
+"""Beside the report of the run whose advice was tried."""
+
+BASE = "as it is"
+"""Name of the arm in which nothing is changed."""
+INPUT = "one batch replayed"
+"""Name of the ceiling of all advice on the input: what a perfect loader would give."""
+AROUND = "nothing around the model"
+"""Name of the ceiling of all advice on callbacks, logging and progress bars."""
+
+Ceiling = Literal["", "input", "around the model"]
+Outcome = Literal["faster", "no gain", "slower", "undecided", "failed"]
+
+
+class Arm(msgspec.Struct, kw_only=True, frozen=True):
+    """One way to run the training step."""
+
+    name: str
+    """As people read it: ``num_workers=2, persistent_workers=True``."""
+    changes: tuple[Change, ...] = ()
+    """What is set while it runs; several where advice is combined."""
+    ceiling: Ceiling = ""
+    """What is taken away altogether in place of a change."""
+    rules: tuple[str, ...] = ()
+    """Whose advice it is."""
+    promised_speedup: float | None = None
+    """Of the step, at most; None: nobody promised any."""
+
+
+class Plan(msgspec.Struct, kw_only=True, frozen=True):
+    """What the process that trains is to try."""
+
+    arms: tuple[Arm, ...]
+    """Without the base."""
+    seconds: float
+    """For all blocks, from the first step on."""
+    seed: int = 0
+    """Of the drawn order."""
+    loader: bool = False
+    """Whether the best settings of the loader are searched for."""
+    profile_into: str = ""
+    """A folder for a report of the program as it is; nothing is tried then."""
+
+
+class Started(msgspec.Struct, kw_only=True, frozen=True, tag="started"):
+    """The first step began."""
+
+    pid: int
+    world_size: int
+    device: str
+    """``cpu``, or the name of the GPU."""
+    left_out: tuple[str, ...] = ()
+    """Of the user's program, so that nothing of theirs is written: loggers, checkpoints."""
+
+
+class Trying(msgspec.Struct, kw_only=True, frozen=True, tag="trying"):
+    """An arm begins."""
+
+    arm: str
+    round: int
+    elapsed_s: float
+    """Since the first block."""
+
+
+class Block(msgspec.Struct, kw_only=True, frozen=True, tag="block"):
+    """Steps in a row with one arm."""
+
+    arm: str
+    round: int
+    """Arms of one round are held against each other."""
+    steps: int
+    """Measured ones; those left out after the change are not among them."""
+    seconds: float
+    """That they took, from device idle to device idle."""
+
+
+class Skipped(msgspec.Struct, kw_only=True, frozen=True, tag="skipped"):
+    """An arm that could not be tried in this process, or failed in the middle."""
+
+    arm: str
+    why: str
+    failed: bool = False
+    """Whether it began."""
+
+
+class Added(msgspec.Struct, kw_only=True, frozen=True, tag="added"):
+    """An arm that was made while others ran."""
+
+    arm: Arm
+
+
+class Over(msgspec.Struct, kw_only=True, frozen=True, tag="over"):
+    """The last block ended."""
+
+    steps: int
+    seconds: float
+
+
+Event = Started | Trying | Block | Skipped | Added | Over
+"""A line of what the training process writes."""
+
+
+class Tried(msgspec.Struct, kw_only=True, frozen=True):
+    """What an arm brought against the base, paired by rounds."""
+
+    arm: Arm
+    outcome: Outcome
+    step_ms: float | None = None
+    """Mean of its measured steps, scaled by the pairs to the base's mean; None: never measured."""
+    speedup: float | None = None
+    """Of the step, geometric mean over rounds."""
+    speedup_lower: float | None = None
+    """Of the 90 % confidence interval."""
+    speedup_upper: float | None = None
+    rounds: int = 0
+    steps: int = 0
+    changes_numbers: bool = False
+    """Whether the weights come out differently, as with another precision or batch size."""
+    why: str = ""
+    """It failed, or could not be decided."""
+
+
+class NotTried(msgspec.Struct, kw_only=True, frozen=True):
+    """Advice that no setting carries out, or none that can change while training runs."""
+
+    rule: str
+    advice: str
+    why: str
+    promised_speedup: float | None = None
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """The result of ``gpuprof try``."""
+
+    schema_version: int = 1
+    command: tuple[str, ...] = ()
+    run: str = ""
+    """Folder of the run whose advice it is."""
+    device: str = ""
+    base_step_ms: float | None = None
+    """Mean step as the program is."""
+    tried: tuple[Tried, ...] = ()
+    """Most valuable first."""
+    together: Tried | None = None
+    """All that is worth it, at once; None: fewer than two are."""
+    not_tried: tuple[NotTried, ...] = ()
+    left_out: tuple[str, ...] = ()
+    seconds: float = 0.0
+    """Wall time of everything, with the program's own start."""

@@ -1,0 +1,117 @@
+"""What ``gpuprof try`` measured, as a table and sentences: for terminal, page and tab."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.trial import NotTried, Outcome, Trial, Tried
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import SENTENCE, Column, Format, Table
+
+TITLE = "Tried"
+_WORDS: dict[Outcome, str] = {
+    "faster": "worth it",
+    "no gain": "no gain",
+    "slower": "slower",
+    "undecided": "not decided",
+    "failed": "failed",
+}
+_CEILINGS = {"input": "ceiling: a perfect loader", "around the model": "ceiling: no callbacks, logging, progress bar"}
+_NAME = Format(plain.sentence, numeric=False)
+_FACTOR = Format(numbers.factor)
+
+
+def tried_table(trial: Trial) -> Table:
+    """A row for each arm, the fastest first; all that is worth it together comes last.
+
+    Args:
+        trial: The result.
+    """
+    last = (trial.together,) if trial.together is not None else ()
+    return Table.of(
+        f"{TITLE} on {plain.name(trial.device)}" if trial.device else TITLE,
+        (*trial.tried, *last),
+        Column("change", lambda row: _name(trial, row), _NAME, help="what was set while these steps ran"),
+        Column("promised", _promised, help="the most that the finding said it gains"),
+        Column("measured", lambda row: row.speedup, _FACTOR, help="speed-up of the step, paired by rounds"),
+        Column("90 % interval", _interval, help="Student's interval of the mean log ratio over rounds"),
+        Column("step", lambda row: row.step_ms, Format(numbers.significant, "ms"), help="mean step with the change"),
+        Column("worth it?", lambda row: verdict(trial, row), help="worth it from 3 % on"),
+        absent="Nothing could be tried.",
+    )
+
+
+def left_table(trial: Trial) -> Table:
+    """Advice that was not tried, and why.
+
+    Args:
+        trial: The result.
+    """
+    return Table.of(
+        "Not tried",
+        trial.not_tried,
+        Column("advice", lambda row: row.advice, SENTENCE),
+        Column("why not", lambda row: row.why, SENTENCE),
+        Column("gain", _bound, help="the most that the finding said it gains"),
+        absent="",
+    )
+
+
+def _name(trial: Trial, row: Tried) -> str:
+    if row.arm.ceiling:
+        return f"{row.arm.name} ({_CEILINGS[row.arm.ceiling]})"
+    return f"together: {row.arm.name}" if row is trial.together else row.arm.name
+
+
+def _promised(row: Tried) -> str | None:
+    return None if row.arm.promised_speedup is None else f"at most {numbers.factor(row.arm.promised_speedup)}"
+
+
+def _bound(row: NotTried) -> str | None:
+    return None if row.promised_speedup is None else f"at most {numbers.factor(row.promised_speedup)}"
+
+
+def _interval(row: Tried) -> str | None:
+    if row.speedup_lower is None or row.speedup_upper is None:
+        return None
+    return f"{numbers.factor(row.speedup_lower)} to {numbers.factor(row.speedup_upper)}"
+
+
+def verdict(trial: Trial, row: Tried) -> str:
+    """Whether a change is worth making, in words.
+
+    Args:
+        trial: That it is part of.
+        row: It.
+    """
+    if row.arm.ceiling:
+        return "not a change"
+    words = f"{_WORDS[row.outcome]}: {plain.sentence(row.why)}" if row.why else _WORDS[row.outcome]
+    return f"{words}; the weights come out differently" if row.changes_numbers and row.outcome == "faster" else words
+
+
+def best(trial: Trial) -> Tried | None:
+    """What to change: all that is worth it together, where that is faster than each alone; None: nothing is."""
+    faster = [row for row in trial.tried if row.outcome == "faster" and not row.arm.ceiling]
+    alone = max(faster, key=lambda row: row.speedup or 0.0, default=None)
+    both = trial.together
+    if both is None or both.outcome != "faster" or alone is None:
+        return alone
+    return both if (both.speedup or 0.0) > (alone.speedup or 0.0) else alone
+
+
+def headline(trial: Trial) -> str:
+    """The result in a sentence.
+
+    Args:
+        trial: It.
+    """
+    found, base = best(trial), trial.base_step_ms
+    if base is None:
+        return "Nothing was measured."
+    if found is None or found.step_ms is None or found.speedup is None:
+        undecided = any(row.outcome == "undecided" for row in trial.tried if not row.arm.ceiling)
+        return "Nothing is decided: --seconds gives it more time." if undecided else "Nothing that was tried is faster."
+    return (
+        f"{found.arm.name}: {numbers.factor(found.speedup)} faster, "
+        f"{numbers.significant(base)} -> {numbers.significant(found.step_ms)} ms a step."
+    )

@@ -1,0 +1,179 @@
+"""What can be tried: the advice of a report, or settings that were asked for by name."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping, Sequence
+
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.trial import Arm, NotTried
+
+NEEDS_A_HUMAN = "your code has to change"
+
+_CALLS: Mapping[str, tuple[str, ...]] = {
+    "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+    "Trainer": (
+        "precision",
+        "log_every_n_steps",
+        "benchmark",
+        "detect_anomaly",
+        "enable_progress_bar",
+        "gradient_clip_val",
+        "logger",
+    ),
+    "torch.optim": ("fused", "foreach"),
+}
+_LINES: Mapping[str, str] = {
+    "matmul_precision": "torch.set_float32_matmul_precision({!r})",
+    "num_threads": "torch.set_num_threads({!r})",
+}
+_FLAGS: Mapping[str, str] = {
+    "compile": "model = torch.compile(model)",
+    "channels_last": "model = model.to(memory_format=torch.channels_last)",
+    "gc_freeze": "gc.freeze()",
+}
+NAMES: tuple[str, ...] = tuple(sorted([name for names in _CALLS.values() for name in names] + [*_LINES, *_FLAGS]))
+"""What ``--arm NAME=VALUE`` takes."""
+
+_LEAST: Mapping[str, int] = {"num_workers": 0, "prefetch_factor": 1, "log_every_n_steps": 0, "num_threads": 1}
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "precision": ("16-mixed", "bf16-mixed", "32-true"),
+    "matmul_precision": ("highest", "high", "medium"),
+}
+_SWITCHES = ("pin_memory", "persistent_workers", "benchmark", "detect_anomaly", "fused", "foreach", *_FLAGS)
+_ONLY: Mapping[str, bool] = {"enable_progress_bar": False, "logger": False, **dict.fromkeys(_FLAGS, True)}
+"""Switches of which only one value changes something that can be changed."""
+
+
+def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTried, ...]]:
+    """What findings advise: what is a setting, once each, and what is not.
+
+    Args:
+        findings: Of a report, most valuable first.
+    """
+    arms: dict[str, Arm] = {}
+    left: list[NotTried] = []
+    for finding in findings:
+        promised = None if finding.gain is None else finding.gain.speedup_max
+        change = finding.change
+        if change is None:
+            left.append(
+                NotTried(rule=finding.rule, advice=finding.advice, why=NEEDS_A_HUMAN, promised_speedup=promised)
+            )
+            continue
+        name = title(change)
+        if same := arms.get(name):
+            best = max((one for one in (same.promised_speedup, promised) if one is not None), default=None)
+            arms[name] = Arm(name=name, changes=(change,), rules=(*same.rules, finding.rule), promised_speedup=best)
+        else:
+            arms[name] = Arm(name=name, changes=(change,), rules=(finding.rule,), promised_speedup=promised)
+    return tuple(arms.values()), tuple(left)
+
+
+def title(change: Change) -> str:
+    """A change as a row of a table has it.
+
+    Args:
+        change: It.
+    """
+    if change.arguments:
+        written = ", ".join(f"{name}={value}" for name, value in change.arguments.items())
+        return written if change.call in ("DataLoader", "Trainer") else f"{change.call}({written})"
+    lines = [*(line.strip() for line in change.add), *(f"without {line.strip()}" for line in change.remove)]
+    return lines[0].partition("  #")[0] if lines else "no change"
+
+
+_NUMBERS = ("precision", "batch_size", "gradient_clip_val", "accumulate_grad_batches", "set_float32_matmul_precision")
+
+
+def changes_numbers(change: Change) -> bool:
+    """Whether the weights come out differently with a change.
+
+    Args:
+        change: It.
+    """
+    return any(name in change.arguments or any(name in line for line in change.add) for name in _NUMBERS)
+
+
+def asked(texts: Sequence[str]) -> tuple[Arm, ...]:
+    """The arms of ``--arm NAME=VALUE[,VALUE...]``, one for each value.
+
+    Args:
+        texts: As they were written.
+
+    Raises:
+        ArgumentError: A name is not known, or a value impossible.
+    """
+    return tuple(_arm(name, value) for text in texts for name, value in _values(text))
+
+
+def _values(text: str) -> list[tuple[str, Value]]:
+    name, _, values = text.partition("=")
+    name = name.strip()
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=2)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(NAMES)}."
+        raise ArgumentError("--arm", text, "begin with the name of a setting", hint)
+    if not values:
+        raise ArgumentError("--arm", text, "be NAME=VALUE", f"Such as --arm {name}={_example(name)}.")
+    return [(name, _value(name, value.strip())) for value in values.split(",")]
+
+
+def _example(name: str) -> str:
+    if name in _ONLY:
+        return str(_ONLY[name])
+    return "True" if name in _SWITCHES else _WORDS.get(name, ("2,4",))[-1]
+
+
+def _value(name: str, text: str) -> Value:
+    value: Value
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    label = f"--arm {name}"
+    if name in _ONLY:
+        if value is not _ONLY[name]:
+            raise ArgumentError(label, value, f"be {_ONLY[name]}: there is nothing else to try")
+    elif name in _SWITCHES:
+        if not isinstance(value, bool):
+            raise ArgumentError(label, value, "be True or False")
+    elif name in _WORDS:
+        if value not in _WORDS[name]:
+            raise ArgumentError(label, value, f"be one of {', '.join(_WORDS[name])}")
+    elif name in _LEAST:
+        if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST[name]:
+            raise ArgumentError(label, value, f"be a whole number, {_LEAST[name]} or more")
+    elif isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ArgumentError(label, value, "be a number above 0")
+    return value
+
+
+def _arm(name: str, value: Value) -> Arm:
+    if name in _LINES:
+        change = Change(add=(_LINES[name].format(value),))
+    elif name in _FLAGS:
+        change = Change(add=(_FLAGS[name],))
+    else:
+        call = next(call for call, names in _CALLS.items() if name in names)
+        change = Change(call=f"{call}." if call == "torch.optim" else call, arguments={name: value})
+    return Arm(name=f"{name}={value}", changes=(change,))
+
+
+def of_loader(cpus: int) -> tuple[Arm, ...]:
+    """Numbers of workers for the search of the loader's best settings; how far they prefetch is tried after it.
+
+    Args:
+        cpus: That this process may use; more workers than that only take them from each other.
+    """
+    counts = sorted({count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count < cpus} | {cpus})
+    settings: list[dict[str, Value]] = [{"num_workers": 0}]
+    settings += [{"num_workers": count, "persistent_workers": True} for count in counts]
+    return tuple(
+        Arm(name=f"num_workers={one['num_workers']}", changes=(Change(call="DataLoader", arguments=one),))
+        for one in settings
+    )

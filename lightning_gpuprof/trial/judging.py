@@ -1,0 +1,99 @@
+"""Blocks of steps to results: each arm against the base of the same round, with a confidence interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.finding import MIN_GAIN_RATIO
+from lightning_gpuprof.model.trial import BASE, Block, Outcome
+
+WORTH = 1.0 / (1.0 - MIN_GAIN_RATIO)
+"""Speed-up from which a change is worth making: the least gain of which rules speak."""
+LEAST_ROUNDS = 3
+"""Pairs below which nothing is decided. Heuristic: the interval of two is 3 times as wide."""
+SURE_RATIO = 0.01
+"""Half of an interval, of the speed-up, below which more rounds say nothing new."""
+
+_T_90 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
+"""95 % quantiles of Student's t for 1, 2, 3, ... degrees of freedom: a 90 % interval has two sides."""
+_NORMAL_90 = 1.645
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """The speed-up of an arm over the base."""
+
+    speedup: float
+    """Geometric mean over rounds."""
+    lower: float
+    """Of the 90 % interval."""
+    upper: float
+    rounds: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the interval says; undecided while it has room for both."""
+        if self.rounds < LEAST_ROUNDS:
+            return "undecided"
+        if self.lower > 1.0 and self.speedup >= WORTH:
+            return "faster"
+        if self.upper < 1.0 and self.speedup <= 1.0 / WORTH:
+            return "slower"
+        if self.upper < WORTH or self.upper / self.lower <= 1 + 2 * MIN_GAIN_RATIO:
+            return "no gain"
+        return "undecided"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more rounds would change neither outcome nor size in a way that matters."""
+        if self.outcome == "undecided":
+            return False
+        return self.upper / self.lower - 1.0 <= 2 * SURE_RATIO or self.outcome == "no gain"
+
+
+def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
+    """Hold an arm against the base: Student's interval of the mean log ratio over rounds.
+
+    What disturbs a whole round, as another program does, hits both and leaves the ratio; the base beside each block
+    removes a drift. Rounds are drawn in another order each, so that no arm always comes after the same one.
+
+    Args:
+        blocks: Of all arms; of an arm in a round the last one counts.
+        arm: Its name.
+
+    Returns:
+        None where no round has both.
+    """
+    ratios = _log_ratios(blocks, arm)
+    if not ratios:
+        return None
+    n, mean = len(ratios), math.fsum(ratios) / len(ratios)
+    if n < 2:
+        return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n)
+    deviation = math.sqrt(math.fsum((ratio - mean) ** 2 for ratio in ratios) / (n - 1))
+    half = (_T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90) * deviation / math.sqrt(n)
+    return Paired(speedup=math.exp(mean), lower=math.exp(mean - half), upper=math.exp(mean + half), rounds=n)
+
+
+def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:
+    """Mean step of an arm over all its blocks in ms; None if it has none."""
+    own = [block for block in blocks if block.arm == arm]
+    steps = sum(block.steps for block in own)
+    return 1e3 * math.fsum(block.seconds for block in own) / steps if steps else None
+
+
+def worth_it(blocks: Sequence[Block], arms: Iterable[str]) -> list[str]:
+    """The arms that are faster, the fastest first."""
+    found: Mapping[str, Paired | None] = {arm: paired(blocks, arm) for arm in arms}
+    faster = {arm: one.speedup for arm, one in found.items() if one is not None and one.outcome == "faster"}
+    return sorted(faster, key=lambda arm: -faster[arm])
+
+
+def _log_ratios(blocks: Iterable[Block], arm: str) -> list[float]:
+    by_round: dict[int, dict[str, float]] = {}
+    for block in blocks:
+        if block.steps and block.seconds > 0:
+            by_round.setdefault(block.round, {})[block.arm] = block.seconds / block.steps
+    return [math.log(one[BASE] / one[arm]) for one in by_round.values() if BASE in one and arm in one]

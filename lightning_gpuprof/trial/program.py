@@ -1,0 +1,184 @@
+"""The user's program, run so that its fit is a trial; nothing of it is left when it has ended, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped, Started, Trying
+from lightning_gpuprof.trial.attach import ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
+
+START_LIMIT_S = 900.0
+"""Longest time until the first step: data that is prepared, a model that is fetched."""
+END_LIMIT_S = 180.0
+"""Longest time beyond the plan's, for compilation and a last block."""
+_POLL_S = 0.1
+_GRACE_S = 10.0
+_TAIL_LINES = 8
+
+
+@dataclass(kw_only=True)
+class Ended:
+    """What a program left."""
+
+    events: list[Event] = field(default_factory=list)
+    code: int = 0
+    attached: bool = False
+    """Whether it made a Trainer."""
+    tail: str = ""
+    """Last lines of its output."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the trial came to its own end."""
+        return any(isinstance(event, Over) for event in self.events)
+
+    @property
+    def trying(self) -> str:
+        """The arm that ran last."""
+        return next((event.arm for event in reversed(self.events) if isinstance(event, Trying)), "")
+
+
+def run(
+    command: Sequence[str], plan: Plan, folder: Path, *, on_event: Callable[[Event], None], environ: Mapping[str, str]
+) -> Ended:
+    """Run a program to the end of its trial.
+
+    Args:
+        command: Its words.
+        plan: What to try.
+        folder: An empty one, which is the caller's to remove.
+        on_event: Told of each event as it comes.
+        environ: The program's environment.
+
+    Raises:
+        TrialError: The command cannot be run.
+        KeyboardInterrupt: Ctrl-C; the program has ended then.
+    """
+    (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
+    log = folder / "output.log"
+    ended = Ended()
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**environ, TRIAL: str(folder), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise TrialError(f"{command[0]} cannot be run ({error.strerror or error})") from error
+        family = _Family(process)
+        try:
+            _follow(process, folder / EVENTS_FILE, plan, ended, on_event, family)
+        finally:
+            family.end()
+    ended.code = process.returncode
+    ended.attached = (folder / ATTACHED_FILE).exists()
+    ended.tail = "\n".join(log.read_text(errors="replace").replace("\r", "\n").rstrip().splitlines()[-_TAIL_LINES:])
+    return ended
+
+
+def _follow(
+    process: subprocess.Popen[bytes],
+    path: Path,
+    plan: Plan,
+    ended: Ended,
+    on_event: Callable[[Event], None],
+    family: _Family,
+) -> None:
+    """Read events until the program has ended or had its time."""
+    limit = time.monotonic() + START_LIMIT_S
+    read = 0
+    while True:
+        over = process.poll() is not None
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(read)
+                lines = file.read()
+            whole = lines[: lines.rfind(b"\n") + 1]
+            read += len(whole)
+            for line in whole.splitlines():
+                event = msgspec.json.decode(line, type=Event)
+                ended.events.append(event)
+                on_event(event)
+                if isinstance(event, Started):
+                    limit = time.monotonic() + plan.seconds + END_LIMIT_S
+                elif isinstance(event, Over):
+                    limit = time.monotonic() + _GRACE_S
+        if over or time.monotonic() > limit:
+            return
+        family.look()
+        time.sleep(_POLL_S)
+
+
+class _Family:
+    """A program and all that it started, as far as it was seen."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._seen: dict[int, psutil.Process] = {}
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """See who is there; twice a second at most."""
+        if time.monotonic() - self._looked < 0.5:
+            return
+        self._looked = time.monotonic()
+        with suppress(psutil.Error):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                self._seen.setdefault(child.pid, child)
+
+    def end(self) -> None:
+        """Ask all to end, as Ctrl-C does, then make them."""
+        self._looked = 0.0
+        self.look()
+        if self._process.poll() is None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_GRACE_S)
+                    break
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for child in self._seen.values():
+            with suppress(psutil.Error):
+                child.kill()  # psutil asks whether the number was given to another process
+        self._process.wait()
+
+
+def why_not(ended: Ended, command: Sequence[str]) -> str:
+    """Why a program gave nothing that could be judged, and the way out; empty if it did.
+
+    Args:
+        ended: What it left.
+        command: Its words.
+    """
+    refusal = next((event.why for event in ended.events if isinstance(event, Skipped) and not event.arm), "")
+    if refusal:
+        return refusal
+    if any(isinstance(event, Started) for event in ended.events):
+        return ""
+    what = " ".join(command)
+    output = f"; its last lines:\n{ended.tail}" if ended.tail else ""
+    if not ended.attached:
+        return (
+            f"{what!r} made no Trainer (exit code {ended.code}). Name the command that trains, with the "
+            f"Python in which this package is installed{output}"
+        )
+    if ended.code:
+        return f"{what!r} ended with exit code {ended.code} before its first training step{output}"
+    return f"{what!r} trained nothing: Trainer.fit was not called, or had no batch{output}"

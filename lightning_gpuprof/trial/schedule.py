@@ -1,0 +1,154 @@
+"""Which arm runs next, and for how long: rounds in a drawn order, until all is decided or the time is over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
+from lightning_gpuprof.trial.judging import paired, worth_it
+
+BLOCK_S = (0.4, 3.0)
+"""Least and most seconds of measured steps in a block. Heuristic: less is noise, more is drift."""
+WANTED_ROUNDS = 6
+"""Rounds that the time should be enough for."""
+LAST_SHARE = 0.3
+"""Of the time, kept for what is worth it at once."""
+CEILINGS = (Arm(name=INPUT, ceiling="input"), Arm(name=AROUND, ceiling="around the model"))
+
+
+@dataclass
+class Schedule:
+    """Asked before each block, told after it.
+
+    Args:
+        plan: What to try.
+        report: Told of arms that are added.
+    """
+
+    plan: Plan
+    report: Callable[[Added], None] = lambda _: None
+    blocks: list[Block] = field(default_factory=list)
+    arms: dict[str, Arm] = field(default_factory=dict)
+    """All by name, the base among them."""
+    together: str = ""
+    """Name of the arm with all that is worth it; empty while it has not begun."""
+
+    def __post_init__(self) -> None:
+        self.arms = {arm.name: arm for arm in (Arm(name=BASE), *self.plan.arms, *CEILINGS)}
+        self._open = [name for name in self.arms if name != BASE]
+        self._random = random.Random(self.plan.seed)
+        self._round = -1
+        self._queue: list[str] = []
+        self._searched = False
+
+    @property
+    def round(self) -> int:
+        """Of the arm that runs."""
+        return self._round
+
+    def block_s(self, step_s: float) -> float:
+        """Measured seconds of the next blocks.
+
+        Args:
+            step_s: An ordinary step of the base.
+        """
+        per_block = self.plan.seconds * (1 - LAST_SHARE) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
+        return max(BLOCK_S[0], 4 * step_s, min(BLOCK_S[1], 0.7 * per_block))
+
+    def next(self, elapsed_s: float) -> Arm | None:
+        """The arm that runs now; None: all is decided, or the time is over.
+
+        Args:
+            elapsed_s: Since the first step.
+        """
+        while elapsed_s < self.plan.seconds:
+            if self._queue:
+                return self.arms[self._queue.pop(0)]
+            self._settle(elapsed_s)
+            if not self._open:
+                return None
+            self._round += 1
+            self._queue = [BASE, *self._open]
+            self._random.shuffle(self._queue)
+        return None
+
+    def ended(self, block: Block) -> None:
+        """A block of the arm that ran."""
+        self.blocks.append(block)
+
+    def skip(self, skipped: Skipped) -> None:
+        """An arm cannot be tried."""
+        self._open = [name for name in self._open if name != skipped.arm]
+        self._queue = [name for name in self._queue if name != skipped.arm]
+
+    def _settle(self, elapsed_s: float) -> None:
+        """Between two rounds: what is decided leaves; what comes last begins."""
+        results = {name: paired(self.blocks, name) for name in self._open}
+        self._open = [name for name, found in results.items() if found is None or not found.is_decided]
+        over = not self._open or elapsed_s >= self.plan.seconds * (1 - LAST_SHARE)
+        if not over or self.together:
+            return
+        if self.plan.loader and not self._searched:
+            self._searched = True
+            self._open = [self._add(arm) for arm in self._finer()]
+            if self._open:
+                return
+        combined = self._combined()
+        self.together = combined.name if combined else "-"
+        self._open = [self._add(combined)] if combined else []
+
+    def _add(self, arm: Arm) -> str:
+        self.arms[arm.name] = arm
+        self.report(Added(arm=arm))
+        return arm.name
+
+    def _combined(self) -> Arm | None:
+        """All advice that is worth it; what gains more wins where two set the same."""
+        found = [self.arms[name] for name in worth_it(self.blocks, self.arms) if self.arms[name].changes]
+        chosen: list[Arm] = []
+        for arm in found:
+            if not any(_conflict(arm, other) for other in chosen):
+                chosen.append(arm)
+        if len(chosen) < 2:
+            return None
+        return Arm(
+            name=" + ".join(arm.name for arm in chosen),
+            changes=tuple(change for arm in chosen for change in arm.changes),
+            rules=tuple(rule for arm in chosen for rule in arm.rules),
+        )
+
+    def _finer(self) -> Sequence[Arm]:
+        """Depths of prefetching for the best number of workers."""
+        best = next((self.arms[name] for name in worth_it(self.blocks, self.arms) if _is_loader(self.arms[name])), None)
+        if best is None or not best.changes[0].arguments.get("num_workers"):
+            return ()
+        change = best.changes[0]
+        return [
+            Arm(
+                name=f"{best.name}, prefetch_factor={depth}",
+                changes=(_with(change, prefetch_factor=depth),),
+                rules=best.rules,
+            )
+            for depth in (4, 8)
+            if change.arguments.get("prefetch_factor") != depth
+        ]
+
+
+def _is_loader(arm: Arm) -> bool:
+    return len(arm.changes) == 1 and arm.changes[0].call == "DataLoader"
+
+
+def _with(change: Change, **arguments: Value) -> Change:
+    return msgspec.structs.replace(change, arguments=change.arguments | arguments)
+
+
+def _conflict(one: Arm, other: Arm) -> bool:
+    """Whether they set the same argument of the same call."""
+    taken = {(change.call, name) for change in other.changes for name in change.arguments}
+    return any((change.call, name) in taken for change in one.changes for name in change.arguments)

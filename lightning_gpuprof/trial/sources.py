@@ -1,0 +1,221 @@
+"""Where the steps of an arm get their batches: the user's loaders, those with other arguments, or one batch."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_map_only
+from torch.utils.data import BatchSampler, DataLoader
+
+from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.model.journal import Value
+
+IDLE_TIMEOUT_S = 5.0
+"""Longest wait for workers of the arm before to have filled their queue."""
+_POLL_S = 0.002
+
+_PLAIN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "timeout", "drop_last", "batch_size")
+"""Arguments of a DataLoader that can be changed on a copy."""
+
+
+class Source(Protocol):
+    """Batches without end."""
+
+    def take(self) -> tuple[Any, int, int]:
+        """The next batch, its number and that of its loader, as CombinedLoader gives them."""
+
+    def is_steady(self) -> bool:
+        """Whether the queue stands as it will stand on."""
+
+    def rest(self) -> None:
+        """Wait until nothing is loaded any more, since another arm is measured next."""
+
+    def per_step_s(self) -> float:
+        """Seconds of a step that are spent between epochs."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class LoaderSource:
+    """Batches of a CombinedLoader, epoch after epoch.
+
+    Args:
+        combined: Of Lightning, with all loaders of the training.
+        iterator: One that has begun; None begins one with the first batch.
+    """
+
+    def __init__(self, combined: Any, iterator: Iterator[Any] | None = None) -> None:
+        self._combined = combined
+        self._iterator = iterator
+        self._restart_s = 0.0
+        self._taken = 0
+        self._full = 0
+
+    def take(self) -> tuple[Any, int, int]:
+        """See :class:`Source`.
+
+        Raises:
+            TrialError: The loaders gave no batch at all.
+        """
+        if self._iterator is None:
+            return self._begin()
+        try:
+            batch: tuple[Any, int, int] = next(self._iterator)
+        except StopIteration:
+            return self._begin()
+        self._taken += 1
+        return batch
+
+    def _begin(self) -> tuple[Any, int, int]:
+        begin = time.perf_counter()
+        self._iterator = iter(self._combined)
+        try:
+            batch: tuple[Any, int, int] = next(self._iterator)
+        except StopIteration:
+            raise TrialError("the training's loader gives no batch") from None
+        self._restart_s, self._taken, self._full = time.perf_counter() - begin, 1, 0
+        return batch
+
+    @property
+    def epoch_restart_s(self) -> float:
+        """What the last start of an epoch took, the first batch among it."""
+        return self._restart_s
+
+    def per_step_s(self) -> float:
+        """See :class:`Source`; 0 where workers stay, or no length is known."""
+        loaders = [loader for loader in self._combined.flattened if isinstance(loader, DataLoader)]
+        starts_anew = any(loader.num_workers and not loader.persistent_workers for loader in loaders)
+        try:
+            length = len(self._combined)
+        except (TypeError, NotImplementedError):
+            return 0.0
+        return self._restart_s / length if starts_anew and 0 < length < float("inf") else 0.0
+
+    def is_steady(self) -> bool:
+        """See :class:`Source`: the queue is empty, or stays full, or all that it held at first is used."""
+        queues = self._queues()
+        held = sum(size for size, _ in queues)
+        outstanding = sum(most for _, most in queues)
+        self._full = self._full + 1 if held >= 0.75 * outstanding else 0
+        return not outstanding or held <= 1 or self._full >= 3 or self._taken > outstanding
+
+    def rest(self) -> None:
+        """See :class:`Source`."""
+        end = time.perf_counter() + IDLE_TIMEOUT_S
+        while any(held < outstanding for held, outstanding in self._queues()) and time.perf_counter() < end:
+            time.sleep(_POLL_S)
+        self._taken = self._full = 0
+
+    def close(self) -> None:
+        """See :class:`Source`."""
+        self._combined.reset()
+        self._iterator = None
+
+    def _queues(self) -> list[tuple[int, int]]:
+        """Of each loader with workers: batches that are ready, and batches that are asked for."""
+        found = []
+        inner = getattr(self._combined, "_iterator", None)
+        for one in getattr(inner, "iterators", ()):
+            queue, asked = getattr(one, "_data_queue", None), getattr(one, "_tasks_outstanding", None)
+            if queue is not None and asked is not None:
+                early = sum(len(info) == 2 for info in getattr(one, "_task_info", {}).values())
+                found.append((queue.qsize() + early, int(asked)))
+        return found
+
+
+class ReplaySource:
+    """One batch again and again: what a perfect loader would give.
+
+    Containers are made anew for each step; tensors are the same until a step has changed one in place.
+
+    Args:
+        first: The batch, as a source gave it.
+    """
+
+    def __init__(self, first: tuple[Any, int, int]) -> None:
+        self._batch, self._number, self._loader = first
+        self._versions: list[int] | None = None
+        self._kept: Any = None
+
+    def take(self) -> tuple[Any, int, int]:
+        """See :class:`Source`."""
+        return self._fresh(), self._number, self._loader
+
+    def _fresh(self) -> Any:
+        if self._kept is None and self._versions is not None and self._versions != self._now():
+            self._kept = tree_map_only(torch.Tensor, torch.clone, self._batch)  # from now on a copy for each step
+        self._versions = self._now()
+        make = torch.clone if self._kept is not None else _same
+        return tree_map_only(torch.Tensor, make, self._batch if self._kept is None else self._kept)
+
+    def _now(self) -> list[int]:
+        found: list[int] = []
+        tree_map_only(torch.Tensor, lambda tensor: found.append(tensor._version), self._batch)
+        return found
+
+    def is_steady(self) -> bool:
+        """See :class:`Source`."""
+        return True
+
+    def rest(self) -> None:
+        """See :class:`Source`."""
+
+    def per_step_s(self) -> float:
+        """See :class:`Source`."""
+        return 0.0
+
+    def close(self) -> None:
+        """See :class:`Source`."""
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
+    """A CombinedLoader whose DataLoaders have other arguments, and workers of their own.
+
+    Args:
+        combined: As it is; not touched.
+        arguments: Of ``DataLoader``.
+
+    Raises:
+        TrialError: An argument cannot be changed on a copy, the values exclude each other, or none is a DataLoader.
+    """
+    loaders = [_changed_loader(one, arguments) if isinstance(one, DataLoader) else one for one in combined.flattened]
+    if not any(isinstance(one, DataLoader) for one in loaders):
+        kinds = ", ".join(sorted({type(one).__name__ for one in loaders}))
+        raise TrialError(f"the training's batches come from {kinds}, not from a DataLoader")
+    other = copy.copy(combined)
+    other._iterator = None
+    other.flattened = loaders
+    return other
+
+
+def _changed_loader(loader: DataLoader[Any], arguments: Mapping[str, Value]) -> DataLoader[Any]:
+    unknown = sorted(set(arguments) - set(_PLAIN))
+    if unknown:
+        raise TrialError(f"DataLoader({unknown[0]}=...) cannot be changed while training runs")
+    other = copy.copy(loader)
+    state = vars(other)
+    state |= {name: value for name, value in arguments.items() if name not in ("batch_size", "drop_last")}
+    state["_iterator"] = None
+    workers = other.num_workers
+    if not workers:
+        state |= {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
+    elif other.prefetch_factor is None:
+        state["prefetch_factor"] = 2  # torch's default
+    if "batch_size" in arguments or "drop_last" in arguments:
+        sampler = getattr(loader.batch_sampler, "sampler", None)
+        if type(loader.batch_sampler) is not BatchSampler or sampler is None:
+            raise TrialError("the loader has a batch sampler of its own: its batch size cannot be changed here")
+        size = arguments.get("batch_size", loader.batch_size)
+        drop = bool(arguments.get("drop_last", loader.drop_last))
+        state |= {"batch_size": size, "drop_last": drop}
+        state["batch_sampler"] = BatchSampler(sampler, size, drop)  # type: ignore[arg-type]
+    return other

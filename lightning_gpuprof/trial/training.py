@@ -1,0 +1,273 @@
+"""The fit that is tried: its loop gets its batches from here, and between two batches the arm is changed."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
+from lightning_gpuprof.trial.harmless import without_schedulers
+from lightning_gpuprof.trial.schedule import Schedule
+from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed
+from lightning_gpuprof.trial.switches import Switched, switched
+
+WARM_UP_STEPS = 5
+WARM_UP_S = 1.0
+SETTLING_STEPS = 2
+"""Steps after a change that are left out at least: what was begun with the arm before is in them."""
+FIRST_SETTLING_STEPS = 4
+"""The first time an arm runs: caches, cuDNN's choice, compilation."""
+MOST_SETTLING_STEPS = 200
+
+Clock = Callable[[], float]
+
+
+class TrialOver(SystemExit):
+    """Ends the program that trains; exit code 0."""
+
+
+class Fetcher:
+    """In the place of Lightning's data fetcher: the start of a step is when it is asked for a batch.
+
+    Args:
+        trial: Decides.
+    """
+
+    done = False
+    length: int | None = None
+    fetched = 0
+
+    def __init__(self, trial: InterleavedTrial) -> None:
+        self._trial = trial
+        self._start_profiler = self._stop_profiler = _nothing
+
+    def __iter__(self) -> Fetcher:
+        return self
+
+    def __next__(self) -> tuple[Any, int, int]:
+        batch = self._trial.next_batch()
+        self.fetched += 1
+        return batch
+
+    def reset(self) -> None:
+        """Lightning calls it at the end."""
+
+    def teardown(self) -> None:
+        """Likewise; workers of all arms end."""
+        self._trial.close()
+
+
+class InterleavedTrial:
+    """Arms in turn, in blocks of steps.
+
+    Args:
+        trainer: In a fit, whose loaders are there.
+        plan: What to try.
+        write: Takes events; called on global rank 0 only.
+        clock: In seconds.
+    """
+
+    def __init__(
+        self, trainer: Any, plan: Plan, write: Callable[[Event], None], clock: Clock = time.perf_counter
+    ) -> None:
+        self._trainer = trainer
+        self._write = write if trainer.is_global_zero else _nothing
+        self._clock = clock
+        self._schedule = Schedule(plan=plan, report=self._write)
+        fetcher = trainer.fit_loop._data_fetcher
+        self._combined = fetcher.combined_loader
+        self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, fetcher.iterator)}
+        self._settings: dict[str, Switched] = {BASE: Switched()}
+        self._first: tuple[Any, int, int] | None = None
+        self._begin = self._start = clock()
+        self._arm = Arm(name=BASE)
+        self._used: set[str] = set()
+        self._step = 0
+        self._left_out = 0
+        self._to_measure = 0
+        self._measured = -1
+        """Steps of the block; -1: steps are left out."""
+        self._step_s = 0.0
+        self._warm = False
+        self._deciding = False
+        """An error is ours, not the arm's."""
+
+    def run(self) -> None:
+        """All blocks; ends with :class:`TrialOver`."""
+        loop = self._trainer.fit_loop
+        without_schedulers(self._trainer)
+        loop.max_batches = math.inf
+        loop._data_fetcher = Fetcher(self)
+        loop.epoch_loop.advance = functools.partial(self._advance, loop.epoch_loop.advance)
+        loop.epoch_loop.run(loop._data_fetcher)
+        raise TrialError("the training ended its epoch by itself, before anything was decided")
+
+    def close(self) -> None:
+        """End the workers of all arms."""
+        for source in self._sources.values():
+            source.close()
+
+    def next_batch(self) -> tuple[Any, int, int]:
+        """A step begins: perhaps with another arm."""
+        self._deciding = True
+        self._step_begins()
+        self._deciding = False
+        batch = self._sources[self._arm.name].take()
+        if self._first is None:
+            self._first = batch
+        return batch
+
+    def _step_begins(self) -> None:
+        if not self._warm:
+            self._warm_up()
+        elif self._measured < 0:
+            self._settle()
+        else:
+            self._measured += 1
+            if self._measured >= self._to_measure:
+                self._end_block()
+        self._step += 1
+
+    def _advance(self, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
+        """A step of Lightning's; what an arm breaks ends that arm alone."""
+        try:
+            advance(fetcher)
+        except (StopIteration, TrialOver):
+            raise
+        except Exception as error:
+            if self._deciding or self._arm.name == BASE or self._trainer.world_size > 1:
+                raise
+            self._skip(self._arm, f"{type(error).__name__}: {error}".splitlines()[0], failed=True)
+            for optimizer in self._trainer.optimizers:
+                optimizer.zero_grad()
+            self._switch_off()
+            self._arm = Arm(name=BASE)
+            self._switch()
+
+    def _warm_up(self) -> None:
+        now = self._clock()
+        if self._step == WARM_UP_STEPS // 2:
+            self._start = now
+        steps = self._step - WARM_UP_STEPS // 2
+        if self._step >= WARM_UP_STEPS and (now - self._begin >= WARM_UP_S or self._step >= 50):
+            self._synchronize()
+            self._step_s = (self._clock() - self._start) / steps
+            self._warm = True
+            self._begin = self._clock()
+            self._switch()
+
+    def _settle(self) -> None:
+        self._left_out += 1
+        least = SETTLING_STEPS if self._arm.name in self._used else FIRST_SETTLING_STEPS
+        if self._left_out < least or self._step % self._trainer.accumulate_grad_batches:
+            return
+        source = self._sources[self._arm.name]
+        if self._trainer.world_size == 1 and self._left_out < MOST_SETTLING_STEPS and not source.is_steady():
+            return
+        self._used.add(self._arm.name)
+        self._synchronize()
+        self._measured, self._start = 0, self._clock()
+
+    def _end_block(self) -> None:
+        self._synchronize()
+        seconds = self._clock() - self._start
+        source = self._sources[self._arm.name]
+        block = Block(
+            arm=self._arm.name,
+            round=self._schedule.round,
+            steps=self._measured,
+            seconds=seconds + self._measured * source.per_step_s(),
+        )
+        self._schedule.ended(block)
+        self._write(block)
+        if self._arm.name == BASE:
+            self._step_s = seconds / self._measured
+        source.rest()
+        self._switch_off()
+        self._switch()
+
+    def _switch(self) -> None:
+        """The next arm that can be had begins."""
+        while True:
+            elapsed = self._clock() - self._begin
+            arm = self._agreed(self._schedule.next(elapsed))
+            if arm is None:
+                self._write(Over(steps=self._step, seconds=elapsed))
+                self.close()
+                raise TrialOver(0)
+            self._write(Trying(arm=arm.name, round=self._schedule.round, elapsed_s=elapsed))
+            try:
+                self._switch_on(arm)
+            except Exception as error:  # whatever a setting of the user's program does
+                self._skip(arm, str(error) if isinstance(error, TrialError) else f"{type(error).__name__}: {error}")
+                continue
+            return
+
+    def _switch_on(self, arm: Arm) -> None:
+        if arm.name not in self._settings:
+            self._settings[arm.name] = switched(arm, self._trainer)
+            self._sources[arm.name] = self._source(arm, self._settings[arm.name])
+        done = []
+        try:
+            for switch in self._settings[arm.name].switches:
+                switch.on()
+                done.append(switch)
+        except Exception:
+            for switch in reversed(done):
+                switch.off()
+            raise
+        self._arm = arm
+        self._left_out, self._measured = -1, -1  # the step that begins is the first that is left out
+        wanted = max(4, math.ceil(self._agreed(self._schedule.block_s(self._step_s)) / max(self._step_s, 1e-6)))
+        every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
+        if every and wanted >= every / 2:
+            wanted = math.ceil(wanted / every) * every  # as many logged steps in each block
+        self._to_measure = math.ceil(wanted / accumulated) * accumulated
+
+    def _switch_off(self) -> None:
+        for switch in reversed(self._settings[self._arm.name].switches):
+            switch.off()
+
+    def _source(self, arm: Arm, settings: Switched) -> Source:
+        if arm.ceiling == "input":
+            assert self._first is not None
+            return ReplaySource(self._first)
+        if settings.loader:
+            return LoaderSource(changed(self._combined, settings.loader))
+        return self._sources[BASE]
+
+    def _skip(self, arm: Arm, why: str, *, failed: bool = False) -> None:
+        skipped = Skipped(arm=arm.name, why=why, failed=failed)
+        self._schedule.skip(skipped)
+        self._write(skipped)
+
+    def _agreed(self, value: Any) -> Any:
+        """What global rank 0 says, on all ranks."""
+        return self._trainer.strategy.broadcast(value) if self._trainer.world_size > 1 else value
+
+    def _synchronize(self) -> None:
+        if self._trainer.strategy.root_device.type != "cpu":
+            torch.cuda.synchronize(self._trainer.strategy.root_device)
+
+
+def started(trainer: Any, left_out: tuple[str, ...]) -> Started:
+    """What is known when the first step begins.
+
+    Args:
+        trainer: In a fit.
+        left_out: Of the user's program.
+    """
+    device = trainer.strategy.root_device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return Started(pid=os.getpid(), world_size=trainer.world_size, device=name, left_out=left_out)
+
+
+def _nothing(*_: Any) -> None:
+    return None
