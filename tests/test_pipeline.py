@@ -9,7 +9,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.engine import Diagnosis
 
-MADE_FOR_THE_REPORT = {"schema_version", "ranks", "method", "target", "cost"}
+MADE_FOR_THE_REPORT = {"schema_version", "ranks", "method", "target", "cost", "trial"}
 
 
 def test_each_field_of_a_report_has_one_source_and_its_type() -> None:

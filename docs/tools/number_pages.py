@@ -19,7 +19,16 @@ from lightning_gpuprof.model.method import LEVEL_QUESTIONS
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.report import LABEL_TERMS, OVERHEAD_TERMS, Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.sinks import device_tables, host_tables, input_tables, memory_tables, tables, time_tables
+from lightning_gpuprof.model.trial import Trial
+from lightning_gpuprof.sinks import (
+    device_tables,
+    host_tables,
+    input_tables,
+    memory_tables,
+    tables,
+    time_tables,
+    trial_tables,
+)
 from lightning_gpuprof.sinks.tables import PART_TERMS, Table
 from structs import Struct, fields, hints_of, json_type, meaning, places
 from walked_report import walked_report
@@ -51,6 +60,10 @@ def _host(table_of: Callable[[HostUse], Table]) -> TablesOf:
 
 def _input(table_of: Callable[[InputPipeline], Table]) -> TablesOf:
     return lambda report: [] if report.input is None else table_of(report.input)
+
+
+def _trial(table_of: Callable[[Trial], Table]) -> TablesOf:
+    return lambda report: [] if report.trial is None else table_of(report.trial)
 
 
 GROUPS: tuple[Group, ...] = (
@@ -172,6 +185,14 @@ GROUPS: tuple[Group, ...] = (
         "made: [Diagnosis](../diagnosis.md); what each finding means: [Rules](../rules/README.md).",
         fields=("validity", "verdict", "findings", "not_evaluated", "checks", "combined", "method", "target", "cost"),
         terms={"The levels of the method": LEVEL_QUESTIONS},
+    ),
+    Group(
+        name="trial",
+        title="Tried advice",
+        intro="What `gpuprof try` measured of the advice, if somebody ran it. How it is measured and when it is wrong: "
+        "[Does the advice work for me?](../try.md).",
+        fields=("trial",),
+        tables=(_trial(trial_tables.tried_table), _trial(trial_tables.left_table)),
     ),
     Group(
         name="overhead",

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    words, program = _without_program(list(sys.argv[1:] if argv is None else argv))
+    words, program = split_program(list(sys.argv[1:] if argv is None else argv))
     options = make_parser().parse_args(words)
     command = next(c for c in COMMANDS if c.name == options.command)
     if command.takes_program:
@@ -108,8 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _without_program(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of ours, and those after ``--`` where the command runs another program."""
+def split_program(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of ours, and those after ``--`` where the command runs another program.
+
+    Args:
+        words: Of the shell, without ``gpuprof``.
+    """
     takes = {command.name for command in COMMANDS if command.takes_program}
     if "--" not in words or not takes & set(words[: words.index("--")]):
         return words, []

@@ -19,7 +19,7 @@ from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severit
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
-from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks import plain, trial_tables, wording
 
 ReliabilityKind = Literal["ok", "conditional", "too little"]
 Scale = Literal["step", "run"]
@@ -162,6 +162,8 @@ class FirstScreen:
     fix: Fix | None
     proof: str
     """A command; empty where there is nothing to prove."""
+    tried: str
+    """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
     checks: CheckList
 
@@ -198,6 +200,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         wall_after_s=None if saved_ms is None else _wall_after_s(report, saved_ms, scale),
         fix=None if first is None else _fix(first, report.run),
         proof="" if first is None else proof(folder),
+        tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report.findings),
         checks=CheckList(
             found=len({finding.rule for finding in report.findings}),

@@ -204,6 +204,8 @@ def _answer(screen: FirstScreen) -> list[RenderableType]:
         if screen.wall_after_s is not None:
             gain += f", the whole run {numbers.seconds(screen.wall_s)} -> {numbers.seconds(screen.wall_after_s)}"
         lines.append(labelled("gain:", gain, "bold"))
+    if screen.tried:
+        lines.append(labelled("tried:", screen.tried))
     if screen.proof:
         lines.append(labelled("prove:", _near(screen.proof)))
     return lines

@@ -16,6 +16,8 @@ _WORDS: dict[Outcome, str] = {
     "failed": "failed",
 }
 _CEILINGS = {"input": "ceiling: a perfect loader", "around the model": "ceiling: no callbacks, logging, progress bar"}
+SAME_RATIO = 0.02
+"""Speed-ups that lie closer than this are the same. Heuristic: the width of a narrow interval."""
 _NAME = Format(plain.sentence, numeric=False)
 _FACTOR = Format(numbers.factor)
 
@@ -49,8 +51,8 @@ def left_table(trial: Trial) -> Table:
     return Table.of(
         "Not tried",
         trial.not_tried,
-        Column("advice", lambda row: row.advice, SENTENCE),
-        Column("why not", lambda row: row.why, SENTENCE),
+        Column("advice", lambda row: row.advice, SENTENCE, help="of the finding"),
+        Column("why not", lambda row: row.why, SENTENCE, help="what stands in the way of trying it"),
         Column("gain", _bound, help="the most that the finding said it gains"),
         absent="",
     )
@@ -92,11 +94,34 @@ def verdict(trial: Trial, row: Tried) -> str:
 def best(trial: Trial) -> Tried | None:
     """What to change: all that is worth it together, where that is faster than each alone; None: nothing is."""
     faster = [row for row in trial.tried if row.outcome == "faster" and not row.arm.ceiling]
-    alone = max(faster, key=lambda row: row.speedup or 0.0, default=None)
+    most = max((row.speedup or 0.0 for row in faster), default=0.0)
+    as_good = [row for row in faster if (row.speedup or 0.0) >= (1 - SAME_RATIO) * most]
+    alone = min(as_good, key=lambda row: (_workers(row), -(row.speedup or 0.0)), default=None)
     both = trial.together
     if both is None or both.outcome != "faster" or alone is None:
         return alone
     return both if (both.speedup or 0.0) > (alone.speedup or 0.0) else alone
+
+
+def outcome_of(trial: Trial, rule: str) -> str:
+    """What the advice of a rule really gained, in words; empty where it was not tried.
+
+    Args:
+        trial: The result.
+        rule: Its id.
+    """
+    row = next((one for one in trial.tried if rule in one.arm.rules), None)
+    if row is None or row.speedup is None:
+        return ""
+    interval = _interval(row)
+    words = f"{numbers.factor(row.speedup)} measured" + (f" ({interval})" if interval else "")
+    return words if row.outcome == "faster" else f"{words}: {_WORDS[row.outcome]}"
+
+
+def _workers(row: Tried) -> int:
+    """That a change asks for: of settings that are as fast, the one with fewer is better."""
+    found = [change.arguments.get("num_workers") for change in row.arm.changes]
+    return max((count for count in found if isinstance(count, int)), default=0)
 
 
 def headline(trial: Trial) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
-from lightning_gpuprof.trial.judging import paired, worth_it
+from lightning_gpuprof.trial.judging import LEAST_ROUNDS, paired, worth_it
 
 BLOCK_S = (0.4, 3.0)
 """Least and most seconds of measured steps in a block. Heuristic: less is noise, more is drift."""
@@ -46,6 +46,8 @@ class Schedule:
         self._round = -1
         self._queue: list[str] = []
         self._searched = False
+        has_rest = self.plan.loader or len(self.plan.arms) > 1
+        self._kept_ratio = LAST_SHARE if has_rest else 0.0
 
     @property
     def round(self) -> int:
@@ -58,7 +60,7 @@ class Schedule:
         Args:
             step_s: An ordinary step of the base.
         """
-        per_block = self.plan.seconds * (1 - LAST_SHARE) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
+        per_block = self.plan.seconds * (1 - self._kept_ratio) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
         return max(BLOCK_S[0], 4 * step_s, min(BLOCK_S[1], 0.7 * per_block))
 
     def next(self, elapsed_s: float) -> Arm | None:
@@ -91,17 +93,23 @@ class Schedule:
         """Between two rounds: what is decided leaves; what comes last begins."""
         results = {name: paired(self.blocks, name) for name in self._open}
         self._open = [name for name, found in results.items() if found is None or not found.is_decided]
-        over = not self._open or elapsed_s >= self.plan.seconds * (1 - LAST_SHARE)
-        if not over or self.together:
+        if self.plan.loader:
+            self._drop_slow_loaders()
+        if self._open and elapsed_s < self.plan.seconds * (1 - self._kept_ratio):
             return
         if self.plan.loader and not self._searched:
             self._searched = True
-            self._open = [self._add(arm) for arm in self._finer()]
-            if self._open:
-                return
-        combined = self._combined()
-        self.together = combined.name if combined else "-"
-        self._open = [self._add(combined)] if combined else []
+            self._open += [self._add(arm) for arm in self._finer()]
+        elif not self.together and (combined := self._combined()) is not None:
+            self.together = combined.name
+            self._open = [self._add(combined)]
+
+    def _drop_slow_loaders(self) -> None:
+        """In a search only the best counts: what is surely slower than another one leaves."""
+        found = {name: paired(self.blocks, name) for name in self.arms if _is_loader(self.arms[name])}
+        sure = {name: one for name, one in found.items() if one is not None and one.rounds >= LEAST_ROUNDS}
+        best = max((one.lower for one in sure.values()), default=0.0)
+        self._open = [name for name in self._open if name not in sure or sure[name].upper >= best]
 
     def _add(self, arm: Arm) -> str:
         self.arms[arm.name] = arm

@@ -245,10 +245,12 @@ def _without(trainer: Any, chosen: Callable[[Any], bool]) -> Switch:
 
 
 def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
-    """No callbacks, no loggers, and ``self.log`` does nothing."""
-    module = trainer.lightning_module
+    """No callbacks, no loggers, and ``self.log`` does nothing; a progress bar's own thread still asks for the bar."""
+    module, bar = trainer.lightning_module, trainer.progress_bar_callback
+    hooks = [name for name in ("on_train_batch_start", "on_train_batch_end") if bar is not None]
     return (
-        Attribute(trainer, "callbacks", []),
+        Attribute(trainer, "callbacks", [] if bar is None else [bar]),
+        *(Attribute(bar, name, _nothing) for name in hooks),
         Attribute(trainer, "loggers", []),
         Attribute(module, "log", _nothing),
         Attribute(module, "log_dict", _nothing),

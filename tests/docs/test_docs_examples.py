@@ -16,7 +16,7 @@ import tiny_traces
 import yaml
 from doc_blocks import ROOT, Block, all_blocks, blocks_of, commands_of, pages
 
-from lightning_gpuprof.cli.main import main, make_parser
+from lightning_gpuprof.cli.main import main, make_parser, split_program
 from lightning_gpuprof.pipeline import make_report
 from lightning_gpuprof.sinks import json_report
 
@@ -151,7 +151,7 @@ def check_commands(block: Block) -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for words in commands_of(block):
         if words[0] == "gpuprof":
-            make_parser().parse_args(words[1:])
+            make_parser().parse_args(split_program(words[1:])[0])
         elif words[0] == "make":
             assert set(words[1:]) <= set(targets), f"{block.where}: {words}"
 

@@ -23,7 +23,7 @@ from lightning_gpuprof.sinks.views.catalogue import VIEWS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MAX_BYTES = 400_000
-TABLES = 33 + sum(bool(table.rows) for table in host_tables.tables_of(sample_report.full_report()))
+TABLES = 35 + sum(bool(table.rows) for table in host_tables.tables_of(sample_report.full_report()))
 """Evidence of three findings, wall, the ledger's top and the whole of it, phases, step time, speed levels, labels,
 callbacks, GPUs, their limits, errors and facts, host, eight of memory, windows, operators, kernels, rules that could
 not judge, cost, conditions, what the curves reach, ranks and their colours, the phases again in the overview."""

@@ -8,6 +8,7 @@ import random
 
 import msgspec
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.curves import Curve, Mark, MarkKind, Marks, RankRow, Ranks
 from lightning_gpuprof.model.device import DeviceBusy, DeviceEnergy, DeviceFacts, ErrorCounter, ThrottleShare
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, NotEvaluated, Verdict, speedup
@@ -51,6 +52,7 @@ from lightning_gpuprof.model.report import (
     Validity,
     Wall,
 )
+from lightning_gpuprof.model.trial import AROUND, INPUT, Arm, NotTried, Trial, Tried
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 
 HOSTILE = "<script>alert(1)</script>\"'`|*_[x](http://evil.example)</td>\x1b[31m\x07\n\u202egnp.exe\u2028"
@@ -159,6 +161,37 @@ HOST = HostUse(
 )
 
 
+def trial() -> Trial:
+    """Two settings and both ceilings, tried; one piece of advice that could not be."""
+    workers = Arm(
+        name="num_workers=4",
+        changes=(Change(call="DataLoader", arguments={"num_workers": 4}),),
+        rules=("input-bound",),
+        promised_speedup=1.77,
+    )
+    precision = Arm(
+        name="precision=bf16-mixed", changes=(Change(call="Trainer", arguments={"precision": "bf16-mixed"}),)
+    )
+    both = Arm(name=f"{workers.name} + {precision.name}", changes=workers.changes + precision.changes)
+    found = {"speedup_lower": 1.68, "speedup_upper": 1.74, "rounds": 6, "steps": 240}
+    return Trial(
+        command=("python", "train.py"),
+        run="runs/1",
+        device="NVIDIA H100",
+        base_step_ms=27.2,
+        tried=(
+            Tried(arm=Arm(name=INPUT, ceiling="input"), outcome="faster", step_ms=15.4, speedup=1.77, **found),
+            Tried(arm=workers, outcome="faster", step_ms=15.9, speedup=1.71, **found),
+            Tried(arm=precision, outcome="faster", step_ms=24.0, speedup=1.13, changes_numbers=True, **found),
+            Tried(arm=Arm(name=AROUND, ceiling="around the model"), outcome="no gain", step_ms=27.1, speedup=1.0),
+        ),
+        together=Tried(arm=both, outcome="faster", step_ms=13.1, speedup=2.08, changes_numbers=True, **found),
+        not_tried=(NotTried(rule="blocked-in-step", advice="Take .item() out.", why="your code has to change"),),
+        left_out=("ModelCheckpoint", "validation"),
+        seconds=58.0,
+    )
+
+
 def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
     """A run in which everything was measured and something is wrong."""
     curves = series(steps)
@@ -178,6 +211,7 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
     period = distribution(27.2)
     return Report(
         schema_version=SCHEMA_VERSION,
+        trial=trial(),
         run={
             "run_id": "20260101-120000-4242",
             "started": "2026-01-01T12:00:00+00:00",

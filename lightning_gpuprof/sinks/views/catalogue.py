@@ -33,6 +33,7 @@ GROUPS: tuple[str, ...] = ("Time", "Findings", "Input", "GPU and memory", "CPU a
 VIEWS: tuple[View, ...] = (
     View("verdict", "Verdict", first.first),
     View("findings", "Findings", findings.findings, "Findings"),
+    View("tried", "Tried", findings.tried, "Findings"),
     View("method", "Method", findings.method, "Findings"),
     View("not-evaluated", "Not evaluated", about.not_evaluated, "Findings"),
     View("wall", "Wall time", times.wall, "Time"),

@@ -6,7 +6,7 @@ from html import escape
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import method_tables, plain, wording
+from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import title_of
 from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolding
@@ -67,6 +67,15 @@ def _saved(finding: Finding) -> str:
 
 def _heading(title: str, kind: str = "") -> str:
     return f'<th scope="col" class="{kind}">{term(title, COLUMN_TERMS[title])}</th>'
+
+
+def tried(report: Report) -> str:
+    """What ``gpuprof try`` measured of the advice; empty where nobody tried."""
+    trial = report.trial
+    if trial is None:
+        return ""
+    lead = f"<p>{bdi(trial_tables.headline(trial))}</p>\n"
+    return section("tried", trial_tables.tried_table(trial), lead, unfolding((trial_tables.left_table(trial),)))
 
 
 def method(report: Report) -> str:

@@ -37,7 +37,7 @@ def render(screen: FirstScreen) -> str:
         f"<h1>{bdi(screen.headline)}</h1>\n"
         + (f'<p class="lead">{bdi(screen.sentence)}</p>\n' if screen.sentence else "")
         + _bars(screen)
-        + (_fix(screen.fix, screen.proof) if screen.fix is not None else "")
+        + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
         + f'<div class="card">\n{_opportunities(screen.opportunities)}{_checks(screen.checks)}</div>\n</section>\n'
     )
 
@@ -108,7 +108,7 @@ def duration(ms: float) -> str:
     return numbers.seconds(ms / 1e3)
 
 
-def _fix(fix: Fix, proof: str) -> str:
+def _fix(fix: Fix, proof: str, tried: str) -> str:
     diff = "".join(f'<span class="minus">- {escape(line)}</span>\n' for line in fix.removed)
     diff += "".join(f'<span class="plus">+ {escape(line)}</span>\n' for line in fix.added)
     where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
@@ -117,8 +117,9 @@ def _fix(fix: Fix, proof: str) -> str:
         shown += f"<details>\n<summary>Why, and what else to know</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
         shown = f"<p>{bdi(fix.advice)}</p>\n"
+    measured = f"<p>Tried: <b>{escape(tried)}</b></p>\n" if tried else ""
     prove = f"<h2>Run again with the change, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
-    return f'<div class="card">\n<h2>Change this{where}</h2>\n{shown}{prove}</div>\n'
+    return f'<div class="card">\n<h2>Change this{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
 
 def _code(shown: str, copied: str) -> str:
