@@ -115,10 +115,10 @@ class Switch:
     def put(self, on: bool) -> None:
         """As it is to be."""
         if on is not self.on:
-            (self._put_on if on else self._take_off)()
+            (self._put_on if on else self._restore)()
         self.on = on
 
-    def _take_off(self) -> None:
+    def _restore(self) -> None:
         self._session._edges.detach()
         self._trainer.profiler = self._session.tap.inner
         self._trainer.callbacks.remove(self._profiler)

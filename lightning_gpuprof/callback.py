@@ -15,12 +15,12 @@ import msgspec
 import torch
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, must_propagate, part_of_logger, quietly, warn
-from lightning_gpuprof.capture.launch import Origin, launch_of
-from lightning_gpuprof.capture.output_folder import on_disk
+from lightning_gpuprof.capture.fence import debugging, logger_part, must_propagate, suppress_exceptions, warn
+from lightning_gpuprof.capture.launch import Origin, launch_key
+from lightning_gpuprof.capture.output_folder import is_local_path
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
-from lightning_gpuprof.capture.switches import LIVE, switched_on
+from lightning_gpuprof.capture.switches import LIVE, is_switched_on
 from lightning_gpuprof.errors import ArgumentError, ReportError, UnknownArgumentError
 from lightning_gpuprof.model.config import (
     HostConfig,
@@ -76,7 +76,7 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
         except Exception as error:
             if must_propagate(error) or debugging():
                 raise
-            with quietly():
+            with suppress_exceptions():
                 self._give_up(error)
 
     return harmless
@@ -170,7 +170,7 @@ class GpuProfiler(Callback):
             raise ArgumentError("verbose", verbose, "be true or false")
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
-        if dirpath is not None and not on_disk(os.path.expandvars(dirpath)):
+        if dirpath is not None and not is_local_path(os.path.expandvars(dirpath)):
             raise ArgumentError("dirpath", dirpath, "be a folder on this machine: the run is written as it goes on")
         if target is not None:
             parse_target(target)
@@ -366,10 +366,10 @@ class GpuProfiler(Callback):
             stage,
             self.options,
             entry,
-            launch_of(trainer, self._origin, os.environ),
+            launch_key(trainer, self._origin, os.environ),
             lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer),
-            line=StatusLine.on_terminal() if trainer.is_global_zero and switched_on(LIVE, os.environ) else None,
+            line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
         self._remove_first_batch_hook()
@@ -418,7 +418,7 @@ class GpuProfiler(Callback):
             status = interrupted_by(exception)
             session.failed(exception)
         try:
-            with session.fence.holding():
+            with session.fence.deferring():
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
                     with session.fence.around("the end"):
                         session.finish(status)
@@ -463,7 +463,7 @@ class GpuProfiler(Callback):
             notices=session.notices,
             trainer_loggers=trainer.loggers,
             step=session.logger_step,
-            guard=lambda logger: session.fence.around(part_of_logger(logger)),
+            guard=lambda logger: session.fence.around(logger_part(logger)),
             late=functools.partial(session.fence.tell, "loggers"),
             finished=finished,
         )
@@ -474,7 +474,7 @@ class GpuProfiler(Callback):
             return
         sampled = self.options.nvml is not None and trainer.strategy.root_device.type == "cuda"
         for logger in trainer.loggers:
-            with session.fence.around(part_of_logger(logger)):
+            with session.fence.around(logger_part(logger)):
                 import_module("lightning_gpuprof.sinks.scalar_layout").offer(logger, gpus=sampled)
 
     def _is_first_of(self, trainer: Any) -> bool:

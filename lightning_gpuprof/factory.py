@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.capture.fence import warn
-from lightning_gpuprof.capture.switches import GPUPROF, switched_on
+from lightning_gpuprof.capture.switches import GPUPROF, is_switched_on
 from lightning_gpuprof.trial.attach import TRIAL, attach
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def lightning_callbacks() -> list[GpuProfiler]:
     if folder := os.environ.get(TRIAL):
         attach(Path(folder))
         return []
-    if not switched_on(GPUPROF, os.environ):
+    if not is_switched_on(GPUPROF, os.environ):
         return []
     try:
         from lightning_gpuprof.callback import GpuProfiler

@@ -65,7 +65,7 @@ def _forget() -> None:
     _recording = None
 
 
-def _tell(error: Exception) -> None:
+def _warn(error: Exception) -> None:
     if _recording is not None:
         _recording.on_failure(error)
 
@@ -112,7 +112,7 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
             region.__enter__()
             self._open.append(region)
         except Exception as error:  # a region that cannot be timed must not cost the user's code
-            _tell(error)
+            _warn(error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -122,7 +122,7 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
             if region is not None:
                 region.__exit__(kind, error, trace)
         except Exception as failure:
-            _tell(failure)
+            _warn(failure)
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """The function with this region around each of its calls."""

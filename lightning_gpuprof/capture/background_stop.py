@@ -27,13 +27,13 @@ from typing import Any
 import torch
 from torch.autograd import profiler as torch_profiler
 
-TRIED = re.compile(r"2\.13\.0(\+(cpu|cu\d+))?")
+TESTED_VERSIONS = re.compile(r"2\.13\.0(\+(cpu|cu\d+))?")
 """Releases of torch that this was tried with; of builds with CUDA, see ``docs/gpu-checks.md``."""
-TRIED_MACHINES = ("x86_64",)
+TESTED_MACHINES = ("x86_64",)
 
 THREAD_NAME = "gpuprof-trace-writer"
 
-_LEFT_WITHIN_S = 5.0
+_LEAVE_TIMEOUT_S = 5.0
 """The main thread says at once that it left the profiler; whatever happens to it, nobody waits for ever."""
 
 _NAMESPACE = "_ZN5torch8autograd8profiler"
@@ -63,7 +63,7 @@ def wait_until_written() -> None:
         _writer.join()
 
 
-class _Returned(ctypes.Structure):
+class _ReturnBuffer(ctypes.Structure):
     """Room for a ``unique_ptr``. Its size has C return it as C++ does a class: in memory that the caller gives."""
 
     _fields_ = (("pointer", ctypes.c_void_p), ("unused", ctypes.c_void_p * 7))
@@ -86,19 +86,19 @@ class BackgroundStop:
         self._leave: Callable[[], None] = _function(library, _LEAVE, None)
         self._join: Callable[[], None] = _function(library, _JOIN, None)
         self._is_on: Callable[[], bool] = _function(library, _IS_ON, ctypes.c_bool)
-        self._disable: Callable[[], _Returned] = _function(library, _DISABLE, _Returned)
+        self._disable: Callable[[], _ReturnBuffer] = _function(library, _DISABLE, _ReturnBuffer)
         self._save: Callable[..., None] = _function(library, _SAVE, None, ctypes.c_void_p, ctypes.POINTER(_String))
         self._destroy: Callable[..., None] = _function(library, _DESTROY, None, ctypes.c_void_p)
         self._free: Callable[..., None] = _function(library, _FREE, None, ctypes.c_void_p)
 
     @classmethod
-    def of_this_torch(cls, version: str = torch.__version__) -> BackgroundStop | None:
+    def for_current_torch(cls, version: str = torch.__version__) -> BackgroundStop | None:
         """What this process can use; None if torch, the machine or the build is not one that it was tried with.
 
         Args:
             version: Of torch.
         """
-        known = TRIED.fullmatch(version) and sys.platform == "linux" and platform.machine() in TRIED_MACHINES
+        known = TESTED_VERSIONS.fullmatch(version) and sys.platform == "linux" and platform.machine() in TESTED_MACHINES
         if not known or _memory_is_limited() or not hasattr(torch_profiler, "_run_on_profiler_stop"):
             return None
         try:
@@ -136,7 +136,7 @@ class BackgroundStop:
         return written
 
     def _write(self, path: Path, left: Future[bool]) -> None:
-        if not left.result(_LEFT_WITHIN_S) or not self._is_on():
+        if not left.result(_LEAVE_TIMEOUT_S) or not self._is_on():
             raise OSError("the profiler was not ended, or by somebody else")
         self._join()
         result = self._collect()

@@ -19,7 +19,7 @@ from lightning_gpuprof.capture.host.run_delay import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CallSites
 
-_HAND_OVER_NS = 10_000_000_000
+_PUBLISH_EVERY_NS = 10_000_000_000
 _MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
@@ -27,7 +27,7 @@ _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 # Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
 FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
 # Code without a file that the user nevertheless typed.
-_TYPED = ("<ipython-input", "<stdin>")
+_INTERACTIVE = ("<ipython-input", "<stdin>")
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
 _FIT_FUNCTION = "fit"
 _FIT_FILE = ("trainer", "trainer.py")
@@ -97,7 +97,7 @@ class UserCode:
 
     def _show(self, filename: str) -> str:
         if filename.startswith("<"):
-            return filename if filename.startswith(_TYPED) else ""
+            return filename if filename.startswith(_INTERACTIVE) else ""
         path = PurePath(os.path.normpath(self._cwd / filename))
         if not _PACKAGE_FOLDERS.isdisjoint(path.parts) or any(path.is_relative_to(root) for root in self._roots):
             return ""
@@ -156,11 +156,11 @@ class CallSiteSampler:
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Look once; every 10 s hand over the counts since the record before."""
         self.interval_s = self._mean_interval_s * self._random.uniform(0.5, 1.5)
-        self._ask_for_the_interpreter()
+        self._time_interpreter_lock()
         self._look(t_ns)
         if self._handed_over_ns is None:
             self._handed_over_ns = t_ns
-        if t_ns - self._handed_over_ns < _HAND_OVER_NS:
+        if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns
         return self._take()
@@ -171,7 +171,7 @@ class CallSiteSampler:
             self._others.look(time.perf_counter_ns(), {}, last=True)
         return self._take()
 
-    def _ask_for_the_interpreter(self) -> None:
+    def _time_interpreter_lock(self) -> None:
         """Let go of it until a moment that is drawn, and see whether it takes as long to get it back as from Python.
 
         Times at which the main thread went from one slot to the next before we had it are left out.

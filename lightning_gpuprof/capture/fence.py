@@ -37,8 +37,8 @@ def must_propagate(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error).startswith(_WORKER_DIED)
 
 
-class _Quietly:
-    """What :func:`quietly` gives."""
+class _ExceptionSuppressor:
+    """What :func:`suppress_exceptions` gives."""
 
     __slots__ = ()
 
@@ -54,15 +54,15 @@ class _Quietly:
             return True
 
 
-_QUIETLY = _Quietly()
+_SUPPRESSOR = _ExceptionSuppressor()
 
 
-def quietly() -> _Quietly:
+def suppress_exceptions() -> _ExceptionSuppressor:
     """As ``contextlib.suppress(Exception)``, in the training's thread: what has to end the run comes through."""
-    return _QUIETLY
+    return _SUPPRESSOR
 
 
-def part_of_logger(logger: object) -> str:
+def logger_part(logger: object) -> str:
     """What a trainer's logger is called where it fails."""
     return f"logger {type(logger).__name__}"
 
@@ -101,7 +101,7 @@ class Fence:
         return part in self._told
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
+    def deferring(self) -> Iterator[None]:
         """In this block all is put back: a worker that dies in the middle of it ends the run when that is done."""
         outermost, self._holding, held = not self._holding, True, None
         try:
@@ -118,12 +118,12 @@ class Fence:
         self.held = self.held or error
         return True
 
-    def around(self, part: str) -> Around:
+    def around(self, part: str) -> FencedBlock:
         """Run something of ours; whatever it raises ends here. ``GPUPROF_DEBUG`` lets it through, for developers."""
-        return Around(self, part)
+        return FencedBlock(self, part)
 
 
-class Around:
+class FencedBlock:
     """What :meth:`Fence.around` gives: no generator, because one that fails before its ``yield`` raises."""
 
     __slots__ = ("_fence", "_part")
@@ -144,6 +144,6 @@ class Around:
             return self._fence._hold(error)
         if debugging():
             return False
-        with quietly():  # training goes on also if nobody can be told
+        with suppress_exceptions():  # training goes on also if nobody can be told
             self._fence.tell(self._part, f"switched off after {type(error).__name__}: {error}")
         return True

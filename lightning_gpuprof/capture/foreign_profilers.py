@@ -16,7 +16,7 @@ from typing import Any
 from torch.autograd import profiler as torch_profiler
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
-from lightning_gpuprof.capture.fence import quietly
+from lightning_gpuprof.capture.fence import suppress_exceptions
 
 _METHOD = "_prepare_trace"
 
@@ -42,7 +42,7 @@ class ForeignProfilers:
             return
 
         def prepare_trace(profiler: Any) -> Any:
-            with quietly():  # they get their profiler whatever becomes of ours
+            with suppress_exceptions():  # they get their profiler whatever becomes of ours
                 if not self._ours:
                     wait_until_written()
                 if self._wrapper is not None and not self._ours and threading.get_ident() == self._thread:
@@ -60,7 +60,7 @@ class ForeignProfilers:
         self._wrapper = None
 
     @contextmanager
-    def ours(self) -> Iterator[None]:
+    def own_profiler(self) -> Iterator[None]:
         """What is prepared inside is our own."""
         self._ours = True
         try:

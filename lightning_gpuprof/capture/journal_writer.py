@@ -27,7 +27,7 @@ from lightning_gpuprof.model.journal import (
 )
 
 MAX_BLOCK_STEPS = 1024
-LOOK_S = 0.5
+POLL_S = 0.5
 """How often finished steps are taken from the clock and shown to ``on_steps``."""
 YOUNG_RATIO = 0.05
 """A young run writes more often than every ``flush_s``, so that a kill costs no more than this of it."""
@@ -147,7 +147,7 @@ class JournalWriter:
             self._file.close(until - time.monotonic())
 
     def _run(self) -> None:
-        look_s = min(LOOK_S, self._flush_s)
+        look_s = min(POLL_S, self._flush_s)
         begin = time.monotonic()
         due = begin + look_s
         while not self._stopping:
@@ -164,7 +164,7 @@ class JournalWriter:
                 packed.set()
         self._fenced(self._look)
         self._fenced(self._write)
-        self._fenced(self._say_what_is_missing)
+        self._fenced(self._report_missing)
         self._posted.extend(self._last)
         self._fenced(self._write)
         self._cpu_s = time.thread_time()
@@ -233,7 +233,7 @@ class JournalWriter:
         try:
             cpu = cpu_block(steps)
         except ValueError as error:
-            self._say_once(f"CPU times that cannot be written are left out: {error}")
+            self._report_once(f"CPU times that cannot be written are left out: {error}")
         else:
             if cpu is not None:
                 blocks.append(cpu)
@@ -241,14 +241,14 @@ class JournalWriter:
 
     def _step_is_lost(self, step: ClosedStep, error: ValueError) -> None:
         self._lost_steps += 1
-        self._say_once(f"steps that cannot be written are left out, batch {step.batch} the first: {error}")
+        self._report_once(f"steps that cannot be written are left out, batch {step.batch} the first: {error}")
 
-    def _say_once(self, message: str) -> None:
+    def _report_once(self, message: str) -> None:
         if not self._said:
             self._said = True
             self.post(Notice(part="journal", message=message))
 
-    def _say_what_is_missing(self) -> None:
+    def _report_missing(self) -> None:
         if self._file.dropped_lines and not self._file.failed:
             message = (
                 f"the disk did not keep up: {self._file.dropped_steps} steps ({self._file.dropped_lines} lines of the "

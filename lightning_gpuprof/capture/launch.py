@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_OF_EVERY_RANK = (
+_SHARED_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "TORCHELASTIC_RUN_ID",
@@ -34,12 +34,12 @@ class Origin:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
-    def handed_over(self) -> str:
+    def shared_token(self) -> str:
         """The same in all processes that the object was handed to, and in no others; empty where it was made."""
         return "" if self.pid == os.getpid() else self.token
 
 
-def launch_of(trainer: Any, origin: Origin, environ: Mapping[str, str], proc_root: Path = Path("/proc")) -> str:
+def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str], proc_root: Path = Path("/proc")) -> str:
     """What the ranks of this job have in common.
 
     Args:
@@ -48,9 +48,9 @@ def launch_of(trainer: Any, origin: Origin, environ: Mapping[str, str], proc_roo
         environ: Environment variables of the process.
         proc_root: Where the process table is mounted.
     """
-    known = [str(trainer.world_size), *(environ.get(name, "") for name in _OF_EVERY_RANK)]
+    known = [str(trainer.world_size), *(environ.get(name, "") for name in _SHARED_VARIABLES)]
     if trainer.num_nodes == 1:
-        known += [origin.handed_over, _folder_of_agent(environ), _first_process(trainer, proc_root)]
+        known += [origin.shared_token, _folder_of_agent(environ), _first_process(trainer, proc_root)]
     return "|".join(known)
 
 
@@ -60,7 +60,7 @@ def _folder_of_agent(environ: Mapping[str, str]) -> str:
     return str(Path(file).parent.parent) if file and environ.get("GROUP_WORLD_SIZE") == "1" else ""
 
 
-def _is_a(thing: object, kind: str) -> bool:
+def _has_base_named(thing: object, kind: str) -> bool:
     return kind in {one.__name__ for one in type(thing).__mro__}
 
 
@@ -69,7 +69,9 @@ def _first_process(trainer: Any, proc_root: Path) -> str:
     launcher = getattr(trainer.strategy, "launcher", None)
     # Lightning makes such a launcher under torchrun and Slurm as well, where the first rank started nobody.
     cluster = getattr(launcher, "cluster_environment", None)
-    if not _is_a(launcher, "_SubprocessScriptLauncher") or not _is_a(cluster, "LightningEnvironment"):
+    if not _has_base_named(launcher, "_SubprocessScriptLauncher") or not _has_base_named(
+        cluster, "LightningEnvironment"
+    ):
         return ""
     pid = os.getpid() if trainer.local_rank == 0 else os.getppid()
     try:

@@ -1,6 +1,6 @@
 """The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
 
-Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.wanted` names, with what is lost without
+Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.patch_points` names, with what is lost without
 each; ``fit_loop.epoch_loop._batches_that_stepped``; ``_signal_connector._original_handlers``.
 Only attributes of these *instances* are set, and taken back at the end. Where one is missing, that edge is not measured
 and the caller is told; without those that begin and end steps there are none.
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 ITERATOR = "iter(dataloader)"
 """Name of the place in which an evaluation loop makes its iterator."""
 
-_WITHOUT_RUN = "windows can be requested only once the steps begin, and a learning rate search counts as training"
-_WITHOUT_LOG = "the time of self.log is counted in the hook that calls it"
+_LOSS_OF_RUN = "windows can be requested only once the steps begin, and a learning rate search counts as training"
+_LOSS_OF_LOG = "the time of self.log is counted in the hook that calls it"
 
 Undo = Callable[[], None]
 _ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PatchPoint:
     """A method of Lightning that gets a function of ours in its place."""
 
     path: str
     """From the trainer on."""
-    around: Callable[[Callable[..., Any]], Callable[..., Any]]
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
     """Makes that function."""
-    without: str
+    loss: str
     """What is lost where this version of Lightning has no such method."""
-    needed: bool = False
+    required: bool = False
     """Without it no step is measured: what was measured would be wrong."""
 
 
@@ -66,7 +66,7 @@ class _Edge(functools.partial[Any]):
         return getattr, (self.owner, self.name)
 
 
-def _replace(
+def _patch(
     owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], register: Callable[[Undo], None]
 ) -> bool:
     original = getattr(owner, name, None)
@@ -143,15 +143,15 @@ class LoopEdges:
         """
         missing = []
         self._attached = True
-        for edge in self.wanted():
+        for edge in self.patch_points():
             *path, name = edge.path.split(".")
             owner: Any = self._trainer
             for part in path:
                 owner = getattr(owner, part, None)
-            if _replace(owner, name, edge.around, self._undo.append):
+            if _patch(owner, name, edge.wrap, self._undo.append):
                 continue
-            lacking = f"this version of Lightning has no {edge.path}: {edge.without}"
-            if edge.needed:
+            lacking = f"this version of Lightning has no {edge.path}: {edge.loss}"
+            if edge.required:
                 self._failed(MissingEdgeError(lacking))
                 return []
             missing.append(lacking)
@@ -160,9 +160,9 @@ class LoopEdges:
     def detach(self) -> None:
         """Give the loops back as they were."""
         self._attached = False
-        self._take_off()
+        self._restore()
 
-    def _take_off(self) -> None:
+    def _restore(self) -> None:
         while self._undo:
             self._undo[-1]()
             self._undo.pop()
@@ -174,60 +174,60 @@ class LoopEdges:
         epoch_loop = getattr(self._trainer.fit_loop, "epoch_loop", None)
         return int(getattr(epoch_loop, "_batches_that_stepped", self._trainer.global_step))
 
-    def wanted(self) -> list[Wanted]:
+    def patch_points(self) -> list[PatchPoint]:
         """What of Lightning's is wrapped in this stage."""
-        return self._of_fit() if self._stage == "fit" else self._of_evaluation()
+        return self._fit_points() if self._stage == "fit" else self._evaluation_points()
 
-    def _teardown(self) -> Wanted:
-        without = "an error inside a learning rate search ends without a report"
-        return Wanted("_teardown", self._around_teardown, without)
+    def _teardown(self) -> PatchPoint:
+        loss = "an error inside a learning rate search ends without a report"
+        return PatchPoint("_teardown", self._wrap_teardown, loss)
 
-    def _of_fit(self) -> list[Wanted]:
+    def _fit_points(self) -> list[PatchPoint]:
         epoch_loop = "fit_loop.epoch_loop"
         found = [
             self._teardown(),
-            Wanted("fit_loop.run", self._around_run, _WITHOUT_RUN),
-            Wanted(
-                "fit_loop.setup_data", self._around_setup_data, "the time to make the loaders is not shown separately"
+            PatchPoint("fit_loop.run", self._wrap_run, _LOSS_OF_RUN),
+            PatchPoint(
+                "fit_loop.setup_data", self._wrap_setup_data, "the time to make the loaders is not shown separately"
             ),
-            Wanted(f"{epoch_loop}.run", self._around_epoch, "the last step of an epoch lasts until the next begins"),
-            Wanted(f"{epoch_loop}.advance", self._around_step, "steps cannot be measured", needed=True),
-            Wanted(
+            PatchPoint(f"{epoch_loop}.run", self._wrap_epoch, "the last step of an epoch lasts until the next begins"),
+            PatchPoint(f"{epoch_loop}.advance", self._wrap_step, "steps cannot be measured", required=True),
+            PatchPoint(
                 f"{epoch_loop}.val_loop.run",
-                self._around_inner_evaluation,
+                self._wrap_inner_evaluation,
                 "validation cannot be told apart from training steps",
-                needed=True,
+                required=True,
             ),
-            Wanted(
+            PatchPoint(
                 f"{epoch_loop}.val_loop.reset",
-                self._around_iterator,
+                self._wrap_iterator,
                 "the time to start its workers is not shown separately",
             ),
-            Wanted(f"{epoch_loop}._results.log", self._around_log, _WITHOUT_LOG),
+            PatchPoint(f"{epoch_loop}._results.log", self._wrap_log, _LOSS_OF_LOG),
         ]
         if self._trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
             broadcast = f"{epoch_loop}._broadcast_sigterm_tensor"
             found.append(
-                Wanted(broadcast, self._around_sigterm, "time in which ranks agree on signals is counted as loop")
+                PatchPoint(broadcast, self._wrap_sigterm, "time in which ranks agree on signals is counted as loop")
             )
         return found
 
-    def _of_evaluation(self) -> list[Wanted]:
+    def _evaluation_points(self) -> list[PatchPoint]:
         loop = f"{self._stage}_loop"
         predicting = self._stage == "predict"
         step = "_predict_step" if predicting else "_evaluation_step"
         found = [
             self._teardown(),
-            Wanted(f"{loop}.run", self._around_run, _WITHOUT_RUN),
-            Wanted(
-                f"{loop}.setup_data", self._around_setup_data, "the time to make the loaders is not shown separately"
+            PatchPoint(f"{loop}.run", self._wrap_run, _LOSS_OF_RUN),
+            PatchPoint(
+                f"{loop}.setup_data", self._wrap_setup_data, "the time to make the loaders is not shown separately"
             ),
-            Wanted(f"{loop}.reset", self._around_iterator, "the time to start workers is not shown separately"),
-            Wanted(f"{loop}.on_run_start", self._around_evaluation_start, "steps cannot be measured", needed=True),
-            Wanted(f"{loop}.{step}", self._around_evaluation_step, "steps cannot be measured", needed=True),
-            Wanted(f"{loop}.on_run_end", self._around_evaluation_end, "the last step does not end", needed=True),
+            PatchPoint(f"{loop}.reset", self._wrap_iterator, "the time to start workers is not shown separately"),
+            PatchPoint(f"{loop}.on_run_start", self._wrap_evaluation_start, "steps cannot be measured", required=True),
+            PatchPoint(f"{loop}.{step}", self._wrap_evaluation_step, "steps cannot be measured", required=True),
+            PatchPoint(f"{loop}.on_run_end", self._wrap_evaluation_end, "the last step does not end", required=True),
         ]
-        return found if predicting else [*found, Wanted(f"{loop}._results.log", self._around_log, _WITHOUT_LOG)]
+        return found if predicting else [*found, PatchPoint(f"{loop}._results.log", self._wrap_log, _LOSS_OF_LOG)]
 
     def _fenced(self, edge: Callable[..., object], *args: object) -> None:
         """Lightning called; a failure of ours ends here, and the edges with it."""
@@ -242,7 +242,7 @@ class LoopEdges:
         finally:
             self._on_failure(error)
 
-    def _around_run(self, run: Callable[[], Any]) -> Callable[[], Any]:
+    def _wrap_run(self, run: Callable[[], Any]) -> Callable[[], Any]:
         def timed_run() -> Any:
             if self._running:
                 return self._trial(run)
@@ -255,7 +255,7 @@ class LoopEdges:
 
         return timed_run
 
-    def _around_teardown(self, teardown: Callable[[], None]) -> Callable[[], None]:
+    def _wrap_teardown(self, teardown: Callable[[], None]) -> Callable[[], None]:
         trainer = self._trainer
 
         def heard_teardown() -> None:
@@ -279,7 +279,7 @@ class LoopEdges:
         Its optimizer steps are taken back by Lightning, and so by the clock.
         """
         optimizer_steps = self._clock.counters()[1]
-        self._take_off()
+        self._restore()
         try:
             return run()
         finally:
@@ -305,14 +305,14 @@ class LoopEdges:
             self._undo.append(lambda: originals.__setitem__(number, before))
             originals[number] = ours
 
-    def _around_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
+    def _wrap_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
         def timed_setup_data() -> None:
             with self._tap.place("setup_data", "loop"):
                 setup_data()
 
         return timed_setup_data
 
-    def _around_iterator(self, reset: Callable[[], None]) -> Callable[[], None]:
+    def _wrap_iterator(self, reset: Callable[[], None]) -> Callable[[], None]:
         """Of an evaluation loop: nearly all of it is ``iter(dataloader)``, which starts the workers."""
 
         def timed_reset() -> None:
@@ -321,7 +321,7 @@ class LoopEdges:
 
         return timed_reset
 
-    def _around_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _wrap_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
         trainer = self._trainer
         clock, begin_epoch, end_epoch = self._clock, self._clock.begin_epoch, self._clock.end_epoch
 
@@ -342,7 +342,7 @@ class LoopEdges:
 
         return timed_run
 
-    def _around_step(self, advance: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _wrap_step(self, advance: Callable[[Any], None]) -> Callable[[Any], None]:
         begin_step, cancel_step = self._clock.begin_step, self._clock.cancel_step
         abort_step = self._clock.abort_step
 
@@ -362,14 +362,14 @@ class LoopEdges:
 
         return timed_advance
 
-    def _around_sigterm(self, broadcast: Callable[[], None]) -> Callable[[], None]:
+    def _wrap_sigterm(self, broadcast: Callable[[], None]) -> Callable[[], None]:
         def timed_broadcast() -> None:
             with self._tap.place("broadcast_sigterm", "sync"):
                 broadcast()
 
         return timed_broadcast
 
-    def _around_log(self, log: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_log(self, log: Callable[..., None]) -> Callable[..., None]:
         """``self.log`` in a hook: nearly all of its time (98 % measured) is in the collection of results."""
         place = self._tap.place
 
@@ -379,7 +379,7 @@ class LoopEdges:
 
         return timed_log
 
-    def _around_evaluation_start(self, on_run_start: Callable[[], None]) -> Callable[[], None]:
+    def _wrap_evaluation_start(self, on_run_start: Callable[[], None]) -> Callable[[], None]:
         clock = self._clock
 
         def begin() -> None:
@@ -394,7 +394,7 @@ class LoopEdges:
 
         return timed_start
 
-    def _around_evaluation_step(self, step: Callable[..., None]) -> Callable[..., None]:
+    def _wrap_evaluation_step(self, step: Callable[..., None]) -> Callable[..., None]:
         # No method is called once a batch before the fetch: the end of a batch is the start of the next.
         count, begin_step, abort_step = self._clock.count, self._clock.begin_step, self._clock.abort_step
 
@@ -414,7 +414,7 @@ class LoopEdges:
 
         return timed_step
 
-    def _around_evaluation_end(self, on_run_end: Callable[[], Any]) -> Callable[[], Any]:
+    def _wrap_evaluation_end(self, on_run_end: Callable[[], Any]) -> Callable[[], Any]:
         cancel_step, end_epoch = self._clock.cancel_step, self._clock.end_epoch
 
         def end() -> None:
@@ -428,7 +428,7 @@ class LoopEdges:
 
         return timed_end
 
-    def _around_inner_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
+    def _wrap_inner_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
         trainer, tap, clock = self._trainer, self._tap, self._clock
 
         def begin() -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_gpuprof.capture.fence import Fence, part_of_logger
+from lightning_gpuprof.capture.fence import Fence, logger_part
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.config import Options
@@ -76,7 +76,7 @@ class ScalarLog:
     def take(self, sample: Sample) -> None:
         """A reading; on any thread. Of each value the newest counts: some are read more seldom than others."""
         key = sample.source, sample.subject
-        wanted = sample.values if self._verbose else _wanted(sample)
+        wanted = sample.values if self._verbose else _selected_values(sample)
         known = {name: (sample.t_ns, value) for name, value in wanted.items() if value is not None}
         if known:
             self._latest[key] = {**self._latest.get(key, {}), **known}
@@ -91,15 +91,15 @@ class ScalarLog:
             if scalars:
                 scalars |= sampled_scalars(self._latest.copy(), since_ns=self._now() - STALE_NS)
             for logger in self._trainer.loggers if scalars else ():
-                self._give(logger, scalars, stepped - 1)  # the step that the trainer's own metrics just got
+                self._log_to(logger, scalars, stepped - 1)  # the step that the trainer's own metrics just got
         # With manual optimization several or no optimizer steps go into a batch: look at every one.
         self.wake = global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
 
-    def _give(self, logger: Any, scalars: dict[str, float], step: int) -> None:
+    def _log_to(self, logger: Any, scalars: dict[str, float], step: int) -> None:
         if any(failed is logger for failed in self._failed):
             return
         given = False
-        with self._fence.around(part_of_logger(logger)):
+        with self._fence.around(logger_part(logger)):
             logger.log_metrics(metrics=scalars.copy(), step=step)
             given = True
         if not given:
@@ -185,6 +185,6 @@ def sampled_scalars(
     }
 
 
-def _wanted(sample: Sample) -> dict[str, float | None]:
+def _selected_values(sample: Sample) -> dict[str, float | None]:
     names = _SAMPLED.get((sample.source, sample.subject)) or _SAMPLED.get((sample.source, "")) or ()
     return {name: sample.values[name] for name in names if name in sample.values}

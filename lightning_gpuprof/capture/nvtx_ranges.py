@@ -43,7 +43,7 @@ class TorchNvtx:
     pop = staticmethod(torch.cuda.nvtx.range_pop)
 
 
-def wanted(option: bool | None, environ: Mapping[str, str]) -> bool:
+def is_enabled(option: bool | None, environ: Mapping[str, str]) -> bool:
     """Whether ranges are made: as asked for, and if nothing was asked for, under one of the tools that show them.
 
     Args:

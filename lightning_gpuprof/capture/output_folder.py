@@ -41,7 +41,7 @@ def expand(dirpath: str) -> Path:
     return Path(os.path.expandvars(dirpath)).expanduser()
 
 
-def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
+def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     """Where a stage's folder should be: ``dirpath``, or beside the trainer's logs.
 
     Args:
@@ -66,11 +66,11 @@ def wanted(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     if known is not None and str(known) == _folder_of_experiments(trainer):
         known = None
     folders = [str(folder) for folder in (known, trainer.default_root_dir) if folder]
-    folder, name = Path(next((folder for folder in folders if on_disk(folder)), Path.cwd())), f"gpuprof{suffix}"
+    folder, name = Path(next((folder for folder in folders if is_local_path(folder)), Path.cwd())), f"gpuprof{suffix}"
     return run_folders.beside(folder.absolute(), name) if _is_for_checkpoints(folder, trainer) else folder / name
 
 
-def on_disk(folder: str) -> bool:
+def is_local_path(folder: str) -> bool:
     """Whether it is a path, and no address of another machine."""
     return "://" not in folder
 
@@ -102,29 +102,29 @@ def _folder_of_experiments(trainer: Any) -> str | None:
     return str(getattr(first, "save_dir", None))
 
 
-def create(wanted: Path, rank: int, key: str) -> tuple[Path, BinaryIO, str]:
+def create(target_folder: Path, rank: int, key: str) -> tuple[Path, BinaryIO, str]:
     """Make the folder and this rank's journal in it.
 
     Args:
-        wanted: The folder; ``-2``, ``-3``, … is added until it holds no other run.
+        target_folder: The folder; ``-2``, ``-3``, … is added until it holds no other run.
         rank: Global rank.
         key: Of the run, from :func:`key_of_run`.
 
     Returns:
-        The folder, the opened journal, and what went wrong with the wanted folder (empty if nothing).
+        The folder, the opened journal, and what went wrong with the target folder (empty if nothing).
     """
     name = JOURNAL_NAME.format(rank=rank)
     try:
-        return *_create_in(wanted, name, key), ""
+        return *_create_in(target_folder, name, key), ""
     except OSError as error:
-        problem = f"{wanted} cannot be written ({error.strerror or error})"
+        problem = f"{target_folder} cannot be written ({error.strerror or error})"
     fallback = Path(tempfile.mkdtemp(prefix="gpuprof-"))
     return *_create_in(fallback, name, key), f"{problem}; the run is recorded in {fallback} instead"
 
 
-def _create_in(wanted: Path, name: str, key: str) -> tuple[Path, BinaryIO]:
+def _create_in(target_folder: Path, name: str, key: str) -> tuple[Path, BinaryIO]:
     for number in range(1, 10_000):
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        folder = target_folder if number == 1 else target_folder.with_name(f"{target_folder.name}-{number}")
         folder.mkdir(parents=True, exist_ok=True)
         if any(mark.name != f"{MARK}{key}" for mark in folder.glob(f"{MARK}*")):
             continue
@@ -136,4 +136,4 @@ def _create_in(wanted: Path, name: str, key: str) -> tuple[Path, BinaryIO]:
             return folder, open_journal(journal)
         except FileExistsError:
             continue
-    raise OSError(f"{wanted} and 9,999 numbered folders beside it are taken")
+    raise OSError(f"{target_folder} and 9,999 numbered folders beside it are taken")

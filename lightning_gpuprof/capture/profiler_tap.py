@@ -89,7 +89,7 @@ class _Forwarded:
         return theirs.__exit__(*exc)  # type: ignore[arg-type]
 
 
-class _LastWord:
+class _ExceptionHookEnd:
     """Around an ``on_exception``: if it fails, Lightning calls nothing any more, and this is the end of the stage."""
 
     def __init__(self, context: Context, on_end: Callable[[BaseException | None], None]) -> None:
@@ -344,14 +344,14 @@ class ProfilerTap:
     def _make_timed(self, action: str, region: Region, cpu: bool) -> Context:
         how = classify(action, region, manual=self._manual, overridden=self._overridden)
         clock = self._clock
-        then = -1 if how.then is None else self._then_slot(how.then, region)
+        then = -1 if how.then is None else self._slot_after(how.then, region)
         if action.startswith("[Callback]") and self._does_nothing(how.callback, how.hook):
             return NULL_CONTEXT
         if how.phase is None:
             return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)
         context = clock.context(slot, then=then, counts=how.counts, cpu=cpu)
-        return _LastWord(context, self._on_end) if how.hook == "on_exception" else context
+        return _ExceptionHookEnd(context, self._on_end) if how.hook == "on_exception" else context
 
-    def _then_slot(self, phase: Phase, region: Region) -> int:
+    def _slot_after(self, phase: Phase, region: Region) -> int:
         return self._clock.loop_slot if phase == "loop" else self._clock.slot(f"after {phase}", phase, region)

@@ -110,7 +110,7 @@ class Session:
             self._attachments = self._make_attachments()
             self._journal.start()
             # From here on the trainer is touched.
-            self._opened.append(self._give_back)
+            self._opened.append(self._restore)
             self.clock.set_failure_listener(self._steps_failed)
             self._attachments.attach()
         except BaseException:
@@ -132,11 +132,11 @@ class Session:
         )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
         self._journal = StageJournal(
-            output_folder.wanted(self._options.dirpath, stage, trainer),
+            output_folder.target_folder(self._options.dirpath, stage, trainer),
             output_folder.key_of_run(self._launch, trainer.world_size),
             header_of(trainer, stage, self._entry, version),
             self.clock,
-            on_steps=self._steps_ended_lately,
+            on_steps=self._on_steps_closed,
         )
         self._opened.append(self._journal.close)
         self.fence = self._journal.fence
@@ -161,7 +161,7 @@ class Session:
     def _nvtx_ranges(
         self, module: pl.LightningModule, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.RangeBackend]
     ) -> nvtx_ranges.NvtxRanges | None:
-        if not nvtx_ranges.wanted(self._options.nvtx, os.environ):
+        if not nvtx_ranges.is_enabled(self._options.nvtx, os.environ):
             return None
         return nvtx_ranges.NvtxRanges(
             ranges(),
@@ -287,7 +287,7 @@ class Session:
             with self.fence.around("end of the steps"):
                 self.steps_end()
 
-    def _steps_ended_lately(self, steps: Sequence[ClosedStep]) -> None:
+    def _on_steps_closed(self, steps: Sequence[ClosedStep]) -> None:
         """In the journal's thread."""
         self._steps.on_steps_closed(steps)
 
@@ -338,11 +338,11 @@ class Session:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
         if not self._open:
             return
-        with self.fence.holding():
+        with self.fence.deferring():
             try:
                 self._finish(status)
             except Exception:
-                self._let_go()  # of what was not reached
+                self._abandon()  # of what was not reached
                 raise
 
     def _finish(self, status: str) -> None:
@@ -350,10 +350,10 @@ class Session:
         last: list[Footer] = []
         self._steps.boundary.close()
         self._windows.end(status)
-        self._give_back()
+        self._restore()
         with self.fence.around("steps"):
             self.clock.listen(None, NEVER)
-            self._steps.note_process_cpus()
+            self._steps.record_process_cpus()
             self.clock.open_segment(None)
             last = [self._footer(status)]
         self._steps.stop_samplers()
@@ -364,17 +364,17 @@ class Session:
 
     def give_up(self) -> None:
         """After a failure on the way: nothing of ours stays. Raises only what has to end the run."""
-        with self.fence.holding():
+        with self.fence.deferring():
             with self.fence.around("the end"):
                 self.finish("abandoned")
-            self._let_go()
+            self._abandon()
 
-    def _let_go(self) -> None:
-        self._give_back()
+    def _abandon(self) -> None:
+        self._restore()
         self._steps.stop_samplers()
         self._close_files()
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         """Torch, the process's signals and the trainer are as they were found."""
         self._windows.unwatch()
         self._attachments.detach()

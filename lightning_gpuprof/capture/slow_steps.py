@@ -33,7 +33,7 @@ COOLDOWN_NS = 30_000_000_000
 """After one slowdown the next is looked for when both are over. More than half of the history are then later steps, so
 that a run that stays slow has a new band and is not reported again."""
 
-_UNUSUAL = PROFILED | FIRST_OF_EPOCH
+_NOT_ORDINARY = PROFILED | FIRST_OF_EPOCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +88,9 @@ class SlowSteps:
                 if not disturbed:
                     self._periods.append(step.end_ns - step.start_ns)
                     last_ordinary = step
-        (before, recent), last = self._ordinary(), last_ordinary
+        (before, recent), last = self._recent_and_before(), last_ordinary
         if len(before) < MIN_HISTORY:
-            (before, recent), last = self._of_both_kinds(), last_of_both
+            (before, recent), last = self._with_disturbed_steps(), last_of_both
         if len(before) < MIN_HISTORY:
             return None
         self.had_band = True
@@ -105,13 +105,13 @@ class SlowSteps:
         self._quiet_until_ns = last.end_ns + COOLDOWN_NS
         return Slowdown(period_ns=round(statistics.median(recent)), usual_ns=round(usual))
 
-    def _ordinary(self) -> tuple[list[int], list[int]]:
+    def _recent_and_before(self) -> tuple[list[int], list[int]]:
         """Periods before the latest, and the latest."""
         periods = list(self._periods)
         count = _recent(periods)
         return periods[-count - HISTORY : -count], periods[-count:]
 
-    def _of_both_kinds(self) -> tuple[list[int], list[int]]:
+    def _with_disturbed_steps(self) -> tuple[list[int], list[int]]:
         """The same with steps beside an analysis; those that the latest can be held against."""
         steps = list(self._with_disturbed)
         count = _recent([period for period, _ in steps])
@@ -120,7 +120,7 @@ class SlowSteps:
         return [period for period, disturbed in before if disturbed or not alike], [period for period, _ in recent]
 
     def _is_usual(self, step: ClosedStep) -> bool:
-        if step.flags & _UNUSUAL:
+        if step.flags & _NOT_ORDINARY:
             return False
         for slot in self._slots[self._slots_seen :]:
             if slot.step_phase in ("validation", "checkpoint"):

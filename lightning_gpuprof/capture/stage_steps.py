@@ -154,7 +154,7 @@ class StageSteps:
         self.end_live_line()
         self.boundary.steps_end()
         self._clock.open_segment("teardown")
-        self.note_process_cpus()
+        self.record_process_cpus()
         self._windows.end("finished")
         self.boundary.log_last(self._trainer.global_step)
 
@@ -175,7 +175,7 @@ class StageSteps:
             if self._recorder is not None:
                 self._recorder.stop()
 
-    def note_process_cpus(self) -> None:
+    def record_process_cpus(self) -> None:
         """CPUs that this process kept busy during training, for runs too short to be sampled; noted once."""
         begin, self._began = self._began, None
         if begin is not None:

@@ -16,7 +16,7 @@ LIVE = "GPUPROF_LIVE"
 """A line on the terminal while training goes on: a wish of who looks at it, not of the script."""
 
 
-def switched_on(name: str, environ: Mapping[str, str]) -> bool:
+def is_switched_on(name: str, environ: Mapping[str, str]) -> bool:
     """Whether a variable is ``1``, ``true``, ``yes`` or ``on``; a value that means nothing is warned of and is off.
 
     Args:

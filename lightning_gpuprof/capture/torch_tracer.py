@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
 from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written, write_trace
-from lightning_gpuprof.capture.fence import quietly
+from lightning_gpuprof.capture.fence import suppress_exceptions
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.config import TraceConfig
@@ -63,7 +63,7 @@ def _has_accelerator() -> bool:
 def _background_stop(config: TraceConfig) -> BackgroundStop | None:
     """Whether traces can be ended and written while training goes on; collecting stacks needs the interpreter."""
     wanted = not _has_accelerator() if config.background_stop is None else config.background_stop
-    return BackgroundStop.of_this_torch() if wanted and not config.with_stack else None
+    return BackgroundStop.for_current_torch() if wanted and not config.with_stack else None
 
 
 class _FetchRange:
@@ -75,13 +75,13 @@ class _FetchRange:
         self._range: AbstractContextManager[Any] = fast(FETCH_RANGE) if fast else record_function(FETCH_RANGE)
 
     def __enter__(self) -> object:
-        with quietly():  # a range less in the trace
+        with suppress_exceptions():  # a range less in the trace
             self._range.__enter__()
         return self._context.__enter__()
 
     def __exit__(self, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        with quietly():
+        with suppress_exceptions():
             self._range.__exit__(None, None, None)
 
 
@@ -94,7 +94,7 @@ class _NamedRange:
         self._open: list[record_function] = []
 
     def __enter__(self) -> object:
-        with quietly():  # a range less in the trace
+        with suppress_exceptions():  # a range less in the trace
             named = record_function(self._name)
             named.__enter__()  # type: ignore[no-untyped-call]
             self._open.append(named)
@@ -102,7 +102,7 @@ class _NamedRange:
 
     def __exit__(self, *exc: object) -> None:
         self._context.__exit__(None, None, None)
-        with quietly():
+        with suppress_exceptions():
             self._open.pop().__exit__(None, None, None)
 
 
@@ -223,7 +223,7 @@ class TorchTracer:
 
     def _end_at_exit(self) -> None:
         """A profiler that is on when the interpreter ends crashes it."""
-        with quietly():
+        with suppress_exceptions():
             self.stop(False)
 
     def _over(self) -> None:

@@ -116,7 +116,7 @@ class WindowRecording:
             controller = self._plan()
             if controller is not None:
                 with self._fence.around("windows: the end of training"):
-                    self._tell_unreachable(ends_at())
+                    self._warn_unreachable(ends_at())
                 while self._unheard:
                     controller.request(self._unheard.popleft(), by_person=True)
                 self._wake = controller.begin(global_step)
@@ -154,7 +154,7 @@ class WindowRecording:
             return
         with self._fence.around(ON_REQUEST):
             if self._slow_steps is not None:
-                self._watch_for_slow_ones(self._slow_steps, steps)
+                self._look_for_slow_steps(self._slow_steps, steps)
             if self._file is not None and self._file.touched():
                 self._ask("requested by file")
             controller = self._controller
@@ -163,10 +163,10 @@ class WindowRecording:
             elif controller is None and self._why_none and self._unheard:
                 self._fence.tell(ON_REQUEST, f"{self._unheard[0]}, but {self._why_none}")
 
-    def _watch_for_slow_ones(self, slow_steps: SlowSteps, steps: Sequence[ClosedStep]) -> None:
+    def _look_for_slow_steps(self, slow_steps: SlowSteps, steps: Sequence[ClosedStep]) -> None:
         ended = self._ended
         if (slowdown := slow_steps.look(steps)) is not None:
-            self._ask(_words(slowdown), by_person=False)
+            self._ask(_slow_step_reason(slowdown), by_person=False)
         if ended:
             self._slow_steps = None
             if not slow_steps.had_band:
@@ -208,7 +208,7 @@ class WindowRecording:
 
     def unwatch(self) -> None:
         """Torch and the process's signals are left as they were found, once nothing is being written."""
-        ends = (wait_until_written, self._foreign.unwatch, self._stop_hearing)
+        ends = (wait_until_written, self._foreign.unwatch, self._restore_signal)
         for end in 2 * ends:  # what failed once is tried once more
             with self._fence.around("torch.profiler"):
                 end()
@@ -221,7 +221,7 @@ class WindowRecording:
                 PART, f"{running} trace(s) still being analysed; run `gpuprof report {self._folder}` later"
             )
 
-    def _stop_hearing(self) -> None:
+    def _restore_signal(self) -> None:
         if self._signal is not None:
             with self._fence.around(ON_REQUEST):
                 self._signal.restore()
@@ -275,7 +275,7 @@ class WindowRecording:
             config,
             new_path=lambda: self._folder / f"rank{self._rank}.{time.time_ns()}.plain.json",
             wrap_actions=lambda wrap: self._tap.wrap_actions("main", wrap),
-            preparing=self._foreign.ours,
+            preparing=self._foreign.own_profiler,
         )
 
     def _check_ranks(self) -> None:
@@ -289,7 +289,7 @@ class WindowRecording:
                 else f"rank {', '.join(map(str, outside))} is not in this run, which has rank 0 only",
             )
 
-    def _tell_unreachable(self, ends_at: tuple[int, str] | None) -> None:
+    def _warn_unreachable(self, ends_at: tuple[int, str] | None) -> None:
         """Warn at the start of what is known then, and not hours later."""
         if ends_at is None:
             return
@@ -357,5 +357,5 @@ class WindowRecording:
                     controller.abandon()
 
 
-def _words(slowdown: Slowdown) -> str:
+def _slow_step_reason(slowdown: Slowdown) -> str:
     return f"slow step: {slowdown.period_ns / 1e6:.3g} ms against {slowdown.usual_ns / 1e6:.3g} ms"

@@ -193,14 +193,14 @@ class WindowController:
         if self._wait_until_steady:
             self._look_for_steady(global_step, now_ns)
         if self._state == "open":
-            problem = "" if global_step > self._pending[0].stop else self._too_much(batch, now_ns)
+            problem = "" if global_step > self._pending[0].stop else self._limit_reached(batch, now_ns)
             if global_step <= self._pending[0].stop and not problem:
                 self._traced_step = global_step
                 self._tracer.next_step(batch)
                 return global_step
             self._close(problem)
         if self._requests:
-            self._take_requests(global_step)
+            self._plan_requests(global_step)
         if self._state == "idle" and self._pending and global_step >= self._pending[0].start - self._warmup:
             self.collect_finished_trace(
                 wait=True
@@ -213,7 +213,7 @@ class WindowController:
                 if self._warmup_batch is None:
                     self._warmup_batch = batch
                 self._tracer.prepare()
-            elif self._state == "warming" and global_step < window.start and self._takes_too_long(batch):
+            elif self._state == "warming" and global_step < window.start and self._warmup_takes_too_long(batch):
                 self._give_up()
             if self._state == "warming" and global_step >= window.start:
                 self._tracer.start(batch)
@@ -261,14 +261,14 @@ class WindowController:
             self._tell(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
         for window in self._denied:
             self._tell(window, NO_BUDGET)
-        for asked in self._take_asked(global_step):
+        for asked in self._merge_requests(global_step):
             self._tell(asked, f"not reached: training ended after {global_step} optimizer steps ({reason})")
-        self._forget()
+        self._drop_plans()
 
     def abandon(self) -> None:
         """After a failure, wherever it was: stop tracing without keeping anything."""
         self._state = "idle"
-        self._forget()
+        self._drop_plans()
         self._on_profiled(False)
         try:
             self._tracer.stop(False)
@@ -296,7 +296,7 @@ class WindowController:
         self._keep_to_budget()
         self._on_window(record, path)
 
-    def _forget(self) -> None:
+    def _drop_plans(self) -> None:
         self._pending.clear()
         self._denied.clear()
         self._requests.clear()
@@ -336,7 +336,7 @@ class WindowController:
         self._keep_to_budget()
         self.collect_finished_trace(wait=False)
 
-    def _too_much(self, batch: int, now_ns: int) -> str:
+    def _limit_reached(self, batch: int, now_ns: int) -> str:
         """Why the open window is closed before its stop; empty if it is not."""
         if batch - self._opened_batch >= self._max_batches:
             return f"closed after {self._max_batches} batches (trace.max_steps)"
@@ -344,7 +344,7 @@ class WindowController:
             return f"closed after {self._max_ns / 1e9:g} s (trace.max_s)"
         return ""
 
-    def _takes_too_long(self, batch: int) -> bool:
+    def _warmup_takes_too_long(self, batch: int) -> bool:
         return self._warmup_batch is not None and batch - self._warmup_batch > MAX_WARMUP_BATCHES * (self._warmup + 1)
 
     def _give_up(self) -> None:
@@ -364,7 +364,7 @@ class WindowController:
             record = WindowRecord(start_step=window.start, stop_step=window.stop, problem=problem, reason=window.reason)
             self._on_window(record, None)
 
-    def _take_asked(self, global_step: int) -> list[_Window]:
+    def _merge_requests(self, global_step: int) -> list[_Window]:
         """The requests so far as one window, as soon as it can be warmed up for."""
         waiting = [self._requests.popleft() for _ in range(len(self._requests))]
         if not waiting:
@@ -379,12 +379,12 @@ class WindowController:
             )
         ]
 
-    def _take_requests(self, global_step: int) -> None:
-        for asked in self._take_asked(global_step):
+    def _plan_requests(self, global_step: int) -> None:
+        for asked in self._merge_requests(global_step):
             first = self._pending[0] if self._pending else None
             if first is not None and (self._state == "warming" or first.start - self._warmup <= asked.stop):
                 self._pending[0] = replace(first, reason=f"{first.reason}; {asked.reason}")
-            elif (self._left_asked if asked.kind == "asked" else self._spare()) > 0:
+            elif (self._left_asked if asked.kind == "asked" else self._unreserved_windows()) > 0:
                 self._pending.appendleft(asked)
             elif asked.kind == "asked" or not self._refused_a_slow_one:
                 self._refused_a_slow_one = self._refused_a_slow_one or asked.kind == "slow"
@@ -402,7 +402,7 @@ class WindowController:
     def _insert(self, window: _Window) -> None:
         self._pending = deque(sorted([*self._pending, window], key=lambda w: w.start))
 
-    def _spare(self) -> int:
+    def _unreserved_windows(self) -> int:
         """What is left for windows that are not planned."""
         reserved = sum(w.kind in ("planned", "steady") for w in self._pending) + self._wait_until_steady
         return self._left - reserved
@@ -415,7 +415,7 @@ class WindowController:
         self._denied += planned[max(0, self._left) :]
         denied = set(map(id, self._denied))
         self._pending = deque(w for w in self._pending if id(w) not in denied)
-        if self._spare() <= 0:
+        if self._unreserved_windows() <= 0:
             self._every = None
             self._pending = deque(w for w in self._pending if w.kind != "cyclic")
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.capture.nvml.look import MachineLook, look
+from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_child
 from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
 from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.cli.command import Command
@@ -67,7 +67,7 @@ def run(*, as_json: bool = False) -> int:
     return 0
 
 
-def examine(look_at_gpus: Callable[[], MachineLook] = look) -> list[Check]:
+def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child) -> list[Check]:
     """All checks in order; one that fails is a finding of its own.
 
     Args:
@@ -166,7 +166,7 @@ def _torch(*, driver_hangs: bool) -> list[Check]:
     return checks
 
 
-def _nvml(gpus: MachineLook | None) -> list[Check]:
+def _nvml(gpus: MachineGpus | None) -> list[Check]:
     if gpus is None:
         meaning = f"nvidia-ml-py is not installed: {NOT_MEASURED}"
         return [Check(area="nvml", name="NVML", state="absent", meaning=meaning)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from lightning_gpuprof.capture.nvml.look import GpuLook, MachineLook
+from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
 from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, WORDS, reasons_of
@@ -16,7 +16,7 @@ NOT_MEASURED = "utilization, memory, power and clocks of GPUs are not measured"
 _COUNTERS = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
 
 
-def gpu_checks(look: MachineLook) -> list[Check]:
+def gpu_checks(look: MachineGpus) -> list[Check]:
     """Lines about NVML and each GPU."""
     if look.hangs:
         meaning = f"the driver hangs: {NOT_MEASURED}; look at dmesg for Xid errors, and restart the machine"
@@ -35,7 +35,7 @@ def gpu_checks(look: MachineLook) -> list[Check]:
     return checks
 
 
-def _of_gpu(gpu: GpuLook) -> list[Check]:
+def _of_gpu(gpu: GpuState) -> list[Check]:
     name = f"GPU {gpu.index}" + (" MIG" if gpu.uuid.startswith("MIG-") else "")
     seen = gpu.subject or ("used by its MIG devices" if gpu.partitioned else "not visible to processes here")
     head = f"{gpu.name} ({gpu.uuid[:12]}), {seen}"
@@ -62,7 +62,7 @@ def _of_gpu(gpu: GpuLook) -> list[Check]:
     return checks + _absent(name, gpu)
 
 
-def _absent(name: str, gpu: GpuLook) -> list[Check]:
+def _absent(name: str, gpu: GpuState) -> list[Check]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for label, reason in gpu.absent.items():
         by_reason[reason].append(label)
@@ -72,7 +72,7 @@ def _absent(name: str, gpu: GpuLook) -> list[Check]:
     ]
 
 
-def _of(gpu: GpuLook, now: str, most: str) -> str:
+def _of(gpu: GpuState, now: str, most: str) -> str:
     """``412 W of 700 W``."""
     value, limit = gpu.values.get(now), _number(gpu.facts, most)
     if value is None:
@@ -81,7 +81,7 @@ def _of(gpu: GpuLook, now: str, most: str) -> str:
     return shown if limit is None else f"{shown} of {numbers.quantity(most, limit)}"
 
 
-def _pcie(gpu: GpuLook) -> tuple[str, str]:
+def _pcie(gpu: GpuState) -> tuple[str, str]:
     generation, width = gpu.values.get("pcie_generation"), gpu.values.get("pcie_width")
     most, widest = _number(gpu.facts, "pcie_generation_max"), _number(gpu.facts, "pcie_width_max")
     if generation is None or width is None:
@@ -108,7 +108,7 @@ def _settings(facts: Mapping[str, Value]) -> str:
     return ", ".join(shown)
 
 
-def _processes(gpu: GpuLook) -> str:
+def _processes(gpu: GpuState) -> str:
     return ", ".join(
         f"{process.name or 'process'} {process.pid}"
         + ("" if process.memory_bytes is None else f" with {numbers.size(process.memory_bytes)}")

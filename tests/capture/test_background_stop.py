@@ -24,7 +24,7 @@ from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import TraceConfig
 
 tried = pytest.mark.skipif(
-    BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
+    BackgroundStop.for_current_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
 )
 
 
@@ -300,7 +300,7 @@ def test_a_process_may_end_in_the_middle_of_a_window(tmp_path: Path) -> None:
     "version", ["2.12.1", "2.13.1", "2.13.0a0+git", "2.13.0.dev20260501", "2.13.0+rocm7.0", "2.14.0", "3.0"]
 )
 def test_a_torch_that_was_not_tried_is_left_to_its_own_binding(version: str) -> None:
-    assert BackgroundStop.of_this_torch(version) is None
+    assert BackgroundStop.for_current_torch(version) is None
 
 
 @pytest.mark.parametrize("config", [TraceConfig(with_stack=True), TraceConfig(background_stop=False)])
@@ -323,14 +323,14 @@ def test_where_memory_is_limited_torch_s_own_binding_is_used(tmp_path: Path) -> 
     body = """
     import resource
     resource.setrlimit(resource.RLIMIT_AS, (1 << 40, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    assert BackgroundStop.of_this_torch() is None
+    assert BackgroundStop.for_current_torch() is None
     """
     in_a_process(HEAD + body, tmp_path)
 
 
 def test_a_library_without_the_functions_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_stop, "_SAVE", "_ZNoSuchFunction")
-    assert BackgroundStop.of_this_torch() is None
+    assert BackgroundStop.for_current_torch() is None
 
 
 def test_what_needs_the_interpreter_is_refused_beside_it() -> None:

@@ -26,17 +26,17 @@ class Blocked:
     """A thread that runs a function until it is let go, as training runs and waits."""
 
     def __init__(self, work: Callable[[Callable[[], None]], object]) -> None:
-        self._entered, self._let_go = threading.Event(), threading.Event()
+        self._entered, self._abandon = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=lambda: work(self._wait))
         self.thread.start()
         assert self._entered.wait(PATIENCE_S)
 
     def _wait(self) -> None:
         self._entered.set()
-        assert self._let_go.wait(PATIENCE_S)
+        assert self._abandon.wait(PATIENCE_S)
 
     def end(self) -> None:
-        self._let_go.set()
+        self._abandon.set()
         self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_gpuprof.capture.conditions import first_batch, of_environment, of_machine, of_software
+from lightning_gpuprof.capture.conditions import environment_facts, first_batch, machine_facts, software_facts
 from lightning_gpuprof.capture.conditions.collect import READERS, collect
 from lightning_gpuprof.capture.conditions.reading import Subject, Surroundings, read
 from lightning_gpuprof.model.conditions import BY_NAME, ENVIRONMENT, FACTS
@@ -224,9 +224,9 @@ def test_the_cpus_of_a_host_are_divided_among_its_ranks_whoever_started_them() -
         world_size, num_nodes = 8, 2
 
     around = Surroundings(environ={})
-    assert of_machine._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=around)) == 4
+    assert machine_facts._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=around)) == 4
     told = Surroundings(environ={"LOCAL_WORLD_SIZE": "2"})
-    assert of_machine._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=told)) == 2
+    assert machine_facts._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=told)) == 2
 
 
 def test_a_fact_that_fails_is_absent_and_takes_no_other_with_it() -> None:
@@ -327,7 +327,7 @@ def test_the_commit_is_read_without_git(tmp_path: Path, files: dict[str, str], e
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "below").mkdir()
-    found = read(of_environment.FACTS, on_machine(folder=tmp_path / "below"))
+    found = read(environment_facts.FACTS, on_machine(folder=tmp_path / "below"))
     assert found.get("git.commit") == expected
 
 
@@ -353,7 +353,7 @@ def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:
         tmp_path / "sys", {"devices/system/node/online": "0-1", "fs/cgroup/cpu.max": "150000 100000", **sys_files}
     )
     subject = on_machine(proc=proc, sys=sys_root, root=tmp_path / "empty")
-    found = read({**of_machine.FACTS, **of_software.FACTS}, subject)
+    found = read({**machine_facts.FACTS, **software_facts.FACTS}, subject)
     assert found["machine.cpu"] == "Fast CPU"
     assert found["machine.memory_bytes"] == 1 << 20
     assert (found["machine.numa_nodes"], found["machine.affinity_numa_nodes"]) == (2, "0")
@@ -366,12 +366,12 @@ def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:
     ("mark", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d/x", "apptainer")]
 )
 def test_containers_are_told_by_their_marks(tmp_path: Path, mark: str, kind: str) -> None:
-    found = read(of_machine.FACTS, on_machine(root=tree(tmp_path, {mark: ""}), proc=tmp_path / "none"))
+    found = read(machine_facts.FACTS, on_machine(root=tree(tmp_path, {mark: ""}), proc=tmp_path / "none"))
     assert found["machine.container"] == kind
 
 
 def test_a_machine_without_any_of_its_files_leaves_them_out(tmp_path: Path) -> None:
-    found = read(of_machine.FACTS, on_machine(proc=tmp_path, sys=tmp_path, root=tmp_path))
+    found = read(machine_facts.FACTS, on_machine(proc=tmp_path, sys=tmp_path, root=tmp_path))
     assert found["machine.container"] == "none"
     assert {"machine.cpu", "machine.memory_bytes", "machine.numa_nodes", "cpu.quota"}.isdisjoint(found)
     assert found["cpu.usable"] == found["cpu.affinity"]

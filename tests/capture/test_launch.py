@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.capture.launch import Origin, launch_of
+from lightning_gpuprof.capture.launch import Origin, launch_key
 
 
 class LightningEnvironment:
@@ -39,23 +39,23 @@ def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1, launcher: object = 
 
 def test_what_the_launcher_told_all_ranks_counts_and_what_it_told_one_does_not() -> None:
     told = {"MASTER_ADDR": "node1", "MASTER_PORT": "12910", "LOCAL_RANK": "0"}
-    job = launch_of(rank(nodes=2), Origin(), told)
-    assert launch_of(rank(nodes=2), Origin(), {**told, "LOCAL_RANK": "1"}) == job
-    assert launch_of(rank(nodes=2, ranks=3), Origin(), told) != job
+    job = launch_key(rank(nodes=2), Origin(), told)
+    assert launch_key(rank(nodes=2), Origin(), {**told, "LOCAL_RANK": "1"}) == job
+    assert launch_key(rank(nodes=2, ranks=3), Origin(), told) != job
     for name in ("MASTER_PORT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"):
-        assert launch_of(rank(nodes=2), Origin(), {**told, name: "1"}) != job
+        assert launch_key(rank(nodes=2), Origin(), {**told, name: "1"}) != job
 
 
 def test_ranks_that_were_spawned_share_what_was_handed_to_them() -> None:
     here, elsewhere = Origin(), Origin(pid=os.getpid() + 1)
-    assert here.handed_over == ""
+    assert here.shared_token == ""
     handed = pickle.loads(pickle.dumps(elsewhere))
-    assert launch_of(rank(0), handed, {}) == launch_of(rank(1), elsewhere, {})
-    assert launch_of(rank(0), Origin(pid=os.getpid() + 1), {}) != launch_of(rank(0), elsewhere, {})
+    assert launch_key(rank(0), handed, {}) == launch_key(rank(1), elsewhere, {})
+    assert launch_key(rank(0), Origin(pid=os.getpid() + 1), {}) != launch_key(rank(0), elsewhere, {})
     profiler = GpuProfiler()
     assert pickle.loads(pickle.dumps(profiler))._origin == profiler._origin
     # Each node has its own: nothing that only one of them knows may be asked of all.
-    assert launch_of(rank(0, nodes=2), elsewhere, {}) == launch_of(rank(0, nodes=2), here, {})
+    assert launch_key(rank(0, nodes=2), elsewhere, {}) == launch_key(rank(0, nodes=2), here, {})
 
 
 def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Path) -> None:
@@ -68,32 +68,32 @@ def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Pat
             "GROUP_WORLD_SIZE": str(nodes),
         }
 
-    first = launch_of(rank(0), Origin(), told("none_a", 0))
-    assert launch_of(rank(1), Origin(), told("none_a", 1)) == first
-    assert launch_of(rank(0), Origin(), told("none_b", 0)) != first
-    assert launch_of(rank(0), Origin(), told("a", 0, nodes=2)) == launch_of(rank(2), Origin(), told("b", 0, nodes=2))
+    first = launch_key(rank(0), Origin(), told("none_a", 0))
+    assert launch_key(rank(1), Origin(), told("none_a", 1)) == first
+    assert launch_key(rank(0), Origin(), told("none_b", 0)) != first
+    assert launch_key(rank(0), Origin(), told("a", 0, nodes=2)) == launch_key(rank(2), Origin(), told("b", 0, nodes=2))
 
 
 def test_ranks_that_the_first_one_started_know_it_by_its_process() -> None:
     program = (
-        "import os, types; from lightning_gpuprof.capture.launch import Origin, launch_of;"
+        "import os, types; from lightning_gpuprof.capture.launch import Origin, launch_key;"
         "launcher = type('_SubprocessScriptLauncher', (), {})();"
         "launcher.cluster_environment = type('LightningEnvironment', (), {})();"
         "trainer = types.SimpleNamespace(world_size=2, num_nodes=1, local_rank=1,"
-        " strategy=types.SimpleNamespace(launcher=launcher)); print([launch_of(trainer, Origin(), {})])"
+        " strategy=types.SimpleNamespace(launcher=launcher)); print([launch_key(trainer, Origin(), {})])"
     )
     started = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    first = launch_of(rank(0, launcher=_SubprocessScriptLauncher()), Origin(), {})
+    first = launch_key(rank(0, launcher=_SubprocessScriptLauncher()), Origin(), {})
     assert ast.literal_eval(started.stdout) == [first]
     assert f"|{os.getpid()} " in first
-    assert launch_of(rank(0, launcher=None), Origin(), {}) != first
+    assert launch_key(rank(0, launcher=None), Origin(), {}) != first
 
 
 def test_ranks_that_somebody_else_started_do_not_ask_for_the_process_of_the_first() -> None:
     # Lightning makes the same launcher under torchrun; there the other ranks are no children of the first.
     launcher = _SubprocessScriptLauncher(TorchElasticEnvironment())
-    first = launch_of(rank(0, launcher=launcher), Origin(), {"MASTER_PORT": "29500"})
-    assert launch_of(rank(1, launcher=launcher), Origin(), {"MASTER_PORT": "29500"}) == first
+    first = launch_key(rank(0, launcher=launcher), Origin(), {"MASTER_PORT": "29500"})
+    assert launch_key(rank(1, launcher=launcher), Origin(), {"MASTER_PORT": "29500"}) == first
 
 
 @pytest.mark.slow

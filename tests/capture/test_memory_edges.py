@@ -12,7 +12,7 @@ import torch
 from fake_allocator import MIB, FakeAllocator
 
 from lightning_gpuprof.capture.memory.counters import sample_values
-from lightning_gpuprof.capture.memory.edges import WHOLE_STEPS, MemoryEdges, ending_actions
+from lightning_gpuprof.capture.memory.edges import FULL_STEPS, MemoryEdges, ending_actions
 from lightning_gpuprof.capture.memory.sampler import MemorySampler
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.journal import Conditions, Sample
@@ -63,11 +63,11 @@ class Loop:
 
 def test_first_steps_are_read_at_each_end_and_then_one_end_in_each_step_that_is_asked_for() -> None:
     loop = Loop(FakeAllocator())
-    for batch in range(WHOLE_STEPS):
-        assert loop.edges.wants_next
+    for batch in range(FULL_STEPS):
+        assert loop.edges.is_waiting
         loop.step(batch)
     order = ["step", "h2d", "forward", "zero_grad", "backward", "optimizer"]
-    assert loop.read() == [(batch, phase) for batch in range(WHOLE_STEPS) for phase in order]
+    assert loop.read() == [(batch, phase) for batch in range(FULL_STEPS) for phase in order]
     loop.edges.readings.clear()
     for batch in range(10, 16):
         loop.edges.ask()
@@ -78,11 +78,11 @@ def test_first_steps_are_read_at_each_end_and_then_one_end_in_each_step_that_is_
 
 def test_steps_that_nobody_asked_for_are_not_touched() -> None:
     loop = Loop(FakeAllocator())
-    for batch in range(WHOLE_STEPS):
+    for batch in range(FULL_STEPS):
         loop.step(batch)
     calls, wrapped = loop.allocator.calls["read"], loop.wrapped
-    for batch in range(WHOLE_STEPS, 50):
-        assert not loop.edges.wants_next
+    for batch in range(FULL_STEPS, 50):
+        assert not loop.edges.is_waiting
         loop.step(batch)
     assert (loop.allocator.calls["read"], loop.wrapped) == (calls, wrapped)
 

@@ -29,4 +29,4 @@ def test_a_tool_is_noticed_by_what_it_sets_itself(environ: dict[str, str], tool:
 )
 def test_ranges_are_made_as_asked_for_and_else_under_a_tool(option: bool | None, under_tool: bool, made: bool) -> None:
     environ = {"NSYS_PROFILING_SESSION_ID": "1"} if under_tool else {}
-    assert nvtx_ranges.wanted(option, environ) is made
+    assert nvtx_ranges.is_enabled(option, environ) is made

@@ -18,7 +18,7 @@ class Parts:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.tracing = False
-        self.wants_next = False
+        self.is_waiting = False
         self.wake = 50
         self.woken_at: int | None = None
         self.fails = ""
@@ -55,7 +55,7 @@ class Part:
             self._parts.calls.append(f"{self._name}.{method}")
             if self._parts.fails == f"{self._name}.{method}":
                 raise RuntimeError("planted")
-            return self._parts.wants_next
+            return self._parts.is_waiting
 
         return call
 
@@ -88,7 +88,7 @@ def test_the_clock_calls_again_only_when_somebody_is_due() -> None:
     assert parts.boundary().at_boundary(1, 0, 0) == 200
     assert parts.boundary("scalars").at_boundary(1, 0, 0) == 50
     assert parts.boundary("memory").at_boundary(1, 0, 0) == 200
-    parts.wants_next = True
+    parts.is_waiting = True
     assert parts.boundary("memory").at_boundary(1, 0, 0) == 0
 
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from lightning_gpuprof.capture.switches import GPUPROF, LIVE, switched_on
+from lightning_gpuprof.capture.switches import GPUPROF, LIVE, is_switched_on
 from lightning_gpuprof.factory import lightning_callbacks
 
 
@@ -17,14 +17,14 @@ from lightning_gpuprof.factory import lightning_callbacks
 def test_known_values_switch_without_a_word(value: str, on: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert switched_on(GPUPROF, {GPUPROF: value}) is on
-        assert not switched_on(GPUPROF, {})
+        assert is_switched_on(GPUPROF, {GPUPROF: value}) is on
+        assert not is_switched_on(GPUPROF, {})
 
 
 @pytest.mark.parametrize("name", [GPUPROF, LIVE])
 def test_a_value_that_means_nothing_is_warned_of_and_is_off(name: str) -> None:
     with pytest.warns(RuntimeWarning) as told:
-        assert not switched_on(name, {name: "maybe"})
+        assert not is_switched_on(name, {name: "maybe"})
     assert [str(warning.message) for warning in told] == [
         f"gpuprof: {name}='maybe' is ignored, as if it were not set: "
         "accepted are 1, true, yes, on to switch on, 0, false, no, off to switch off"

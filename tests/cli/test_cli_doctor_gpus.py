@@ -12,7 +12,7 @@ import pytest
 from fake_nvml import builder
 from fake_nvml.builder import FakeGpu, Scenario
 
-from lightning_gpuprof.capture.nvml.look import GpuLook, MachineLook
+from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
 from lightning_gpuprof.cli import doctor
 from lightning_gpuprof.cli.check import Check
 from lightning_gpuprof.cli.doctor_gpus import gpu_checks
@@ -70,26 +70,29 @@ def test_each_gpu_is_shown_with_what_can_and_cannot_be_measured(tmp_path: Path) 
     "scenario", [Scenario(gpus=(), init_hangs=True), Scenario(gpus=(FakeGpu(uuid="GPU-1"),), hang_after=0)]
 )
 def test_a_driver_that_hangs_is_told_and_waited_for_no_longer_than_allowed(tmp_path: Path, scenario: Scenario) -> None:
-    code = "from lightning_gpuprof.capture.nvml.look import look; found = look(2); print(found.hangs, found.absent)"
+    code = (
+        "from lightning_gpuprof.capture.nvml.inspection import inspect_in_child; "
+        "found = inspect_in_child(2); print(found.hangs, found.absent)"
+    )
     assert run_with(scenario, tmp_path, "-c", code) == "True the driver did not answer within 2 s\n"
 
 
 def test_a_hanging_driver_is_a_problem_with_a_way_out() -> None:
-    hanging = MachineLook(absent="the driver did not answer within 20 s", hangs=True)
+    hanging = MachineGpus(absent="the driver did not answer within 20 s", hangs=True)
     checks = {check.name: check for check in doctor.examine(lambda: hanging)}
     assert checks["NVML"].state == "problem"
     assert "restart the machine" in checks["NVML"].meaning
 
 
 def test_a_lost_gpu_and_a_partitioned_one_say_so() -> None:
-    look = MachineLook(
+    inspect_in_child = MachineGpus(
         gpus=(
-            GpuLook(index=0, name="A", uuid="GPU-a", partitioned=True, facts={"mig": True}),
-            GpuLook(index=0, name="A MIG 1g", uuid="MIG-a", subject="gpu0"),
-            GpuLook(index=1, name="B", uuid="GPU-b", lost="GPU is lost"),
+            GpuState(index=0, name="A", uuid="GPU-a", partitioned=True, facts={"mig": True}),
+            GpuState(index=0, name="A MIG 1g", uuid="MIG-a", subject="gpu0"),
+            GpuState(index=1, name="B", uuid="GPU-b", lost="GPU is lost"),
         )
     )
-    found = lines(gpu_checks(look))
+    found = lines(gpu_checks(inspect_in_child))
     assert found["GPU 0"].startswith("ok: A (GPU-a), used by its MIG devices")
     assert found["GPU 0 MIG"].startswith("ok: A MIG 1g (MIG-a), gpu0")
     assert found["GPU 1"] == "problem: B (GPU-b), not visible to processes here: GPU is lost: it is not measured"

@@ -34,7 +34,7 @@ STEPS = 12
 USES = {
     "trace": ("background_stop", "foreign_profilers", "torch_tracer"),
     "input": ("input/", "host/"),
-    "compile": ("compilation/", "of_compile"),
+    "compile": ("compilation/", "compile_facts"),
 }
 """What a training has to have for these of our adapters to do anything."""
 STAGES = ("fit", "validate", "predict")
@@ -145,7 +145,7 @@ def edges(stage: str) -> list[str]:
     loop_edges: Any = importlib.import_module(f"{PACKAGE}.capture.lightning_loops").LoopEdges
     one = object.__new__(loop_edges)
     one._stage, one._trainer = stage, type("Trainer", (), {"world_size": 1})
-    return [edge.path for edge in one.wanted()]
+    return [edge.path for edge in one.patch_points()]
 
 
 def rename_edge(path: str) -> None:

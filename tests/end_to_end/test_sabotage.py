@@ -47,7 +47,7 @@ def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str,
 
 DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
 """Torch's handler of SIGCHLD raises it wherever the main thread is."""
-ENDS = ("._end", "._make_report", "Fence.holding")
+ENDS = ("._end", "._make_report", "Fence.deferring")
 """Here a few lines are around all fences: the run ends as it should, but its report may have to be made by hand."""
 UNHEARD = ("Probe.forget",)
 """A callback of a weak reference, whose exceptions the interpreter itself discards."""

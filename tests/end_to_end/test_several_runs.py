@@ -78,13 +78,13 @@ def test_a_run_is_recorded_in_its_log_folder_where_there_is_no_place_beside_it(
     (work := tmp_path / "work").mkdir()
     checkpoint = pl.callbacks.ModelCheckpoint(dirpath=work)
     trainer = trainer_for(work, [checkpoint], enable_checkpointing=True)
-    assert output_folder.wanted(None, "fit", trainer) == tmp_path / "work-gpuprof"
-    assert output_folder.wanted(None, "test", trainer) == tmp_path / "work-gpuprof-test"
-    assert output_folder.wanted(str(work / "mine"), "fit", trainer) == work / "mine"
+    assert output_folder.target_folder(None, "fit", trainer) == tmp_path / "work-gpuprof"
+    assert output_folder.target_folder(None, "test", trainer) == tmp_path / "work-gpuprof-test"
+    assert output_folder.target_folder(str(work / "mine"), "fit", trainer) == work / "mine"
     monkeypatch.chdir(work)  # a program has no business outside of the folder that it works in
-    assert output_folder.wanted(None, "fit", trainer) == work / "gpuprof"
+    assert output_folder.target_folder(None, "fit", trainer) == work / "gpuprof"
     elsewhere = trainer_for(work, [pl.callbacks.ModelCheckpoint()], enable_checkpointing=True)
-    assert output_folder.wanted(None, "fit", elsewhere) == work / "gpuprof"
+    assert output_folder.target_folder(None, "fit", elsewhere) == work / "gpuprof"
 
 
 def test_a_run_whose_root_is_no_folder_of_this_machine_is_recorded_in_the_current_one(

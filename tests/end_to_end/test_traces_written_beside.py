@@ -17,7 +17,7 @@ from lightning_gpuprof.capture.background_stop import BackgroundStop
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        BackgroundStop.of_this_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
+        BackgroundStop.for_current_torch() is None, reason=f"not tried with torch {torch.__version__} on {sys.platform}"
     ),
 ]
 

@@ -11,7 +11,7 @@ import torch
 
 from lightning_gpuprof.model.journal import Value
 
-_LOOKS = 5
+_REPEATS = 5
 _MAX_NODES = 100_000
 _SAMPLED_NODES = 20
 
@@ -42,7 +42,7 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
     if not recorded:
         return {}
     times_us, frames = [], 1
-    for _ in range(_LOOKS):
+    for _ in range(_REPEATS):
         begin_ns = time.perf_counter_ns()
         frames = len(traceback.format_stack())
         times_us.append((time.perf_counter_ns() - begin_ns) / 1e3)

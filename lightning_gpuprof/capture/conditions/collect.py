@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from lightning_gpuprof.capture.conditions import (
-    of_compile,
-    of_environment,
-    of_loaders,
-    of_machine,
-    of_model,
-    of_software,
-    of_torch,
-    of_trainer,
+    compile_facts,
+    environment_facts,
+    loader_facts,
+    machine_facts,
+    model_facts,
+    software_facts,
+    torch_facts,
+    trainer_facts,
 )
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject, Surroundings, read
 from lightning_gpuprof.model.journal import Value
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
 READERS: dict[str, Reader] = {
-    **of_software.FACTS,
-    **of_machine.FACTS,
-    **of_trainer.FACTS,
-    **of_model.FACTS,
-    **of_compile.FACTS,
-    **of_loaders.FACTS,
-    **of_torch.FACTS,
-    **of_environment.FACTS,
+    **software_facts.FACTS,
+    **machine_facts.FACTS,
+    **trainer_facts.FACTS,
+    **model_facts.FACTS,
+    **compile_facts.FACTS,
+    **loader_facts.FACTS,
+    **torch_facts.FACTS,
+    **environment_facts.FACTS,
 }
 """How each fact is read, but those of the first batch (:mod:`lightning_gpuprof.capture.conditions.first_batch`)."""
 

@@ -19,7 +19,7 @@ Kind = Literal["workers", "children", "ours"]
 WORKER_NAME = "pt_data_worker"
 """What a DataLoader worker calls itself from torch 2.6 on."""
 
-_NAMED_WITHIN_S = 60.0
+_NAMING_TIMEOUT_S = 60.0
 """A spawned worker imports torch before it takes its name."""
 _ALL_ROWS = 60
 """In the first so many samples each worker is handed over; after them, so that journals stay small, in every tenth."""
@@ -32,7 +32,7 @@ _PROPORTIONAL_AT_LEAST_S = 30.0
 _RESOURCE_TRACKER = b"from multiprocessing.resource_tracker import"
 """In the command line of the process that Python starts beside spawned workers; it does no work."""
 
-_MEANS = frozenset({"run_delay_ratio", "io_wait_ratio", "disk_sleep_ratio"})
+_AVERAGED = frozenset({"run_delay_ratio", "io_wait_ratio", "disk_sleep_ratio"})
 """Values of several processes of which the mean is taken; of all others the sum."""
 
 
@@ -178,7 +178,7 @@ class Children:
 
     def _is_too_old(self, reading: ProcessReading) -> bool:
         """Whether it would have the name of a worker by now, if it were one."""
-        return self._names_workers and self._boot_s() - reading.started_s > _NAMED_WITHIN_S
+        return self._names_workers and self._boot_s() - reading.started_s > _NAMING_TIMEOUT_S
 
     def _rates(self, child: _Child, reading: ProcessReading, t_ns: int, elapsed_s: float | None) -> dict[str, float]:
         """Growth per second; a process that is new counts with its mean since its start, or with all if it is young."""
@@ -207,7 +207,7 @@ class Children:
             values[kind] = {"count": float(len(members))}
             if kind in unread:
                 continue
-            values[kind] |= _together([child.rates | child.levels | child.proportional for child in members])
+            values[kind] |= _aggregate([child.rates | child.levels | child.proportional for child in members])
             if not members:
                 values[kind] |= {"rss_bytes": 0.0} if elapsed_s is None else {"rss_bytes": 0.0, "cpu_cpus": 0.0}
         with_rows = self._samples < _ALL_ROWS or self._samples % _ROWS_EVERY == 0
@@ -219,9 +219,9 @@ class Children:
         return values
 
 
-def _together(several: list[dict[str, float]]) -> dict[str, float]:
+def _aggregate(several: list[dict[str, float]]) -> dict[str, float]:
     """Sums, or means of shares, of the values that all of them have."""
     if not several:
         return {}
     names: Mapping[str, float] = {name: 0.0 for name in several[0] if all(name in each for each in several)}
-    return {name: sum(each[name] for each in several) / (len(several) if name in _MEANS else 1) for name in names}
+    return {name: sum(each[name] for each in several) / (len(several) if name in _AVERAGED else 1) for name in names}

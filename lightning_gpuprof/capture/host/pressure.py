@@ -31,11 +31,11 @@ def stalled(files: dict[str, str]) -> dict[str, float]:
     return totals
 
 
-def of_machine(proc_root: str) -> dict[str, str]:
+def machine_files(proc_root: str) -> dict[str, str]:
     """Files of the machine."""
     return {resource: f"{proc_root}/pressure/{resource}" for resource in RESOURCES}
 
 
-def of_group(folder: str) -> dict[str, str]:
+def group_files(folder: str) -> dict[str, str]:
     """Files of a control group of version 2."""
     return {resource: f"{folder}/{resource}.pressure" for resource in RESOURCES}

@@ -116,7 +116,7 @@ def run_delay_s(folder: str) -> float | None:
         return None
 
 
-def keeps_io_wait(proc_root: str) -> bool:
+def has_io_wait_times(proc_root: str) -> bool:
     """Whether the kernel keeps the time that processes wait for disks."""
     return proc_file.number(proc_file.read_if_there(f"{proc_root}/sys/kernel/task_delayacct")) == 1
 

@@ -32,17 +32,17 @@ def descendants(pid: int, proc_root: Path = Path("/proc"), without: Collection[i
     """
     root = proc_root / str(pid) / "task" / str(pid) / "children"
     if not root.exists():
-        return _from_whole_table(pid, without)
+        return _scan_process_table(pid, without)
     found: set[int] = set()
     open_ends = [pid]
     while open_ends:
-        children = _listed_children(f"{proc_root}/{open_ends.pop()}/task").difference(without)
+        children = _read_children(f"{proc_root}/{open_ends.pop()}/task").difference(without)
         open_ends += children - found
         found |= children
     return frozenset(found)
 
 
-def _from_whole_table(pid: int, without: Collection[int]) -> frozenset[int]:
+def _scan_process_table(pid: int, without: Collection[int]) -> frozenset[int]:
     import psutil
 
     try:
@@ -54,7 +54,7 @@ def _from_whole_table(pid: int, without: Collection[int]) -> frozenset[int]:
         raise PermissionError(str(error)) from error
 
 
-def _listed_children(tasks: str) -> set[int]:
+def _read_children(tasks: str) -> set[int]:
     """Children that any thread of a process has started; none for a process or thread that has just ended."""
     children: set[int] = set()
     try:

@@ -150,9 +150,9 @@ class HostSampler:
         self._io_wait = sources.io_wait
         self._group = ControlGroup(Groups.find(self._roots.cgroup, self._roots.proc))
         self._facts = sources.facts()
-        self._part("the CPUs of the affinity", self._note_cpus)
+        self._read_part("the CPUs of the affinity", self._record_cpus)
         self._with_shm = sources.shm_size_bytes is not None
-        self._part("settings of threads", lambda: self._facts.update(thread_settings(self._environ)))
+        self._read_part("settings of threads", lambda: self._facts.update(thread_settings(self._environ)))
         if absent := sources.absent():
             self._notices.append(Notice(part=self.name, message=f"not measured here: {', '.join(absent)}"))
         self._children = Children(
@@ -177,26 +177,26 @@ class HostSampler:
         due_ns = self._whole_due_ns + whole_ns
         self._whole_due_ns = due_ns if due_ns > t_ns else t_ns + whole_ns
         found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}
-        self._part("process", lambda: self._read_process(t_ns, found["process"]))
-        self._part("workers", lambda: found.update(self._children.sample(t_ns)))
+        self._read_part("process", lambda: self._read_process(t_ns, found["process"]))
+        self._read_part("workers", lambda: found.update(self._children.sample(t_ns)))
         if self._children.problem:
             self._tell("workers", self._children.problem)
-        self._part("host.cpu", lambda: self._read_cpus(t_ns, found["host"]))
-        self._part("host.memory", lambda: found["host"].update(machine.memory(self._read("meminfo"))))
-        self._part("host.load", lambda: found["host"].update(load=machine.load(self._read("loadavg"))))
-        self._part("host.rates", lambda: self._read_machine_rates(t_ns, found["host"]))
+        self._read_part("host.cpu", lambda: self._read_cpus(t_ns, found["host"]))
+        self._read_part("host.memory", lambda: found["host"].update(machine.memory(self._read("meminfo"))))
+        self._read_part("host.load", lambda: found["host"].update(load=machine.load(self._read("loadavg"))))
+        self._read_part("host.rates", lambda: self._read_machine_rates(t_ns, found["host"]))
         if self._with_shm:
-            self._part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
-        self._part("cgroup", lambda: self._read_group(t_ns, found["cgroup"]))
+            self._read_part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
+        self._read_part("cgroup", lambda: self._read_group(t_ns, found["cgroup"]))
         if self._limited_threads.due(t_ns):
-            self._part("threads", lambda: found.update(self._threads.sample(t_ns)))
+            self._read_part("threads", lambda: found.update(self._threads.sample(t_ns)))
             self._limited_threads.done()
         facts: list[Reading] = []
         if self._facts:
             facts, self._facts = [Conditions(values=self._facts)], {}
         notices, self._notices = self._notices, []
         samples = [
-            Sample(source=self.name, subject=subject, t_ns=t_ns, values={n: _tidy(n, v) for n, v in values.items()})
+            Sample(source=self.name, subject=subject, t_ns=t_ns, values={n: _rounded(n, v) for n, v in values.items()})
             for subject, values in found.items()
             if values
         ]
@@ -213,7 +213,7 @@ class HostSampler:
             return ()
         return [Sample(source=self.name, subject="process_memory", t_ns=t_ns, values=values)] if values else ()
 
-    def _note_cpus(self) -> None:
+    def _record_cpus(self) -> None:
         """By their numbers: ranks on one machine share them, or have some each."""
         if cpus := self._cpus():
             self._facts["host.cpu_set"] = ",".join(map(str, sorted(cpus)))
@@ -263,7 +263,7 @@ class HostSampler:
     def _read_machine_rates(self, t_ns: int, values: dict[str, float]) -> None:
         counters = machine.paging(proc_file.read_if_there(f"{self._proc}/vmstat") or b"")
         counters |= machine.network(proc_file.read_if_there(f"{self._own}/net/dev", records=True) or b"")
-        counters |= pressure.stalled(pressure.of_machine(self._proc))
+        counters |= pressure.stalled(pressure.machine_files(self._proc))
         values |= self._machine.per_s(counters, t_ns)
 
     def _read_group(self, t_ns: int, values: dict[str, float]) -> None:
@@ -275,12 +275,12 @@ class HostSampler:
             values |= self._group_events.since(counters | self._group.cpu_counters(), t_ns)
             folder = self._group.pressure_folder
             if folder is not None:
-                stalled = pressure.stalled(pressure.of_group(str(folder)))
+                stalled = pressure.stalled(pressure.group_files(str(folder)))
                 values |= self._group_pressure.per_s(stalled, t_ns)
         finally:
             self._limited_group.done()
 
-    def _part(self, what: str, read: Callable[[], object]) -> None:
+    def _read_part(self, what: str, read: Callable[[], object]) -> None:
         """Read one part; what fails is absent from the sample and told once."""
         try:
             read()
@@ -293,7 +293,7 @@ class HostSampler:
             self._notices.append(Notice(part=self.name, message=f"{what} is not measured: {why}"))
 
 
-def _tidy(name: str, value: float) -> float | None:
+def _rounded(name: str, value: float) -> float | None:
     """Four decimals: the clock ticks behind the numbers are coarser, and the journal stays small.
 
     A share that is above 1 because its counter was read a moment later than the clock is 1.

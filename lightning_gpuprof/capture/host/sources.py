@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightning_gpuprof.capture.host import machine, pressure, proc_file
 from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
-from lightning_gpuprof.capture.host.process_files import keeps_io_wait
+from lightning_gpuprof.capture.host.process_files import has_io_wait_times
 from lightning_gpuprof.capture.host.process_tree import own_pid
 from lightning_gpuprof.model.journal import Value
 
@@ -107,10 +107,10 @@ def examine(roots: Roots, environ: Mapping[str, str]) -> HostSources:
         memory_total_bytes=machine.memory(memory_text).get("memory_total_bytes"),
         swap_total_bytes=None if swap is None else swap * 1024.0,
         shm_size_bytes=shm_size,
-        pressure=bool(pressure.stalled(pressure.of_machine(proc))),
+        pressure=bool(pressure.stalled(pressure.machine_files(proc))),
         group_pressure=group.pressure_folder is not None,
         run_delay=len((proc_file.read_if_there(f"{own}/schedstat") or b"").split()) > 1,
-        io_wait=keeps_io_wait(proc),
+        io_wait=has_io_wait_times(proc),
         io_bytes=b"read_bytes" in (proc_file.read_if_there(f"{own}/io") or b""),
         children=Path(f"{own}/task/{Path(own).name}/children").exists(),
         hidepid=_hidepid(proc_file.read_if_there(f"{proc}/self/mountinfo", records=True) or b""),

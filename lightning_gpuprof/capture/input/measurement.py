@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.capture.input import torch_private
-from lightning_gpuprof.capture.input.order import maker_among
+from lightning_gpuprof.capture.input.order import find_sampler
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, length_of
 from lightning_gpuprof.capture.input.slots import SlotWriter
@@ -75,7 +75,7 @@ class InputMeasurement:
 
     def end(self) -> None:
         """Torch is as it was; what runs goes on unmeasured, or measures for nobody. A second call does nothing."""
-        self._close_door()
+        self._uninstall_probe()
         if self._undo is not None:
             self._undo()
         self._undo = None
@@ -92,13 +92,13 @@ class InputMeasurement:
 
     def _around(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def _get_iterator(loader: Any) -> Any:
-            self._fenced(self._before_making, loader)
+            self._fenced(self._before_iterator, loader)
             try:
                 iterator = original(loader)
             except BaseException:
-                self._fenced(self._after_making, loader, None)
+                self._fenced(self._after_iterator, loader, None)
                 raise
-            self._fenced(self._after_making, loader, iterator)
+            self._fenced(self._after_iterator, loader, iterator)
             return iterator
 
         return _get_iterator
@@ -116,31 +116,31 @@ class InputMeasurement:
         finally:
             self._on_failure(error)
 
-    def _before_making(self, loader: Any) -> None:
-        if not self._is_here():
+    def _before_iterator(self, loader: Any) -> None:
+        if not self._in_own_thread():
             return
         self._outer.append(self._next)
         self._next = None
         if self._undo is not None:
-            self._open_door(loader)
+            self._install_probe(loader)
 
-    def _after_making(self, loader: Any, iterator: Any) -> None:
-        if not self._is_here():
+    def _after_iterator(self, loader: Any, iterator: Any) -> None:
+        if not self._in_own_thread():
             return
         try:
-            self._close_door()
+            self._uninstall_probe()
             if iterator is not None:
                 self._take(loader, iterator)
         finally:
-            self._drop()
+            self._discard_next()
             self._next = self._outer.pop() if self._outer else None
 
-    def _is_here(self) -> bool:
+    def _in_own_thread(self) -> bool:
         """A forked worker has inherited all this, and must not take for its own what was under way."""
         return threading.get_ident() == self._thread and os.getpid() == self._process
 
-    def _open_door(self, loader: Any) -> None:
-        number = next((n for n, one in enumerate(_flat(self._loaders())) if one is loader), None)
+    def _install_probe(self, loader: Any) -> None:
+        number = next((n for n, one in enumerate(_flatten(self._loaders())) if one is loader), None)
         if number is None:
             return
         workers = int(loader.num_workers)
@@ -161,7 +161,7 @@ class InputMeasurement:
         self._loop = loop
         module._worker_loop = ProbedLoop(table.path, loop)
 
-    def _close_door(self) -> None:
+    def _uninstall_probe(self) -> None:
         if self._loop is None:
             return
         module = torch_private.worker_module()
@@ -169,7 +169,7 @@ class InputMeasurement:
             module._worker_loop = self._loop
         self._loop = None
 
-    def _drop(self) -> None:
+    def _discard_next(self) -> None:
         """Nothing became of the iterator that was to be made: its memory has a file."""
         left, self._next = self._next, None
         if left is not None:
@@ -192,22 +192,22 @@ class InputMeasurement:
             fetcher = iterator._dataset_fetcher
             probe = Probe(SlotWriter(made.table.memory), fetcher.dataset, on_failure=self._failed)
             self._own.append(torch_private.OwnFetcher(fetcher, probe))
-        makers = torch_private.makers_of_order(iterator)
-        if makers and torch_private.asks_as_known(iterator):
+        makers = torch_private.samplers_of(iterator)
+        if makers and torch_private.uses_torch_sampling(iterator):
             order = torch_private.TimedOrder(iterator, self._failed)
             self._own.append(order)
-            made.order, made.order_of = order.times_ns, maker_among(makers)
-        made.ended = torch_private.end_of(iterator)
+            made.order, made.order_of = order.times_ns, find_sampler(makers)
+        made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None
 
 
-def _flat(loaders: object) -> Iterator[object]:
+def _flatten(loaders: object) -> Iterator[object]:
     if isinstance(loaders, Mapping):
         for value in loaders.values():
-            yield from _flat(value)
+            yield from _flatten(value)
     elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
         for value in loaders:
-            yield from _flat(value)
+            yield from _flatten(value)
     elif loaders is not None:
         yield loaders

@@ -14,7 +14,7 @@ _RECENT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maker:
+class OrderSource:
     """Who gives the order of the samples."""
 
     name: str
@@ -22,13 +22,13 @@ class Maker:
     code: tuple[str, int] | None = None
     """File and first line of its ``__iter__``; None for code that is not Python's."""
 
-    def shown(self, user_code: UserCode) -> str:
+    def description(self, user_code: UserCode) -> str:
         """Its name, and where it is if that is the user's code: ``ByLength (data.py:31)``."""
         place = None if self.code is None else user_code.place(*self.code, "")
         return f"{self.name} ({place.strip()})" if place else self.name
 
 
-def maker_among(makers: Iterable[Any]) -> Maker:
+def find_sampler(makers: Iterable[Any]) -> OrderSource:
     """The first sampler that is not of a framework, else the innermost.
 
     Args:
@@ -38,7 +38,7 @@ def maker_among(makers: Iterable[Any]) -> Maker:
     own = [one for one in found if type(one).__module__.partition(".")[0] not in FRAMEWORKS]
     chosen = type((own or found[-1:])[0])
     code = getattr(getattr(chosen, "__iter__", None), "__code__", None)
-    return Maker(name=chosen.__qualname__, code=None if code is None else (code.co_filename, code.co_firstlineno))
+    return OrderSource(name=chosen.__qualname__, code=None if code is None else (code.co_filename, code.co_firstlineno))
 
 
 @dataclass(kw_only=True)

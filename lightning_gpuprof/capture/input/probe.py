@@ -135,7 +135,7 @@ class Probe:
         try:
             end_ns = self.now()
             if self._began_ns:
-                self._put_transforms_back()
+                self._restore_transforms()
                 if self._collate_ns:
                     self._sum_up(end_ns, leading, grouped)
                 self._began_ns = 0
@@ -146,11 +146,11 @@ class Probe:
         except Exception as error:
             self.fail(error)
 
-    def nothing_made(self) -> None:
+    def no_batch(self) -> None:
         """Something else than a batch is handed over; waiting for work begins here."""
         try:
             if self._began_ns:
-                self._put_transforms_back()
+                self._restore_transforms()
                 self._began_ns = 0
             if self._ended_ns:
                 self._ended_ns = self.now()
@@ -160,7 +160,7 @@ class Probe:
     def abort(self) -> None:
         """The making of a batch failed, in a process that goes on."""
         try:
-            self._put_transforms_back()
+            self._restore_transforms()
             self._began_ns = 0
         except Exception as error:
             self.fail(error)
@@ -168,7 +168,7 @@ class Probe:
     def forget(self) -> None:
         """Let go of the dataset: it is not measured any more."""
         try:
-            self._put_transforms_back()
+            self._restore_transforms()
             self._lists = self.dataset = None
         except Exception as error:
             self.fail(error)
@@ -181,7 +181,7 @@ class Probe:
             return
         self.off = True
         try:
-            self._put_transforms_back()
+            self._restore_transforms()
             self.writer.words[slots.FAILED] = 1
         finally:
             self._on_failure(error)
@@ -209,19 +209,19 @@ class Probe:
 
     def _time_transforms(self) -> None:
         lists = self._lists
-        if lists is None or not all(one.unchanged for one in lists):
+        if lists is None or not all(one.is_unchanged for one in lists):
             lists = self._lists = transform_lists(self.dataset)
         for one in lists:
             # By the transform itself: the one at a place may be another one a moment later.
             places = {id(transform): self.writer.part(slots.TRANSFORM, name) for transform, name in one.named}
-            one.put_timed(self.now, functools.partial(self._note_transform, places))
+            one.install_timers(self.now, functools.partial(self._note_transform, places))
 
     def _note_transform(self, places: dict[int, int], transform: object, ns: int) -> None:
         self._note(places.get(id(transform)), ns)
 
-    def _put_transforms_back(self) -> None:
+    def _restore_transforms(self) -> None:
         for one in self._lists or ():
-            one.put_back()
+            one.restore()
 
     def _count(self, end_ns: int) -> None:
         """One batch more: of each the time as a whole, as costly ones are measured in detail more often than others."""

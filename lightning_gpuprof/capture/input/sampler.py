@@ -29,7 +29,7 @@ from typing import Any
 
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
-from lightning_gpuprof.capture.input.order import Maker, OrderTimes
+from lightning_gpuprof.capture.input.order import OrderSource, OrderTimes
 from lightning_gpuprof.capture.input.slots import Reading
 from lightning_gpuprof.capture.input.table import Table
 from lightning_gpuprof.capture.recorder import Reading as RecordedReading
@@ -75,7 +75,7 @@ class LiveIterator:
     """Whether nobody takes batches from it any more."""
     order: deque[int] | None = None
     """Times in ns that its sampler took for the indices of a batch, until somebody takes them out."""
-    order_of: Maker | None = None
+    order_of: OrderSource | None = None
     last: list[Reading | None] = field(default_factory=list)
 
     def read(self) -> None:
@@ -160,7 +160,7 @@ class InputSampler:
             if self._user_code is None:
                 self.open()
             assert self._user_code is not None
-            found = self._orders[one.loader] = OrderTimes(name=one.order_of.shown(self._user_code))
+            found = self._orders[one.loader] = OrderTimes(name=one.order_of.description(self._user_code))
         found.take(one.order)
 
     def _retire(self, one: LiveIterator) -> None:

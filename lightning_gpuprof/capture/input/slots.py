@@ -69,16 +69,16 @@ def bucket_end_ns(bucket: int) -> float:
     return float((1 << (octave + _SHIFT)) * (5 + quarter)) / 4
 
 
-def _kept(name: str) -> bytes:
+def _name_bytes(name: str) -> bytes:
     """What of a name finds room: of a long one the end, which tells transforms inside one another apart."""
     text = name.encode("utf-8", "replace")
     if len(text) <= NAME_BYTES:
         return text
-    end = text[len(_CUT) - NAME_BYTES :].decode("utf-8", "ignore")  # not from the middle of a letter
-    return _CUT + end.encode("utf-8")
+    end = text[len(_ELLIPSIS) - NAME_BYTES :].decode("utf-8", "ignore")  # not from the middle of a letter
+    return _ELLIPSIS + end.encode("utf-8")
 
 
-_CUT = "…".encode()
+_ELLIPSIS = "…".encode()
 
 
 class SlotWriter:
@@ -100,7 +100,7 @@ class SlotWriter:
             kind: Transform or region.
             name: Its name, of which the last bytes are kept.
         """
-        text = _kept(name)
+        text = _name_bytes(name)
         place = self._places.get((kind, text))
         if place is None:
             place = min(len(self._places), MAX_PARTS - 1)

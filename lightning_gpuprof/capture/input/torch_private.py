@@ -27,7 +27,7 @@ from typing import Any
 
 from lightning_gpuprof.capture.input.probe import Probe
 
-_WANTED = ("dataset", "data_queue", "base_seed", "worker_id")
+_REQUIRED = ("dataset", "data_queue", "base_seed", "worker_id")
 MAX_TIMES = 4096
 """Times of a sampler that wait to be taken out, which happens once a second."""
 _MAX_NESTED = 4
@@ -56,9 +56,9 @@ def loop_arguments(loop: object) -> LoopArguments | None:
     if not isinstance(loop, FunctionType) or loop.__module__ != "torch.utils.data._utils.worker":
         return None
     names = list(inspect.signature(loop).parameters)
-    if loop.__qualname__ != "_worker_loop" or not set(_WANTED) <= set(names):
+    if loop.__qualname__ != "_worker_loop" or not set(_REQUIRED) <= set(names):
         return None
-    return LoopArguments(**{name: names.index(name) for name in _WANTED})
+    return LoopArguments(**{name: names.index(name) for name in _REQUIRED})
 
 
 def missing_parts() -> str:
@@ -77,7 +77,7 @@ def missing_parts() -> str:
     return ", ".join(missing)
 
 
-def end_of(iterator: Any) -> Callable[[], bool]:
+def shutdown_check(iterator: Any) -> Callable[[], bool]:
     """How to ask whether an iterator is gone, or has let its workers go, without keeping it."""
     found = weakref.ref(iterator)
 
@@ -88,7 +88,7 @@ def end_of(iterator: Any) -> Callable[[], bool]:
     return ended
 
 
-def makers_of_order(iterator: Any) -> list[Any]:
+def samplers_of(iterator: Any) -> list[Any]:
     """The batch sampler of an iterator, with the sampler in it and what that may wrap; outermost first."""
     found: list[Any] = []
     one = getattr(iterator, "_index_sampler", None)
@@ -98,7 +98,7 @@ def makers_of_order(iterator: Any) -> list[Any]:
     return found
 
 
-def asks_as_known(iterator: Any) -> bool:
+def uses_torch_sampling(iterator: Any) -> bool:
     """Whether an iterator asks for the indices of a batch as torch's own do."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -174,7 +174,7 @@ class FetcherClasses:
         self._leading: int | None = None
         self._grouped = False
         self._item_name = "dataset_iter" if "Iterable" in base.__name__ else "dataset"
-        self.measuring = self._noting_class(base)
+        self.measuring = self._recording_class(base)
         """Notes when a fetch, its items and their collation begin."""
 
     def end(self, fetcher: Any) -> None:
@@ -192,7 +192,7 @@ class FetcherClasses:
         except Exception as error:
             self._probe.fail(error)
 
-    def _noting_class(self, base: Any) -> type:
+    def _recording_class(self, base: Any) -> type:
         begin, collate, moment, now, fail = (
             self._probe.begin,
             self._probe.collate,
@@ -251,9 +251,9 @@ class WorkerFetchers:
         self._noting = True
         for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             classes = FetcherClasses(probe, getattr(fetch, name))
-            setattr(fetch, name, self._born(classes, self._counting_class(classes)))
+            setattr(fetch, name, self._measuring_class(classes, self._counting_class(classes)))
 
-    def _born(self, classes: FetcherClasses, counting: type) -> type:
+    def _measuring_class(self, classes: FetcherClasses, counting: type) -> type:
         """The noting class, of which each fetch says which fetcher is in use."""
         found, noting = self, classes.measuring
         looked_up = vars(noting)["fetch"].fget
@@ -293,7 +293,7 @@ class WorkerFetchers:
         try:
             current, self._current = self._current, None
             if current is None:
-                self._probe.nothing_made()
+                self._probe.no_batch()
                 return
             fetcher, classes, counting = current
             classes.end(fetcher)

@@ -20,19 +20,19 @@ Note = Callable[[Any, int], object]
 """Takes a transform and its time in ns."""
 
 
-def _noting(items: Iterator[Any], now: Callable[[], int], note: Note) -> Iterator[Any]:
+def _timed(items: Iterator[Any], now: Callable[[], int], note: Note) -> Iterator[Any]:
     for item in items:
         begin = now()
         yield item
         note(item, now() - begin)
 
 
-def _same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+def _identical(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Whether these are the very same objects in the same order."""
-    return all(a is b for a, b in itertools.zip_longest(one, other, fillvalue=_NOTHING))
+    return all(a is b for a, b in itertools.zip_longest(one, other, fillvalue=_FILL))
 
 
-_NOTHING = object()
+_FILL = object()
 
 
 class _TimedList(list[Any]):
@@ -46,9 +46,9 @@ class _TimedList(list[Any]):
     """What was in both at first."""
 
     def __iter__(self) -> Iterator[Any]:
-        if not _same(self.own, self.known) and _same(list.__iter__(self), self.known):
+        if not _identical(self.own, self.known) and _identical(list.__iter__(self), self.known):
             return iter(self.own)
-        return _noting(list.__iter__(self), self.now, self.note)
+        return _timed(list.__iter__(self), self.now, self.note)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return list, (list(list.__iter__(self)),)
@@ -61,7 +61,7 @@ class _TimedTuple(tuple[Any, ...]):
     note: Note
 
     def __iter__(self) -> Iterator[Any]:
-        return _noting(tuple.__iter__(self), self.now, self.note)
+        return _timed(tuple.__iter__(self), self.now, self.note)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return tuple, (list(tuple.__iter__(self)),)
@@ -84,11 +84,11 @@ class TransformList:
         """Each transform with its name."""
 
     @property
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the list is still the one whose names are known, with the same transforms in the same order."""
-        return self._holder.get("transforms") is self._own and _same(self._own, self._known)
+        return self._holder.get("transforms") is self._own and _identical(self._own, self._known)
 
-    def put_timed(self, now: Callable[[], int], note: Note) -> None:
+    def install_timers(self, now: Callable[[], int], note: Note) -> None:
         """Have each transform timed from now on.
 
         Args:
@@ -105,13 +105,13 @@ class TransformList:
         self._timed = timed
         self._holder["transforms"] = timed
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """The list is the user's own again, with what was changed in it meanwhile."""
         timed, self._timed = self._timed, None
         if timed is None or self._holder.get("transforms") is not timed:
             return
         self._holder["transforms"] = self._own
-        if isinstance(timed, _TimedList) and not _same(list.__iter__(timed), timed.known):
+        if isinstance(timed, _TimedList) and not _identical(list.__iter__(timed), timed.known):
             timed.own[:] = list.__iter__(timed)
 
 

@@ -17,7 +17,7 @@ from lightning_gpuprof.capture.memory.backend import AllocatorBackend
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.memory import MEMORY_PHASES, MemoryPhase
 
-WHOLE_STEPS = 3
+FULL_STEPS = 3
 """So many first steps are read at every phase's end: the optimizer's state is made in the first of them."""
 
 MAX_READINGS = 4096
@@ -142,13 +142,13 @@ class MemoryEdges:
         self._asked = True
 
     @property
-    def wants_next(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the next boundary is to be told in any case."""
-        return not self._off and (self._steps < WHOLE_STEPS or bool(self._unwrap))
+        return not self._off and (self._steps < FULL_STEPS or bool(self._unwrap))
 
     def begin_step(self, batch: int) -> None:
         """A step begins; it is read if it is one of the first or was asked for."""
-        whole = self._steps < WHOLE_STEPS
+        whole = self._steps < FULL_STEPS
         if self._off or not (whole or self._asked):
             return
         self._steps += 1

@@ -38,7 +38,7 @@ class Owner(Protocol):
 
 
 @dataclass
-class Counted:
+class HeldCounts:
     """Bytes by device, dtype and holder; what has no memory."""
 
     bytes: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Counted:
             rows = [msgspec.structs.replace(row, gradients_bytes=None) for row in rows]
         return tuple(sorted(rows, key=lambda row: -row.total_bytes))
 
-    def merge(self, other: Counted) -> None:
+    def merge(self, other: HeldCounts) -> None:
         """Keep the larger of two readings: gradients and states come and go."""
         for key, found in other.bytes.items():
             mine = self.bytes.setdefault(key, {})
@@ -64,7 +64,7 @@ class Counted:
         self.skipped.update(other.skipped)
 
 
-def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
+def count(module: Owner, optimizers: Iterable[Any]) -> HeldCounts:
     """Count everything; on the main thread only.
 
     Args:
@@ -76,7 +76,7 @@ def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
     """
     parameters, buffers, gradients, states = HOLDERS
     own = _parameters(module)
-    return _counted(
+    return _count_bytes(
         [
             *((parameters, parameter) for parameter in own),
             *((buffers, buffer) for _, buffer in module.named_buffers()),
@@ -86,16 +86,16 @@ def count(module: Owner, optimizers: Iterable[Any]) -> Counted:
     )
 
 
-def count_gradients(module: Owner) -> Counted:
+def count_gradients(module: Owner) -> HeldCounts:
     """Count the gradients; on the main thread only, of which it takes some microseconds for each.
 
     Raises:
         RuntimeError: A tensor without what others have.
     """
-    return _counted((HOLDERS[2], gradient) for gradient in _gradients(_parameters(module)))
+    return _count_bytes((HOLDERS[2], gradient) for gradient in _gradients(_parameters(module)))
 
 
-def count_beside(module: Owner, optimizers: Iterable[Any]) -> Counted:
+def count_without_gradients(module: Owner, optimizers: Iterable[Any]) -> HeldCounts:
     """Count all but gradients, on any thread; offers the interpreter to others now and then.
 
     Args:
@@ -111,10 +111,10 @@ def count_beside(module: Owner, optimizers: Iterable[Any]) -> Counted:
         ((buffers, buffer) for _, buffer in module.named_buffers()),
         ((states, state) for state in _states(optimizers)),
     )
-    return _counted(held, polite=True)
+    return _count_bytes(held, polite=True)
 
 
-def with_gradient(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
+def gradient_finder(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
     """How to find a parameter that has a gradient now; on the main thread only.
 
     By its name: torch does not exchange tensors that somebody holds a weak reference to.
@@ -134,8 +134,8 @@ def _named(module: Owner, name: str) -> torch.nn.Parameter | None:
     return found
 
 
-def _counted(tensors: Iterable[tuple[str, torch.Tensor]], *, polite: bool = False) -> Counted:
-    counted = Counted()
+def _count_bytes(tensors: Iterable[tuple[str, torch.Tensor]], *, polite: bool = False) -> HeldCounts:
+    counted = HeldCounts()
     seen: set[tuple[torch.device, int]] = set()
     sums: dict[tuple[torch.device, torch.dtype, str], int] = {}
     for looked, (holder, tensor) in enumerate(tensors, 1):

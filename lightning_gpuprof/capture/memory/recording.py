@@ -137,7 +137,7 @@ class MemoryRecording:
             return True
         if not tracing:
             edges.begin_step(batch)
-        return edges.wants_next
+        return edges.is_waiting
 
     def steps_end(self) -> None:
         """Training is over."""
@@ -155,7 +155,7 @@ class MemoryRecording:
         sizes: dict[str, Any] = sizes_in(message)
         phase, place = phase_and_place(found.__traceback__, self._site_of)
         batch, global_step = self._step()
-        counted = held.Counted()
+        counted = held.HeldCounts()
         try:
             counted = held.count(self._module, list(self._trainer.optimizers))
         except RuntimeError as failure:

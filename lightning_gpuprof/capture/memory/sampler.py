@@ -20,7 +20,7 @@ DENSE_READINGS = 1000
 
 IDLE_S = 60.0
 
-LOOKS = 3
+COUNTS_NEEDED = 3
 """How often model and optimizers are counted: what is made late, or only at times, is seen by one of them."""
 
 MAX_FAILURES = 10
@@ -62,8 +62,8 @@ class MemorySampler:
         self._optimizers = optimizers
         self._is_ready = is_ready
         self._wake = wake
-        self._counted = held.Counted()
-        self._gradients = held.Counted()
+        self._counted = held.HeldCounts()
+        self._gradients = held.HeldCounts()
         """What the main thread counted."""
         self._wants_gradients = False
         self._looks = 0
@@ -79,7 +79,7 @@ class MemorySampler:
     def sample(self, t_ns: int) -> Sequence[Reading]:
         """Fetch what was read, ask for the next step, count what is held."""
         self._last_ns = t_ns
-        found: list[Reading] = list(self._fetched())
+        found: list[Reading] = list(self._edge_samples())
         if self._total_bytes is not None:
             found.append(Conditions(values={f"memory.{self._device}.total_bytes": self._total_bytes}))
             self._total_bytes = None
@@ -87,19 +87,19 @@ class MemorySampler:
             self._edges.ask()
             self._wake()
         if not (self._handed_over or self._ended) and self._is_ready():
-            if self._looks < LOOKS and self._failures < MAX_FAILURES:
+            if self._looks < COUNTS_NEEDED and self._failures < MAX_FAILURES:
                 self._look()
             elif not self._wants_gradients:  # a long step may last for all looks
-                found += self._what_is_held(t_ns)
+                found += self._held_samples(t_ns)
         if self._edges is None and self._handed_over:
             self.interval_s = IDLE_S
         return found
 
     def close(self) -> Sequence[Reading]:
         """Hand over what is left."""
-        found: list[Reading] = list(self._fetched())
+        found: list[Reading] = list(self._edge_samples())
         if not self._handed_over:
-            found += self._what_is_held(self._last_ns)
+            found += self._held_samples(self._last_ns)
         return found
 
     def between_steps(self) -> None:
@@ -113,7 +113,7 @@ class MemorySampler:
         self._wants_gradients = False
         self._gradients.merge(held.count_gradients(self._module))
         if self._edges is not None and self._edges.witness is None:
-            self._edges.witness = held.with_gradient(self._module)
+            self._edges.witness = held.gradient_finder(self._module)
 
     def end(self) -> None:
         """Training is over, on its thread: count if the run was too short for it, and not any more from here on.
@@ -132,7 +132,7 @@ class MemorySampler:
 
     def _look(self) -> None:
         try:
-            self._counted.merge(held.count_beside(self._module, self._optimizers()))
+            self._counted.merge(held.count_without_gradients(self._module, self._optimizers()))
             self._looks += 1
         except RuntimeError:  # changed while it was read, or a tensor without a storage: tried again
             self._failures += 1
@@ -140,7 +140,7 @@ class MemorySampler:
             self._wants_gradients = True
             self._wake()
 
-    def _fetched(self) -> Iterable[Sample]:
+    def _edge_samples(self) -> Iterable[Sample]:
         edges = self._edges
         if edges is None:
             return
@@ -156,7 +156,7 @@ class MemorySampler:
             values["gradients_live_count"] = float(reading.gradients_live)
         return Sample(source="memory", subject=f"{self._device} {reading.phase}", t_ns=reading.t_ns, values=values)
 
-    def _what_is_held(self, t_ns: int) -> list[Reading]:
+    def _held_samples(self, t_ns: int) -> list[Reading]:
         self._handed_over = True
         if not self._looks:
             return []

@@ -47,7 +47,7 @@ class Calls:
         self.ask("nvmlInit")
 
     @property
-    def in_own_process(self) -> bool:
+    def is_own_process(self) -> bool:
         """Whether this is the process that opened NVML."""
         return os.getpid() == self._pid
 
@@ -57,7 +57,7 @@ class Calls:
         Raises:
             NvmlError: Or one of its subclasses; the text is the driver's reason.
         """
-        if not self.in_own_process:
+        if not self.is_own_process:
             raise DriverGoneError("NVML was opened before this process was forked")
         call = getattr(self.nvml, function, None)
         if call is None:

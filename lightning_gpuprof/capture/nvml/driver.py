@@ -78,7 +78,7 @@ class PynvmlBackend:
 
         In a child that was forked since the opening there is nothing to undo.
         """
-        if not self._calls.in_own_process:
+        if not self._calls.is_own_process:
             return
         for gpm in self._gpm.values():
             gpm.close()
@@ -195,7 +195,7 @@ class PynvmlBackend:
             listed = self._ask(function, device.handle)
         except UnsupportedError:  # drivers before 510
             listed = self._ask(f"{function}_v2", device.handle)
-        return [GpuProcess(pid=each.pid, memory_bytes=_known(each.usedGpuMemory)) for each in listed]
+        return [GpuProcess(pid=each.pid, memory_bytes=_bytes_or_none(each.usedGpuMemory)) for each in listed]
 
     def _pcie_throughput(self, device: NvmlDevice) -> Answer:
         nvml = self._nvml
@@ -262,6 +262,6 @@ class PynvmlBackend:
     }
 
 
-def _known(memory: int | None) -> float | None:
+def _bytes_or_none(memory: int | None) -> float | None:
     """A process's memory; the driver does not know it under WSL and on MIG for some users."""
     return None if memory is None or memory == 0xFFFF_FFFF_FFFF_FFFF else float(memory)

@@ -166,7 +166,7 @@ def _compute_mode(calls: Calls, device: NvmlDevice) -> Facts:
 
 
 def _gpm(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"gpm": gpm.why_not(calls, device) or "supported"}
+    return {"gpm": gpm.unavailable_reason(calls, device) or "supported"}
 
 
 def _utilization_refresh(calls: Calls, device: NvmlDevice) -> Facts:

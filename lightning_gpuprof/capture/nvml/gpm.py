@@ -24,7 +24,7 @@ METRICS: dict[str, tuple[int, float]] = {
 """Our name: id of the metric in nvml.h (``nvmlGpmMetricId_t``), and its unit in ours (percent, MiB/s)."""
 
 
-def why_not(calls: Calls, device: NvmlDevice) -> str:
+def unavailable_reason(calls: Calls, device: NvmlDevice) -> str:
     """Why a GPU has no such counters; empty if it has.
 
     Args:
@@ -51,7 +51,7 @@ class Gpm:
     """
 
     def __init__(self, calls: Calls, device: NvmlDevice) -> None:
-        reason = why_not(calls, device)
+        reason = unavailable_reason(calls, device)
         if reason:
             raise UnsupportedError(reason)
         self._calls = calls

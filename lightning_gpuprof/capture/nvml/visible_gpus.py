@@ -38,11 +38,11 @@ def select_devices(devices: Sequence[NvmlDevice], uuids: Sequence[str] | None, e
 
 
 def _select_by_uuid(devices: Sequence[NvmlDevice], uuids: Sequence[str]) -> Selection:
-    known = {_bare(device.uuid): device for device in _with_mig(devices)}
+    known = {_without_prefix(device.uuid): device for device in _with_mig(devices)}
     chosen: list[tuple[str, NvmlDevice]] = []
     problems: list[str] = []
     for position, uuid in enumerate(uuids):
-        device = known.get(_bare(uuid))
+        device = known.get(_without_prefix(uuid))
         if device is None:
             problems.append(f"gpu{position} is not measured: NVML does not list its UUID {uuid}")
         else:
@@ -57,7 +57,7 @@ def _select_by_environ(devices: Sequence[NvmlDevice], environ: Mapping[str, str]
     chosen: list[NvmlDevice] = []
     if visible is None:
         by_index = True
-        chosen = [_as_cuda_sees(device) for device in devices]
+        chosen = [_visible_to_cuda(device) for device in devices]
     for token in (visible or "").split(","):
         token = token.strip()
         if not token:
@@ -87,7 +87,7 @@ def _select_by_environ(devices: Sequence[NvmlDevice], environ: Mapping[str, str]
 
 def _matches(devices: Sequence[NvmlDevice], token: str) -> list[NvmlDevice]:
     if token.isdecimal():
-        return [_as_cuda_sees(device) for device in devices if device.index == int(token)]
+        return [_visible_to_cuda(device) for device in devices if device.index == int(token)]
     if not token.lower().startswith(("gpu-", "mig-")):
         return []
     named = [device for device in _with_mig(devices) if device.uuid.lower().startswith(token.lower())]
@@ -104,7 +104,7 @@ def _by_instance(devices: Sequence[NvmlDevice], token: str) -> list[NvmlDevice]:
     return [mig for device in parents for mig in device.mig_devices if mig.instance == instance]
 
 
-def _as_cuda_sees(device: NvmlDevice) -> NvmlDevice:
+def _visible_to_cuda(device: NvmlDevice) -> NvmlDevice:
     """A partitioned GPU shows only its first MIG device to a process that does not name one by UUID."""
     return device.mig_devices[0] if device.mig_devices else device
 
@@ -113,7 +113,7 @@ def _with_mig(devices: Sequence[NvmlDevice]) -> list[NvmlDevice]:
     return [each for device in devices for each in (device, *device.mig_devices)]
 
 
-def _bare(uuid: str) -> str:
+def _without_prefix(uuid: str) -> str:
     """A UUID without its prefix: torch gives it without, NVML and the environment with one."""
     lower = uuid.strip().lower()
     for prefix in ("gpu-", "mig-"):

@@ -58,7 +58,7 @@ def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(tmp_path: Path)
     machine = FakeMachine(tmp_path)
     machine.pressure("cpu", 500_000, 7)
     machine.pressure("memory", 2_000_000, 1_000_000)
-    assert pressure.stalled(pressure.of_machine(str(machine.proc))) == {
+    assert pressure.stalled(pressure.machine_files(str(machine.proc))) == {
         "pressure_cpu_some_ratio": 0.5,
         "pressure_memory_some_ratio": 2.0,
         "pressure_memory_full_ratio": 1.0,
@@ -68,7 +68,7 @@ def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(tmp_path: Path)
 
 
 def test_without_pressure_there_is_nothing(tmp_path: Path) -> None:
-    assert pressure.stalled(pressure.of_machine(str(tmp_path))) == {}
+    assert pressure.stalled(pressure.machine_files(str(tmp_path))) == {}
 
 
 def test_shared_memory_has_a_size(tmp_path: Path) -> None:

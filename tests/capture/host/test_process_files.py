@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fake_machine import OWN, FakeMachine, FakeProcess
 
-from lightning_gpuprof.capture.host.process_files import keeps_io_wait, proportional_bytes, read_process
+from lightning_gpuprof.capture.host.process_files import has_io_wait_times, proportional_bytes, read_process
 
 
 def test_a_process_is_read_whole(tmp_path: Path) -> None:
@@ -57,9 +57,9 @@ def test_a_process_is_read_whole(tmp_path: Path) -> None:
 def test_waiting_for_disks_is_absent_where_the_kernel_does_not_keep_it(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     assert "io_wait_ratio" not in read_process(f"{machine.proc}/{OWN}").counters
-    assert not keeps_io_wait(str(machine.proc))
+    assert not has_io_wait_times(str(machine.proc))
     machine.put("proc/sys/kernel/task_delayacct", "1\n")
-    assert keeps_io_wait(str(machine.proc))
+    assert has_io_wait_times(str(machine.proc))
 
 
 @pytest.mark.parametrize("name", ["io", "statm", "status", "schedstat"])

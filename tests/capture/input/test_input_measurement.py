@@ -512,7 +512,7 @@ def test_a_worker_without_its_memory_works_unmeasured(tmp_path: Path) -> None:
     measured = loader()
     without = batches(loader())
     with Measured(measured) as found:
-        found.measurement._open_door(measured)  # as if the file were gone when the workers come to open it
+        found.measurement._install_probe(measured)  # as if the file were gone when the workers come to open it
         assert found.measurement._next is not None
         found.measurement._next.table.remove_file()
         iterator_of = vars(DataLoader)["_get_iterator"].__closure__

@@ -20,7 +20,7 @@ class Disturbance:
     """
 
     def __init__(self, proc_root: str = "/proc") -> None:
-        self._files = {"cpu": pressure.of_machine(proc_root)["cpu"]}
+        self._files = {"cpu": pressure.machine_files(proc_root)["cpu"]}
         self._before_s = self._total_s()
 
     def lost_s(self) -> float:

@@ -55,7 +55,7 @@ def _allocator_backend(subject: Subject) -> str | None:
     return _cuda.get_allocator_backend() if _cuda.is_initialized() else None
 
 
-def _version_of_nccl(subject: Subject) -> str | None:
+def _nccl_version(subject: Subject) -> str | None:
     if not _cuda.is_initialized():
         return None
     found = _cuda.nccl.version()
@@ -72,7 +72,7 @@ FACTS: dict[str, Reader] = {
     "version.cuda": lambda s: torch.version.cuda,
     "version.hip": lambda s: torch.version.hip,
     "version.cudnn": lambda s: _cudnn.version() if _cuda.is_initialized() else None,
-    "version.nccl": _version_of_nccl,
+    "version.nccl": _nccl_version,
     "flags.detect_anomaly": lambda s: torch.is_anomaly_enabled(),
     "flags.float32_matmul_precision": lambda s: torch.get_float32_matmul_precision(),
     "flags.matmul_tf32": lambda s: torch.backends.cuda.matmul.allow_tf32,

@@ -16,7 +16,7 @@ def _classes(items: Any) -> str:
     return ", ".join(type(item).__name__ for item in items)
 
 
-def _is_lightning_s(callback: Any) -> bool:
+def _is_from_lightning(callback: Any) -> bool:
     return type(callback).__module__.partition(".")[0] in _LIGHTNING
 
 
@@ -128,7 +128,9 @@ FACTS: dict[str, Reader] = {
     "trainer.log_every_n_steps": lambda s: getattr(s.trainer, "log_every_n_steps", None),
     "trainer.loggers": lambda s: _classes(s.trainer.loggers),
     "trainer.callbacks": lambda s: _classes(s.trainer.callbacks),
-    "trainer.callbacks_not_of_lightning": lambda s: _classes(c for c in s.trainer.callbacks if not _is_lightning_s(c)),
+    "trainer.callbacks_not_of_lightning": lambda s: _classes(
+        c for c in s.trainer.callbacks if not _is_from_lightning(c)
+    ),
     "trainer.profiler": _profiler,
     "trainer.progress_bar": lambda s: (
         type(s.trainer.progress_bar_callback).__name__ if s.trainer.progress_bar_callback is not None else "none"

@@ -62,7 +62,7 @@ def _memory_bytes(subject: Subject) -> int | None:
     return int(found.group(1)) * 1024 if found else None
 
 
-def _ids(text: str) -> set[int]:
+def _parse_id_list(text: str) -> set[int]:
     """Numbers of a kernel's list: ``0-3,8``."""
     found: set[int] = set()
     for piece in text.strip().split(","):
@@ -74,7 +74,7 @@ def _ids(text: str) -> set[int]:
 
 def _numa_nodes(subject: Subject) -> int | None:
     online = file_text(subject.around.sys / "devices" / "system" / "node" / "online")
-    return len(_ids(online)) if online else None
+    return len(_parse_id_list(online)) if online else None
 
 
 def _affinity_nodes(subject: Subject) -> str | None:
@@ -83,7 +83,11 @@ def _affinity_nodes(subject: Subject) -> str | None:
     if not online:
         return None
     affinity = _affinity()
-    own = [n for n in sorted(_ids(online)) if affinity & _ids(file_text(nodes / f"node{n}" / "cpulist") or "")]
+    own = [
+        n
+        for n in sorted(_parse_id_list(online))
+        if affinity & _parse_id_list(file_text(nodes / f"node{n}" / "cpulist") or "")
+    ]
     return ", ".join(map(str, own)) or None
 
 

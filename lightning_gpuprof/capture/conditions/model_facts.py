@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_gpuprof.capture.conditions.of_compile import is_wrapper
+from lightning_gpuprof.capture.conditions.compile_facts import is_wrapper
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
 
@@ -42,7 +42,7 @@ def _convolutions(subject: Subject) -> list[Any]:
     return [module for _, module in subject.modules if isinstance(module, nn.modules.conv._ConvNd)]
 
 
-def _own(module: nn.Module, name: str) -> torch.Tensor | None:
+def _stored_parameter(module: nn.Module, name: str) -> torch.Tensor | None:
     """A parameter, without the code that a parametrized one runs when it is asked for: that may draw random numbers."""
     return module._parameters.get(name)
 
@@ -53,7 +53,7 @@ def _channels_last(subject: Subject) -> int:
         for module in _convolutions(subject)
         if isinstance(module, nn.Conv2d)
         and max(module.kernel_size) > 1  # of a 1 x 1 kernel both layouts are the same
-        and (weight := _own(module, "weight")) is not None
+        and (weight := _stored_parameter(module, "weight")) is not None
         and weight.is_contiguous(memory_format=torch.channels_last)
     )
 
@@ -66,7 +66,7 @@ def _bias_before_norm(subject: Subject) -> int:
         if isinstance(module, nn.Sequential)
         for first, second in itertools.pairwise(module)
         if isinstance(first, nn.modules.conv._ConvNd)
-        and _own(first, "bias") is not None
+        and _stored_parameter(first, "bias") is not None
         and isinstance(second, nn.modules.batchnorm._BatchNorm)
     )
 

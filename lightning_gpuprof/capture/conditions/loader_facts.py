@@ -31,14 +31,14 @@ def _batch_size(loader: Any) -> Any:
     return getattr(loader.batch_sampler, "batch_size", None)
 
 
-def _main(loaders: object) -> Any:
+def _largest_loader(loaders: object) -> Any:
     """Of several DataLoaders the one with the largest batches; None if there is none of torch's."""
     found = [loader for loader in _flatten(loaders) if isinstance(loader, DataLoader)]
     return max(found, key=lambda loader: loader.batch_size or 0, default=None)
 
 
 def _kind(loaders: object) -> str | None:
-    main = _main(loaders)
+    main = _largest_loader(loaders)
     if main is not None:
         return type(main).__qualname__
     return ", ".join(sorted({type(loader).__qualname__ for loader in _flatten(loaders)}))
@@ -84,7 +84,7 @@ def _dataset_length(loader: Any) -> int | None:
     return None
 
 
-_OF_ONE: dict[str, Callable[[Any], object]] = {
+_LOADER_FACTS: dict[str, Callable[[Any], object]] = {
     "num_workers": lambda loader: loader.num_workers,
     "batch_size": _batch_size,
     "pin_memory": lambda loader: loader.pin_memory,
@@ -103,9 +103,9 @@ _OF_ONE: dict[str, Callable[[Any], object]] = {
 }
 
 
-def _of_main(read: Callable[[Any], object], loaders: Callable[[Subject], object]) -> Reader:
+def _reader_of_main(read: Callable[[Any], object], loaders: Callable[[Subject], object]) -> Reader:
     def reader(subject: Subject) -> object:
-        main = _main(loaders(subject))
+        main = _largest_loader(loaders(subject))
         return None if main is None else read(main)
 
     return reader
@@ -115,11 +115,11 @@ def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reade
     return {
         f"{prefix}.count": lambda s: len(list(_flatten(loaders(s)))) or None,
         f"{prefix}.kind": lambda s: _kind(loaders(s)) or None,
-        **{f"{prefix}.{name}": _of_main(read, loaders) for name, read in _OF_ONE.items()},
+        **{f"{prefix}.{name}": _reader_of_main(read, loaders) for name, read in _LOADER_FACTS.items()},
     }
 
 
-def _built(subject: Subject) -> Place | None:
+def _construction_site(subject: Subject) -> Place | None:
     """Where the user's code makes the training loader; None in other stages, and where loaders are given to ``fit``."""
     if subject.loaders is not subject.trainer.train_dataloader:
         return None
@@ -137,7 +137,7 @@ def _of_validation(subject: Subject) -> object:
 
 def _dataset_has_model(subject: Subject) -> bool | None:
     """Workers get copies of such a dataset, whose model does not learn."""
-    main = _main(subject.loaders)
+    main = _largest_loader(subject.loaders)
     if main is None:
         return None
     # Methods only are asked for their owner: an object of the user's may compute what it is asked for.
@@ -148,8 +148,8 @@ def _dataset_has_model(subject: Subject) -> bool | None:
 
 FACTS: dict[str, Reader] = {
     **_facts("loader", lambda s: s.loaders),
-    "loader.built_at": lambda s: None if (place := _built(s)) is None else f"{place.file}:{place.line}",
-    "loader.built_by": lambda s: None if (place := _built(s)) is None else place.text or None,
+    "loader.built_at": lambda s: None if (place := _construction_site(s)) is None else f"{place.file}:{place.line}",
+    "loader.built_by": lambda s: None if (place := _construction_site(s)) is None else place.text or None,
     "loader.dataset_has_model": _dataset_has_model,
     **_facts("val_loader", _of_validation),
 }

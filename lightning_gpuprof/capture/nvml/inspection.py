@@ -1,7 +1,7 @@
-"""This machine's GPUs flow in, one look at each flows out: facts, values now, and why what is missing is missing.
+"""Reads facts and present values of this machine's GPUs, and why something is missing.
 
-Run as a program it prints the look as JSON; :func:`look` starts that program, so that a driver that hangs costs a child
-process and not the caller.
+Run as a program it prints them as JSON; :func:`inspect_in_child` starts that program, so that a driver that hangs costs
+a child and not the caller.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lightning_gpuprof.capture.nvml.visible_gpus import select_devices
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import Value
 
-_BETWEEN_LOOKS_S = 0.2
-"""The performance counters need two looks."""
+_SAMPLE_INTERVAL_S = 0.2
+"""The performance counters need two samples."""
 
-MODULE = "lightning_gpuprof.capture.nvml.look"
+MODULE = "lightning_gpuprof.capture.nvml.inspection"
 
 
 class ListedProcess(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,7 +44,7 @@ class ListedProcess(msgspec.Struct, kw_only=True, frozen=True):
     memory_bytes: float | None = None
 
 
-class GpuLook(msgspec.Struct, kw_only=True, frozen=True):
+class GpuState(msgspec.Struct, kw_only=True, frozen=True):
     """One GPU, or one MIG device."""
 
     index: int
@@ -62,10 +62,10 @@ class GpuLook(msgspec.Struct, kw_only=True, frozen=True):
     """Why it does not answer at all."""
 
 
-class MachineLook(msgspec.Struct, kw_only=True, frozen=True):
+class MachineGpus(msgspec.Struct, kw_only=True, frozen=True):
     """All GPUs, or why there are none."""
 
-    gpus: tuple[GpuLook, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
     problems: tuple[str, ...] = ()
     absent: str = ""
     """Why NVML cannot be used at all."""
@@ -73,8 +73,8 @@ class MachineLook(msgspec.Struct, kw_only=True, frozen=True):
     """The driver did not answer in time."""
 
 
-def look(timeout_s: float = 20.0) -> MachineLook:
-    """Look at the GPUs in a child process.
+def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
+    """Read the GPUs in a child process.
 
     Args:
         timeout_s: A driver that takes longer hangs.
@@ -89,16 +89,16 @@ def look(timeout_s: float = 20.0) -> MachineLook:
         for pipe in (child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
-        return MachineLook(absent=f"the driver did not answer within {timeout_s:.0f} s", hangs=True)
+        return MachineGpus(absent=f"the driver did not answer within {timeout_s:.0f} s", hangs=True)
     try:
-        return msgspec.json.decode(out, type=MachineLook)
+        return msgspec.json.decode(out, type=MachineGpus)
     except msgspec.MsgspecError:
         last = err.decode(errors="replace").strip().splitlines()[-1:]
-        return MachineLook(absent=f"the look at NVML ended with code {child.returncode}: {''.join(last)}")
+        return MachineGpus(absent=f"the child that reads NVML ended with code {child.returncode}: {''.join(last)}")
 
 
-def take(environ: Mapping[str, str]) -> MachineLook:
-    """Look at the GPUs in this process.
+def inspect(environ: Mapping[str, str]) -> MachineGpus:
+    """Read the GPUs in this process.
 
     Args:
         environ: Says which of them processes see.
@@ -106,22 +106,22 @@ def take(environ: Mapping[str, str]) -> MachineLook:
     try:
         backend = PynvmlBackend()
     except NvmlError as error:
-        return MachineLook(absent=str(error))
+        return MachineGpus(absent=str(error))
     try:
         devices = backend.devices()
         selection = select_devices(devices, None, environ)
         subjects = {device.uuid: subject for subject, device in selection.devices}
         every = [each for device in devices for each in (device, *device.mig_devices)]
         gpus = tuple(_gpu(backend, device, subjects.get(device.uuid, "")) for device in every)
-        return MachineLook(gpus=gpus, problems=selection.problems)
+        return MachineGpus(gpus=gpus, problems=selection.problems)
     except NvmlError as error:
-        return MachineLook(absent=str(error))
+        return MachineGpus(absent=str(error))
     finally:
         with contextlib.suppress(NvmlError):  # gone meanwhile: what was seen stands
             backend.close()
 
 
-def _gpu(backend: PynvmlBackend, device: NvmlDevice, subject: str) -> GpuLook:
+def _gpu(backend: PynvmlBackend, device: NvmlDevice, subject: str) -> GpuState:
     values: dict[str, float | None] = {}
     absent: dict[str, str] = {}
     facts: Mapping[str, Value] = {}
@@ -133,7 +133,7 @@ def _gpu(backend: PynvmlBackend, device: NvmlDevice, subject: str) -> GpuLook:
         processes = _processes(backend, device)
     except GpuLostError as error:
         lost = str(error)
-    return GpuLook(
+    return GpuState(
         index=device.index,
         name=device.name,
         uuid=device.uuid,
@@ -151,8 +151,8 @@ def _read(backend: PynvmlBackend, device: NvmlDevice, values: dict[str, float | 
     for query, names in VALUES.items():
         try:
             answer = backend.read(device, query)
-            if not answer:  # it needs two looks
-                time.sleep(_BETWEEN_LOOKS_S)
+            if not answer:  # it needs two samples
+                time.sleep(_SAMPLE_INTERVAL_S)
                 answer = backend.read(device, query)
             values.update(zip(names, answer, strict=False))
         except (GpuLostError, DriverGoneError):
@@ -180,11 +180,11 @@ def _processes(backend: PynvmlBackend, device: NvmlDevice) -> tuple[ListedProces
 
 
 def main() -> None:
-    """Print the look at this machine."""
+    """Print the state of this machine's GPUs."""
     try:
-        found = take(os.environ)
+        found = inspect(os.environ)
     except GpuProfError as error:
-        found = MachineLook(absent=str(error))
+        found = MachineGpus(absent=str(error))
     sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
