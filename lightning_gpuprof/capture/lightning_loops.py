@@ -1,7 +1,7 @@
 """The one place that touches private parts of Lightning: the edges of steps, epochs and evaluation loops.
 
-Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.patch_points` names, with what is lost without
-each; ``fit_loop.epoch_loop._batches_that_stepped``; ``_signal_connector._original_handlers``.
+Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.patch_points` names, with what is lost
+without each; ``fit_loop.epoch_loop._batches_that_stepped``; ``_signal_connector._original_handlers``.
 Only attributes of these *instances* are set, and taken back at the end. Where one is missing, that edge is not measured
 and the caller is told; without those that begin and end steps there are none.
 """
