@@ -20,7 +20,7 @@ from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.other_ranks import told_apart
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
-from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
+from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
 from lightning_gpuprof.model.curves import RankRow, Ranks
@@ -212,7 +212,7 @@ def finish_run(
         try:
             this = Run(report=report, times=step_times(journal))
             comparison = compare_runs(
-                load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name="this run"
+                load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name=THIS_RUN
             )
             for sink in sinks(kinds):
                 where[f"comparison, {sink.label}"] = str(sink.write_comparison(comparison, folder))

@@ -19,6 +19,9 @@ DEFAULT_METRICS = ("throughput", "wall")
 DEFAULT_THRESHOLD_RATIO = 0.03
 """Smaller differences between two runs are noise (ours; the rules hold back gains below 3 % as well)."""
 
+THIS_RUN = "this run"
+"""Name of a later run that has just ended, which no command can take."""
+
 Outcome = Literal["improved", "regressed", "within noise", "not comparable"]
 """``improved`` and ``regressed`` lie outside the noise band; ``not comparable`` always comes with a reason."""
 

@@ -291,5 +291,6 @@ def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> E
 
 
 def at_least(share: Share) -> str:
-    """A share with its lower bound: ``83 % (at least 81 %)``."""
-    return f"{percent(share.median_ratio)} (at least {percent(share.lower_ratio)})"
+    """A share with its lower bound, where that is another number: ``83 % (at least 81 %)``."""
+    median, lower = percent(share.median_ratio), percent(share.lower_ratio)
+    return median if median == lower else f"{median} (at least {lower})"

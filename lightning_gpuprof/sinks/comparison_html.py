@@ -18,12 +18,12 @@ _CLASSES: dict[Outcome, str] = {
     "not comparable": "bad",
 }
 _TERMS = (
-    ("within noise", "the difference is below the threshold, or the interval of the speed-up holds 1"),
-    ("not comparable", "something else than the change under test differs, or one of the runs says too little"),
-    ("interval", "95 % of the differences that a block bootstrap over the steady steps of both runs draws"),
-    ("at most", "bound of the speed-up T / (T - R) that the earlier run's finding gave for its fix"),
-    ("kept", "the finding is there in both runs"),
-    ("not judged", "the rule could not judge the other run, so that its silence means nothing"),
+    ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
+    ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
+    ("interval", "95 % interval of the difference, by block bootstrap over the steady steps of both runs"),
+    ("at most", "largest speed-up T / (T - R) that the earlier run's finding promised"),
+    ("kept", "found in both runs"),
+    ("not judged", "the rule could not be evaluated on the other run"),
 )
 
 
@@ -48,7 +48,7 @@ def render_html(comparison: Comparison) -> str:
     """
     shown = [(f"table-{number}", table) for number, table in enumerate(comparison_tables.change_tables(comparison))]
     links = [("findings", "Findings"), *((anchor, table.title) for anchor, table in shown)]
-    links += [("conditions", "Conditions"), ("notes", "Keep in mind"), ("terms", "Terms")]
+    links += [("conditions", "Conditions"), ("notes", "Notes"), ("terms", "Terms")]
     navigation = "".join(f'<a href="#{anchor}">{escape(title)}</a>\n' for anchor, title in links)
     body = [
         "<header>\n<h1>Two runs side by side</h1>\n",

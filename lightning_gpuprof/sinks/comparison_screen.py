@@ -10,16 +10,16 @@ from rich.constrain import Constrain
 from rich.text import Text
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.comparison import Comparison, Judgement, Outcome
+from lightning_gpuprof.model.comparison import THIS_RUN, Comparison, Judgement, Outcome
 from lightning_gpuprof.sinks import comparison_tables, first_screen, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
-from lightning_gpuprof.sinks.terminal_text import labelled, said
+from lightning_gpuprof.sinks.terminal_text import command, labelled, said
 
 MEAN, MEDIAN = "mean step time", "median step time"
 MIN_PHASE_RATIO = 0.03
 """Phases with less of the longer step in both runs are one row."""
 MAX_PHASES = 4
-MAX_NOTES = 2
+MAX_NOTES = 1
 LONGEST_NOTE = 160
 """Characters of a reason or a note; all of it is under ``--all``."""
 CONDITIONS_CELLS = 110
@@ -215,12 +215,15 @@ def _facts(comparison: Comparison, times: tuple[str, float, float] | None) -> li
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(f"{row.outcome}:", comparison_tables.change_words(row)) for row in judged[:3]]
     if promise := _kept_promise(comparison, times):
-        rows.append(("promised:", promise))
+        rows.append(("achieved:", promise))
     if comparison.wall.speedup is not None and (whole := _wall_words(comparison)):
         rows.append(("whole fit:", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))
     rows.append(("changed:", _conditions(comparison)))
     rows.append(("next:", _next(comparison)))
-    return [labelled(label, _short(text)) for label, text in rows]
+    lines = [labelled(label, _short(text)) for label, text in rows]
+    if comparison.after != THIS_RUN and (comparison.next_finding is not None or comparison.outcome == "regressed"):
+        lines.append(command("see:", f"gpuprof report {_word(comparison.after)}"))
+    return lines
 
 
 def _kept_promise(comparison: Comparison, times: tuple[str, float, float] | None) -> str:
@@ -230,10 +233,10 @@ def _kept_promise(comparison: Comparison, times: tuple[str, float, float] | None
         return ""
     saved, most = times[1] - times[2], times[1] - promised_ms
     if comparison.above_bound:
-        return f"at most {_amount(most)} ms a step, {_amount(saved)} ms came: something else changed as well"
+        return f"{_amount(saved)} ms a step, more than the promised {_amount(most)} ms: something else changed as well"
     if saved <= 0 or comparison.training.outcome != "improved":
-        return f"up to {_amount(most)} ms a step, of which nothing came"
-    return f"{_amount(saved)} of at most {_amount(most)} ms a step came ({round(100 * saved / most)} %)"
+        return f"nothing of the promised {_amount(most)} ms a step"
+    return f"{_amount(saved)} of the promised {_amount(most)} ms a step ({round(100 * saved / most)} %)"
 
 
 def _wall_words(comparison: Comparison) -> str:
@@ -247,7 +250,7 @@ def _wall_words(comparison: Comparison) -> str:
 def _conditions(comparison: Comparison) -> str:
     differing, _ = comparison_tables.divided_conditions(comparison.conditions)
     if not differing:
-        return "no condition that is known of both runs; code is not compared"
+        return "none of the known conditions; code is not compared"
     shown: list[str] = []
     for change in differing:
         values = (
@@ -263,16 +266,15 @@ def _conditions(comparison: Comparison) -> str:
 
 def _next(comparison: Comparison) -> str:
     found = comparison.next_finding
-    after = _word(comparison.after)
     if comparison.outcome == "regressed":
         grown = [row for row in _phase_rows(comparison) if row[2] > row[1] and row[0] != "other"]
         longest = max(grown, key=lambda row: row[2] - row[1], default=None)
-        words = "" if longest is None else f"{longest[0]} grew most ({_signed(longest[2] - longest[1])} ms): "
-        return f"{words}undo the change, or see gpuprof report {after}"
+        words = "" if longest is None else f"; {longest[0]} grew most ({_signed(longest[2] - longest[1])} ms)"
+        return f"undo the change{words}"
     if found is None:
-        return "no finding is left in the later run"
+        return "nothing: the later run has no finding"
     gain = "" if found.gain is None else f", {first_screen.faster(found.gain.speedup_max)} at most"
-    return f"{first_screen.title_of(found)}{gain}: gpuprof report {after}"
+    return f"{first_screen.title_of(found)}{gain}"
 
 
 def _notes(comparison: Comparison) -> list[RenderableType]:
@@ -284,8 +286,11 @@ def _notes(comparison: Comparison) -> list[RenderableType]:
         notes.insert(0, _short(_sentence(f"{comparison.wall.measure}: {comparison.wall.why}")))
     shown = [labelled("note:", note) for note in notes[:MAX_NOTES]]
     left = len(notes) - MAX_NOTES
-    more = f", {left} more note{'s' if left > 1 else ''}" if left > 0 else ""
-    return [*shown, labelled("--all:", f"all numbers, intervals and conditions{more}")]
+    if left > 0:
+        shown.append(labelled("note:", f"and {left} more under --all"))
+    if comparison.after == THIS_RUN:
+        return shown
+    return [*shown, command("all:", f"gpuprof compare {_word(comparison.before)} {_word(comparison.after)} --all")]
 
 
 def _sentence(text: str) -> str:

@@ -24,11 +24,11 @@ MUCH_RATIO = 0.1
 
 UNJUDGED = "not judged"
 NAME_LIMIT = 40
-NOT_JUDGED = "not judged: the rule could not judge the other run, so that its silence means nothing"
+NOT_JUDGED = "not judged: the rule could not be evaluated on the other run"
 
 _SOURCES: Mapping[Source, str] = {
     "journal": "block bootstrap over the steady steps of the journal",
-    "interval": "95 % intervals of the report (a folder with its journal tells more)",
+    "interval": "95 % intervals in the report (the run's folder gives better ones)",
     "spread": "spread of the step time in the report, as if steps were independent",
 }
 _TERMS: Mapping[str, str] = {
@@ -109,7 +109,7 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
                 hover=lambda row: plain.sentence(row.why) if _standing(row) else "",
             )
         )
-    return Table.of(title, changes, *columns, absent="Neither run has any of it.")
+    return Table.of(title, changes, *columns, absent="Not measured in either run.")
 
 
 def unjudged(changes: Sequence[Change]) -> str:
@@ -134,14 +134,14 @@ def finding_table(comparison: Comparison) -> Table:
         Column(
             "",
             lambda finding: finding.state,
-            help="not judged: the rule could not judge the other run",
+            help="not judged: the rule could not be evaluated on the other run",
             hover=lambda finding: plain.sentence(finding.summary),
         ),
         Column("rule", lambda finding: finding.rule, name(NAME_LIMIT)),
         Column("about", lambda finding: finding.subject, name(60)),
-        Column("at most", bound, help="of the speed-up and of the time saved per step, if it is fixed"),
-        Column("achieved", achieved, help="time per step that its phase or part lost"),
-        absent="There are none in either run.",
+        Column("at most", bound, help="upper bound of the speed-up and of the time saved per step"),
+        Column("achieved", achieved, help="how much shorter its phase or part became, per step"),
+        absent="No finding in either run.",
     )
 
 
@@ -159,7 +159,7 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
         Column("condition", lambda change: change.name, name(NAME_LIMIT)),
         Column("before", lambda change: condition_value(change.before)),
         Column("after", lambda change: condition_value(change.after)),
-        absent="They are the same in both runs.",
+        absent="The same in both runs.",
     )
 
 

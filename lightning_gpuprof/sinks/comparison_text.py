@@ -16,7 +16,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
 from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain, tables
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
-from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to
+from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
 
 MAX_CONDITIONS = 20
@@ -40,7 +40,7 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
 
     Args:
         comparison: The comparison.
-        width: Columns that no line passes.
+        width: Columns that no table passes; sentences take 100 at most.
     """
     inner = width - _INDENT
     parts: list[RenderableType] = [
@@ -71,8 +71,11 @@ def print_comparison(comparison: Comparison, file: IO[str] | None = None, *, eve
         file: The stream; None is standard output.
         everything: All numbers instead of the first screen.
     """
-    drawn = render if everything else comparison_screen.render
-    print_to(file, drawn(comparison, width=make_console(file).width))
+    if everything:
+        width = terminal_width(file)
+        print_to(file, render(comparison, width=width), width)
+    else:
+        print_to(file, comparison_screen.render(comparison, width=make_console(file).width))
 
 
 def _title(text: str) -> RenderableType:
@@ -85,7 +88,7 @@ def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
     grid.add_column(overflow="fold")
     for label, text in rows:
         grid.add_row(Text(label, style="dim"), Text(text))
-    return Padding(grid, (0, 0, 0, _INDENT))
+    return Constrain(Padding(grid, (0, 0, 0, _INDENT)), MAX_WIDTH)
 
 
 def _speedups(comparison: Comparison) -> RenderableType:
@@ -206,4 +209,4 @@ def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
 def _notes(comparison: Comparison) -> list[RenderableType]:
     if not comparison.notes:
         return []
-    return [_title("Keep in mind"), _facts(tuple(("-", plain.sentence(note)) for note in comparison.notes))]
+    return [_title("Notes"), _facts(tuple(("-", plain.sentence(note)) for note in comparison.notes))]

@@ -73,7 +73,7 @@ def summary_table(report: Report) -> Table:
             ("in the backend, without backward passes", numbers.seconds(found.backend_s)),
             ("in inductor", numbers.seconds(found.inductor_s)),
             ("steps with a compilation", numbers.count(found.steps_count)),
-            ("their time beyond steady steps", numbers.seconds(found.steps_excess_s)),
+            ("time beyond a steady step", numbers.seconds(found.steps_excess_s)),
             ("cache hits", numbers.count(found.cache_hits)),
             ("cache misses", numbers.count(found.cache_misses)),
             ("CUDA graphs skipped", numbers.count(found.cudagraph_skips)),
@@ -95,7 +95,7 @@ def recompile_table(facts: CompileFacts) -> Table:
         Column(
             "reason",
             lambda recompile: plain.sentence(recompile.reason) or numbers.ABSENT,
-            help="the guard that failed: why no version that was there fitted",
+            help="the guard that failed",
         ),
         absent="Nothing was compiled twice.",
     )

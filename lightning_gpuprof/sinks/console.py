@@ -111,11 +111,11 @@ def print_to(file: IO[str] | None, renderable: RenderableType, width: int | None
     Args:
         file: The stream; None is standard output.
         renderable: What to print.
-        width: Columns; None takes those of :func:`terminal_width`, at most 100.
+        width: Columns; None takes those of :func:`terminal_width`, at most 100. Only commands may be longer.
     """
     console = make_console(file, width)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(renderable, crop=False)  # a command is one line, however long
     lines = capture.get().replace(_HELD, " ").splitlines()
     text = "".join(_PADDING.sub("", line) + "\n" for line in lines)
     console.file.write(text.encode(console.encoding, errors="replace").decode(console.encoding))

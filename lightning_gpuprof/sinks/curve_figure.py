@@ -48,9 +48,9 @@ _PANELS: tuple[_Panel, ...] = (
     _Panel("GPU temperature", (("nvml", "temperature_c", ""),)),
     _Panel("GPU clocks", (("nvml", "sm_clock_mhz", "SM"), ("nvml", "memory_clock_mhz", "memory"))),
     _Panel("CPU time", (("host", "cpu_cpus", ""),), ("process", "workers")),
-    _Panel("Usable CPUs that are busy", (("host", "cpu_busy_ratio", ""),), ("host",)),
+    _Panel("Utilization of the usable CPUs", (("host", "cpu_busy_ratio", ""),), ("host",)),
     _Panel("Resident memory", (("host", "rss_bytes", ""),), ("process", "workers")),
-    _Panel("Memory that is left on the machine", (("host", "memory_available_bytes", ""),), ("host",)),
+    _Panel("Free memory of the machine", (("host", "memory_available_bytes", ""),), ("host",)),
     _Panel(
         "Disk",
         (("host", "read_bytes_per_s", "read"), ("host", "write_bytes_per_s", "write")),
@@ -152,5 +152,5 @@ def curve_table(report: Report) -> Table:
         sample("min", min),
         sample("max", max),
         sample("last", lambda values: values[-1]),
-        absent="Nothing was sampled beside the steps.",
+        absent="Nothing was sampled during the steps.",
     )

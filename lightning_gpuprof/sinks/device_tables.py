@@ -54,13 +54,13 @@ def device_line(device: Device) -> str:
 def throttle_table(report: Report) -> Table:
     """What held the clocks of each GPU down, and how often."""
     return Table.of(
-        "What held the clocks down",
+        "Clock limits",
         [(device, share) for device in report.devices for share in device.throttle or ()],
         Column("GPU", lambda row: device_name(row[0])),
         Column("reason", lambda row: _reason(row[1]), hover=lambda row: TERMS.get(row[1].reason, "")),
         Column("samples", lambda row: row[1].ratio, PERCENT, help="of all samples during training"),
         Column("busy samples", lambda row: row[1].busy_ratio, PERCENT, help="of those with at least 10 % utilization"),
-        absent="Nothing held the clocks down, or the driver does not report it.",
+        absent="No clock limit was active, or the driver does not report them.",
     )
 
 
@@ -72,7 +72,7 @@ def fact_table(report: Report) -> Table:
         Column("GPU", lambda row: device_name(row[0])),
         Column("what", lambda row: row[1], NAME),
         Column("value", lambda row: plain.name(row[2], 60), FIGURE),
-        absent="The driver reports nothing about the GPUs.",
+        absent="The driver reports no facts about the GPUs.",
     )
 
 
@@ -200,7 +200,7 @@ _ERROR_WORDS: Mapping[str, str] = {
     "ecc_uncorrected_count": "uncorrected ECC errors",
     "remapped_rows_count": "remapped rows of memory",
     "retired_pages_count": "retired pages of memory",
-    "memory_repair_pending_count": "repairs of memory that wait for a reset",
+    "memory_repair_pending_count": "memory repairs pending a reset",
     "nvlink_replay_count": "NVLink replays",
     "nvlink_recovery_count": "NVLink recoveries",
     "nvlink_crc_count": "NVLink CRC errors",

@@ -156,7 +156,7 @@ def process_table(host: HostUse) -> Table:
             "sleeping",
             lambda row: row[1].waiting_ratio,
             PERCENT,
-            help="neither on a CPU nor waiting for one: waiting for work, a disk or a lock",
+            help="neither running nor ready to run: waiting for work, a disk or a lock",
         ),
         Column(
             "in disk wait",
@@ -327,7 +327,7 @@ def gc_table(host: HostUse) -> Table:
         rows,
         Column("collections of", lambda row: row[0]),
         Column("count", lambda row: row[1], COUNT),
-        Column("total", lambda row: row[2], SECONDS, help="no Python code of this process ran meanwhile"),
+        Column("total", lambda row: row[2], SECONDS, help="no Python code of this process runs during a pause"),
         Column("longest", lambda row: row[3], SECONDS),
         Column("share", lambda row: row[4], PERCENT, help="of the time during the steps"),
         absent="Garbage collector pauses: not measured.",
@@ -366,7 +366,7 @@ def growth_table(host: HostUse) -> Table:
             lambda row: "none" if row.p_value >= _GROWTH_P else "rises" if row.slope_bytes_per_s > 0 else "falls",
             help="Mann-Kendall test, p below 0.01",
         ),
-        absent="Growth of memory: too few samples to tell.",
+        absent="Growth of memory: too few samples.",
     )
 
 

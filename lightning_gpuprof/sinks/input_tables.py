@@ -20,7 +20,7 @@ from lightning_gpuprof.sinks.tables import (
     facts,
 )
 
-ABSENT = "Nothing was measured inside of the input pipeline."
+ABSENT = "Nothing was measured inside the input pipeline."
 TITLE = "Input pipeline"
 MIN_SHARE = 0.05
 """Transforms below this share of the items' time are not worth a word on the terminal."""
@@ -79,14 +79,14 @@ def worker_table(found: InputPipeline) -> Table:
         Column("batches", lambda one: one.batches, COUNT, help="made by this process"),
         Column("items", lambda one: one.items_ms, MS, help="mean time for the items of a batch"),
         Column("item", lambda one: one.item_mean_ms, MS, help="mean time of one item"),
-        Column("p95", lambda one: one.item_p95_ms, MS, help="of one item; overestimated by up to a quarter"),
+        Column("p95", lambda one: one.item_p95_ms, MS, help="of one item; up to a quarter too high"),
         Column("max", lambda one: one.item_max_ms, MS, help="of one item"),
         Column("collate", lambda one: one.collate_mean_ms, MS, help="mean time to put the items of a batch together"),
         Column(
             "waits",
             lambda one: numbers.ABSENT if one.process == "process" else numbers.exact_percent(one.idle_ratio),
             FIGURE,
-            help="share of its time in which it had nothing to do",
+            help="share of its time without work",
         ),
         absent="No loading process was measured.",
     )
@@ -121,15 +121,15 @@ def queue_table(found: InputPipeline) -> Table:
         found.queues,
         Column("loader", lambda queue: queue.loader, FIGURE),
         Column("workers", lambda queue: queue.workers, FIGURE),
-        Column("room", lambda queue: queue.capacity, FIGURE, help="batches under way or finished at one time"),
+        Column("room", lambda queue: queue.capacity, FIGURE, help="batches being made or ready at one time"),
         Column("ready", lambda queue: queue.depth_mean, SIGNIFICANT, help="mean number of finished batches"),
         Column("max", lambda queue: queue.depth_max, SIGNIFICANT),
-        Column("empty", lambda queue: queue.empty_ratio, PERCENT, help="share of looks that found no batch ready"),
+        Column("empty", lambda queue: queue.empty_ratio, PERCENT, help="share of samples without a ready batch"),
         Column(
             "unpinned",
             lambda queue: queue.unpinned_mean,
             SIGNIFICANT,
-            help="mean number of those that were not in pinned memory yet",
+            help="mean number not yet in pinned memory",
         ),
         Column("looks", lambda queue: queue.looks, COUNT),
         absent="There was no queue of finished batches.",

@@ -49,12 +49,12 @@ def push(
     shown: list[str] = []
     if not finished:
         if not _within(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown)):
-            late(f"the final numbers were not taken within {INTERRUPTED_TIMEOUT_S:g} s")
+            late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
         _show(report, loggers, step, guard, shown)
         keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
         if keepers and not _within(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
-            late(f"the report's files were not taken within {ATTACH_TIMEOUT_S:g} s")
+            late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
     return shown[0] if shown else ""
 
 

@@ -28,9 +28,9 @@ _PHASE_TERMS = {
     "h2d": "the batch is on the device",
     "forward": "activations are held for the backward pass",
     "zero_grad": "Lightning clears the gradients of the step before here: after forward",
-    "backward": "gradients are there, activations are not",
+    "backward": "gradients exist, activations are freed",
     "optimizer": "the weights are updated",
-    "step": "the step is over: what grows here from step to step leaks",
+    "step": "after the step: growth from step to step is a leak",
 }
 
 
@@ -153,19 +153,19 @@ def _overview(memory: Memory) -> Table:
     for device in memory.devices:
         of_device = (
             ("total", numbers.size(device.total_bytes), "the device's memory"),
-            ("reserved peak", numbers.size(device.reserved_peak_bytes), "most that torch had taken from it"),
+            ("reserved peak", numbers.size(device.reserved_peak_bytes), "most that torch reserved"),
             ("of the total", numbers.exact_percent(device.peak_ratio), "reserved peak over total"),
             (
                 "headroom",
                 numbers.size(device.headroom_bytes),
                 "total less reserved peak, memory of other processes included",
             ),
-            ("allocated peak", numbers.size(device.allocated_peak_bytes), "most that tensors held at one time"),
-            ("peak in", device.peak_phase or numbers.ABSENT, "phase of the run's peak"),
+            ("allocated peak", numbers.size(device.allocated_peak_bytes), "most that tensors used at one time"),
+            ("peak in", device.peak_phase or numbers.ABSENT, "phase in which the run peaked"),
             (
                 "activations",
                 numbers.size(device.activations_bytes),
-                "allocated at the end of forward beside model, optimizer and live gradients",
+                "allocated at the end of forward, besides model, optimizer and live gradients",
             ),
             ("fragmentation at the peak", numbers.exact_percent(device.fragmentation_ratio), _SPLIT),
             ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
@@ -246,7 +246,7 @@ def _growth(growth: tuple[Growth, ...]) -> Table:
         ),
         Column("p", lambda row: row.p_value, SIGNIFICANT, help="p-value of the trend (Mann-Kendall)"),
         Column("steps", lambda row: row.steps, COUNT),
-        absent="Too few samples to tell growth.",
+        absent="Too few samples for a trend.",
     )
 
 
@@ -278,8 +278,8 @@ def _out_of_memory(end: OutOfMemory) -> list[Table]:
         ("free on the device", numbers.size(end.device_free_bytes)),
         ("allocated", numbers.size(end.allocated_bytes)),
         ("reserved", numbers.size(end.reserved_bytes)),
-        ("free in what is reserved", numbers.size(end.free_in_reserved_bytes)),
-        ("largest free block of it", numbers.size(end.largest_free_bytes)),
+        ("free within the reserved memory", numbers.size(end.free_in_reserved_bytes)),
+        ("largest free block in it", numbers.size(end.largest_free_bytes)),
         ("retries", _number(end.retries_count)),
     ]
     if end.history_absent:
@@ -288,7 +288,7 @@ def _out_of_memory(end: OutOfMemory) -> list[Table]:
         rows.append(("snapshot, for pytorch.org/memory_viz", plain.name(end.snapshot_file)))
     return [
         facts("Out of memory", rows, absent="", value=TEXT),
-        _holders("What held the memory then", _end_rows(end), "What held the memory then is not known."),
+        _holders("What held the memory then", _end_rows(end), "Which tensors held the memory is not known."),
         *([_pieces(end.pieces)] if end.pieces else []),
     ]
 

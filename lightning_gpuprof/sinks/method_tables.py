@@ -14,7 +14,7 @@ TITLE = "By the method"
 _SHOWN_ABOVE = frozenset({"conditions", "baseline", "bottleneck", "actions"})
 """Levels whose answer a summary has in its first lines, its verdict and its findings."""
 
-_ABSENT = "This report was made without the levels of the method."
+_ABSENT = "This report has no levels of the method."
 
 
 def state(level: Level) -> str:
@@ -38,13 +38,13 @@ def level_table(report: Report) -> Table:
     return Table.of(
         TITLE,
         levels,
-        Column("level", lambda level: level.name, help="each is only worth reading if the ones above hold"),
+        Column("level", lambda level: level.name, help="each builds on the ones above"),
         Column("question", lambda level: LEVEL_QUESTIONS[level.name]),
         Column("answer", answer),
         Column(
             "state",
             state,
-            help="whether the levels below can rest on it; folded: the ones above do not ask for it",
+            help="whether the levels below can build on it; folded: not needed after the ones above",
         ),
         absent=_ABSENT,
     )
@@ -72,7 +72,7 @@ def check_table(report: Report) -> Table:
         _checks(report),
         Column("level", lambda check: check.group),
         Column("box", lambda check: check.text),
-        Column("ticked", lambda check: check.state, help="not applicable: nothing in this run asks for it"),
+        Column("ticked", lambda check: check.state, help="not applicable to this run"),
         Column("evidence", lambda check: check.evidence, SENTENCE),
         absent=_ABSENT,
     )
@@ -102,21 +102,20 @@ def lines(report: Report) -> list[tuple[str, str]]:
 
 
 def combined(gain: CombinedGain) -> str:
-    """``together the step up to 1.8x (saves 12 of 27 ms), the run up to 1.7x``, if all is saved in the ordinary step.
+    """``together: step 27 -> 15 ms at best (up to 1.8x), the whole run up to 1.7x``, if the ordinary step has it all.
 
-    Where something is saved beside it, the run comes first, as no finding can then be above the number that is read
-    first: ``together the run up to 1.7x (saves 12 of 29 ms per step); of that in the ordinary step 2 of 19 ms, up to
-    1.1x``.
+    Else the run comes first, as no finding can then be above the number that is read first: ``together: the whole run
+    up to 1.7x (saves 12 of 29 ms per step); the ordinary step 19 -> 17 ms at best (up to 1.1x)``.
     """
-    run = f"the run up to {numbers.significant(gain.run_speedup_max)}x"
-    step = f"up to {numbers.significant(gain.step_speedup_max)}x"
-    saved = f"{numbers.significant(gain.saved_ms_per_step)} of {numbers.significant(gain.period_ms)} ms"
+    run = f"the whole run up to {numbers.significant(gain.run_speedup_max)}x"
+    ends = [numbers.significant(ms) for ms in (gain.period_ms, gain.period_ms - gain.saved_ms_per_step)]
+    step = f"step {ends[0]} -> {ends[1]} ms at best (up to {numbers.significant(gain.step_speedup_max)}x)"
     beside_ms = gain.saved_run_ms_per_step - gain.saved_ms_per_step
     if beside_ms <= _NAMED_BESIDE * gain.saved_run_ms_per_step:
-        return f"together the step {step} (saves {saved}), {run}"
+        return f"together: {step}, {run}"
     of_run = f"{numbers.significant(gain.saved_run_ms_per_step)} of {numbers.significant(gain.run_ms_per_step)} ms"
-    inside = f"; of that in the ordinary step {saved}, {step}" if gain.saved_ms_per_step > 0 else ""
-    return f"together {run} (saves {of_run} per step){inside}"
+    inside = f"; the ordinary {step}" if gain.saved_ms_per_step > 0 else ""
+    return f"together: {run} (saves {of_run} per step){inside}"
 
 
 def _cost(report: Report) -> str:

@@ -41,7 +41,7 @@ def rank_table(found: Ranks) -> Table:
     """Medians of each rank over the steps that all have steady."""
     phases = _phases(found)
     own = ", ".join(found.own_phases)
-    beyond = f"median of its own time ({own}) minus that of the other ranks: a late rank makes the others wait"
+    beyond = f"its own time ({own}) minus the median of the other ranks; a late rank makes the others wait"
     return Table.of(
         TITLE,
         found.rows,

@@ -69,7 +69,7 @@ def _heat(comparison: RanksComparison) -> str:
         ms=[[_ms(each[row]) for each in times_us.values()] for row in rows],
         apart_ms=[[_ms(each[row] - usual_us[what]) for what, each in times_us.items()] for row in rows],
     )
-    label = "Time of each rank and its difference from the median rank; the table has the numbers"
+    label = "Time of each rank, and its difference from the median rank; numbers in the table"
     return figure("heat", data, label, heat_html(data))
 
 

@@ -27,7 +27,7 @@ PART_TERMS: dict[Part, str] = {
     "checkpoint": "checkpoints are written",
     "epoch_gap": "between the last step of an epoch and the first of the next, without validation and checkpoints",
     "teardown": "from the last step to the end of the call",
-    "unexplained": "wall time that no named part accounts for",
+    "unexplained": "wall time without a name",
 }
 """One sentence per part of the wall time, as reports explain it."""
 
@@ -261,7 +261,7 @@ def phase_table(report: Report) -> Table:
         Column("wall", lambda row: row.median_ms, MS, help=f"median: {MEDIAN}"),
     ]
     if any(row.cpu_ms is not None for row in report.phases):
-        busy = "median CPU time of the main thread; the rest of the wall time it waits"
+        busy = "median CPU time of the main thread; the rest is waiting"
         columns.append(Column("CPU", lambda row: row.cpu_ms, MS, help=busy))
     if any(row.device_ms is not None for row in report.phases):
         span = "from the first to the last kernel on the GPU, gaps between launches included"
@@ -294,7 +294,7 @@ def callback_table(report: Report, limit: int) -> Table:
         Column("callback", lambda row: row.name, NAME),
         Column("hook", lambda row: row.hook, NAME, help="method of the callback"),
         bar(lambda row: row.share / largest if largest > 0 else 0.0, "callbacks"),
-        Column("total", lambda row: row.total_s, S, help="over the whole run, without what other rows contain"),
+        Column("total", lambda row: row.total_s, S, help="over the whole run, nested rows excluded"),
         of_wall(report, lambda row: row.share),
         absent="No callback took measurable time.",
     )
@@ -345,8 +345,8 @@ def device_table(report: Report) -> Table:
             hover=lambda row: _UTILIZATION if row[1] == "utilization_ratio" else "",
         ),
         statistic("median", lambda values: values.median),
-        statistic("p05", lambda values: values.p05, "5 % of the samples are below this value"),
-        statistic("p95", lambda values: values.p95, "95 % of the samples are below this value"),
+        statistic("p05", lambda values: values.p05, "5th percentile of the samples"),
+        statistic("p95", lambda values: values.p95, "95th percentile of the samples"),
         statistic("max", lambda values: values.max),
         absent="GPUs: not measured (no GPU of this process was sampled through NVML).",
     )
@@ -410,7 +410,7 @@ def window_table(report: Report) -> Table:
             "closing",
             lambda row: row.stop_cost_ms,
             SIGNIFICANT.in_unit("ms"),
-            help="time that closing the window took from training",
+            help="how long training waited for the window to close",
         ),
         Column(
             "times",
@@ -419,14 +419,14 @@ def window_table(report: Report) -> Table:
             help="median step time inside the window over that of untraced steps",
         ),
         Column("opened", lambda row: row.reason or None, SENTENCE, help="why the window was opened"),
-        Column("problem", lambda row: row.problem, SENTENCE, help="why there is no trace, or what is missing in it"),
+        Column("problem", lambda row: row.problem, SENTENCE, help="why there is no trace, or what it lacks"),
         absent="No trace window was recorded.",
     )
 
 
 def window_inflation(window: WindowFacts) -> str:
-    """By how much times inside the window are inflated: ``x1.8``; empty if that is not known."""
-    return "" if window.inflation_ratio is None else f"x{window.inflation_ratio:.1f}"
+    """By how much times inside the window are inflated: ``1.8x``; empty if that is not known."""
+    return "" if window.inflation_ratio is None else f"{window.inflation_ratio:.1f}x"
 
 
 def window_steps(window: WindowFacts) -> str:
@@ -474,7 +474,7 @@ def not_evaluated_table(report: Report) -> Table:
         wording.by_reason(report.not_evaluated),
         Column("why", lambda row: row[0]),
         Column("rules", lambda row: ", ".join(row[1])),
-        absent="Every rule could judge.",
+        absent="Every rule was evaluated.",
     )
 
 

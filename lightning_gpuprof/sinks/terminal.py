@@ -1,4 +1,4 @@
-"""A Report flows in, a summary of at most 100 columns flows out to the terminal, in the order of the method."""
+"""All of a Report for the terminal, in the order of the method: sentences of at most 100 columns, wider tables."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from lightning_gpuprof.sinks import (
     trace_summary,
     wording,
 )
-from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to
+from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, point, said, title
+from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, point, said, title
 
 TOP_ROWS = 8
 MIN_ROW_RATIO = 0.01
@@ -51,7 +51,7 @@ def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] |
 
     Args:
         report: The report.
-        width: Columns that no line passes.
+        width: Columns that no table passes; sentences take 100 at most, commands are never folded.
         where: What else there is and how to get there, e.g. ``{"HTML": path, "TensorBoard": command}``.
     """
     parts: list[RenderableType] = [
@@ -68,7 +68,7 @@ def render(report: Report, *, width: int = MAX_WIDTH, where: Mapping[str, str] |
         *_rest(report),
         *_next_step(report, where or {}),
     ]
-    return Constrain(Group(*parts), width)
+    return Group(*(Constrain(part, width if isinstance(part, _Wide) else min(width, MAX_WIDTH)) for part in parts))
 
 
 def print_report(report: Report, file: IO[str] | None = None, *, where: Mapping[str, str] | None = None) -> None:
@@ -79,7 +79,16 @@ def print_report(report: Report, file: IO[str] | None = None, *, where: Mapping[
         file: The stream; None is standard output.
         where: What else there is and how to get there.
     """
-    print_to(file, render(report, where=where))
+    width = terminal_width(file)
+    print_to(file, render(report, width=width, where=where), width)
+
+
+class _Wide(Padding):
+    """What takes the whole width of the terminal."""
+
+
+def _table(table: tables.Table) -> RenderableType:
+    return _Wide(draw(table), (0, 0, 0, 2))
 
 
 def _header(report: Report) -> list[RenderableType]:
@@ -142,7 +151,7 @@ def _wall(report: Report) -> list[RenderableType]:
     lines = [head, indented(_WallLine(shares, wording.stage(report)))]
     if report.ledger:
         ledger = time_tables.ledger_table(report, TOP_ROWS, MIN_ROW_RATIO)
-        lines += [Text(""), indented(draw(ledger.without("").without("times")))]
+        lines += [Text(""), _table(ledger.without("").without("times"))]
     return lines
 
 
@@ -150,8 +159,8 @@ def _phases(report: Report) -> list[RenderableType]:
     other_share = tables.OF_STEP if report.steps.period_ms is None else tables.OF_ALL_STEPS
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
-        title("Phases of a step (host time, medians of steady steps)"),
-        indented(draw(tables.phase_table(seen).without("total").without(other_share))),
+        title("Phases of a step (host time, median of steady steps)"),
+        _table(tables.phase_table(seen).without("total").without(other_share)),
     ]
     if seen.phases:
         lines += [indented(Text(line, style="dim")) for line in wording.empty_phases(report)]
@@ -217,7 +226,7 @@ def _windows(report: Report) -> list[RenderableType]:
                     f"idle {numbers.exact_percent(device.idle_us / device.window_us)}"
                 )
         if inflation := tables.window_inflation(window):
-            facts.append(f"times inside are {inflation} of untraced ones")
+            facts.append(f"traced steps took {inflation} as long as normal ones")
         if window.problem:
             facts.append(plain.sentence(window.problem))
         steps = tables.window_steps(window)
@@ -295,5 +304,5 @@ def _next_step(report: Report, where: Mapping[str, str]) -> list[RenderableType]
         title("Next step"),
         indented(said(wording.next_step(report), "bold green")),
     ]
-    lines += [labelled(f"{label}:", plain.visible(place)) for label, place in where.items()]
+    lines += [command(f"{label}:", plain.visible(place)) for label, place in where.items()]
     return lines

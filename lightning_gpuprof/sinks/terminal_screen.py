@@ -6,6 +6,7 @@ All numbers are under ``gpuprof report DIR --all`` (:mod:`~lightning_gpuprof.sin
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -22,12 +23,17 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import first_screen, memory_tables, plain, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
+from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, said
 
+MAX_LINES = 25
+_LEFT_OUT = ("explain", "second", "others", "outside")
+"""In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
-LONGEST = 150
-"""Characters of a sentence; all of it is under ``--all``."""
+LONGEST_LINES = 2
+"""Of a sentence; all of it is under ``--all``."""
+LABEL_WIDTH = 11
+"""Columns before a sentence."""
 MIN_PART_RATIO = 0.01
 """Parts of the run below it are not named."""
 TABLE_WIDTH = 40
@@ -39,6 +45,8 @@ _HEADS: dict[Severity | None, str] = {
     "info": "bold black on cyan",
     None: "bold white on green",
 }
+_RULE = re.compile(r"[a-z][a-z0-9-]{0,60}")
+"""A rule's id as a command takes it; a plugin may call itself anything."""
 _COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
 
@@ -67,14 +75,33 @@ def render(
         width: Columns that no line passes.
         where: What else there is and how to get there, e.g. ``{"HTML": path}``.
     """
-    screen = first_screen.first_screen(report, folder)
-    parts = [*_head(screen, width), *_notes(screen, report)]
-    if screen.severity is not None or report.findings:
-        parts += [Text(""), *_bars(screen), *_outside(report), *_others(screen)]
-    elif screen.today is not None:
-        parts.append(_line(_one_line(screen.today)))
-    parts += [Text(""), *_answer(screen), *_places(report, folder, where or {}, width)]
-    return Constrain(Group(*parts), width)
+    return Constrain(_Screen(report, folder, where or {}), width)
+
+
+class _Screen:
+    """The first screen without what makes it longer than 25 lines: least of all is missed what is under ``--all``."""
+
+    def __init__(self, report: Report, folder: Path, where: Mapping[str, str]) -> None:
+        self.report, self.folder, self.where = report, folder, where
+        self.screen = first_screen.first_screen(report, folder)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for left_out in range(len(_LEFT_OUT) + 1):
+            parts = Group(*self._parts(options.max_width, frozenset(_LEFT_OUT[:left_out])))
+            if len(console.render_lines(parts, options, pad=False)) <= MAX_LINES:
+                break
+        yield parts
+
+    def _parts(self, width: int, left_out: frozenset[str]) -> list[RenderableType]:
+        screen, report = self.screen, self.report
+        parts = [*_head(screen, width), *_notes(screen, report)]
+        if screen.severity is not None or report.findings:
+            parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside(report))]
+            parts += _others(screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS)
+        elif screen.today is not None:
+            parts.append(_line(_one_line(screen.today)))
+        parts += [Text(""), *_answer(screen, width)]
+        return [*parts, *_places(report, self.folder, self.where, explained="explain" not in left_out)]
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
@@ -134,7 +161,7 @@ class _Segments:
         names = max(cell_len(label) for _, label, _ in rows)
         for key, label, ms in rows:
             ratio = ms / self.bar.ms if self.bar.ms > 0 else 0.0
-            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.exact_percent(ratio):>7}  "
+            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.percent(ratio):>6}  "
             bar = Bar(ratio, max(4, options.max_width - max(TABLE_WIDTH, len(head))), "").text(options.ascii_only)
             yield Text.assemble(head, (bar, "blue" if key in _COMPUTE else "yellow"), no_wrap=True)
 
@@ -148,7 +175,7 @@ def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
 
 
 def _one_line(bar: StepBar) -> str:
-    parts = [f"{label} {numbers.exact_percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
+    parts = [f"{label} {numbers.percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
     return f"median step {numbers.significant(bar.ms)} ms: {', '.join(parts)}"
 
 
@@ -163,11 +190,11 @@ def _outside(report: Report) -> list[RenderableType]:
     return [_line(f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}")] if parts else []
 
 
-def _others(screen: FirstScreen) -> list[RenderableType]:
+def _others(screen: FirstScreen, most: int) -> list[RenderableType]:
     others = list(enumerate(screen.opportunities, 1))[1:]
     if screen.severity is None:
         others = list(enumerate(screen.opportunities, 1))
-    shown: Sequence[tuple[int, Opportunity]] = others[:MAX_OTHERS]
+    shown: Sequence[tuple[int, Opportunity]] = others[:most]
     lines: list[RenderableType] = [Text("")] if others else []
     for number, one in shown:
         gain = "" if one.speedup is None else f": {first_screen.faster(one.speedup)} at most"
@@ -180,7 +207,7 @@ def _others(screen: FirstScreen) -> list[RenderableType]:
     return [*lines, _line("; ".join(word for word in words if word))]
 
 
-def _answer(screen: FirstScreen) -> list[RenderableType]:
+def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     head = "OK" if screen.severity is None else screen.severity.upper()
     if screen.reliability.kind == "too little" and screen.severity is None:
         head = "TOO SHORT"
@@ -192,11 +219,11 @@ def _answer(screen: FirstScreen) -> list[RenderableType]:
         few = screen.reliability.kind == "too little"
         return [*lines, *(_line(text) for text in (screen.sentence, "" if few else screen.checks.words) if text)]
     if screen.sentence:
-        lines.append(indented(said(_short(screen.sentence))))
+        lines.append(indented(said(_short(screen.sentence, width))))
     fix = screen.fix
     if fix is not None:
         code = [("- " + line, "red") for line in fix.removed] + [("+ " + line, "green") for line in fix.added]
-        lines.append(labelled("change:", fix.where if fix.where and code else "" if code else _short(fix.advice)))
+        lines.append(labelled("change:", fix.where if code else _short(fix.advice, width)))
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code[:4]]
     if screen.today is not None and screen.after is not None:
         what = "a step" if screen.scale == "step" else "per step of the run"
@@ -207,25 +234,21 @@ def _answer(screen: FirstScreen) -> list[RenderableType]:
     if screen.tried:
         lines.append(labelled("tried:", screen.tried))
     if screen.proof:
-        lines.append(labelled("prove:", _near(screen.proof)))
+        lines.append(command("prove:", _near(screen.proof)))
     return lines
 
 
-def _places(report: Report, folder: Path, where: Mapping[str, str], width: int) -> list[RenderableType]:
+def _places(report: Report, folder: Path, where: Mapping[str, str], *, explained: bool) -> list[RenderableType]:
     run = _near(plain.visible(str(folder.parent if folder.name == "gpuprof" else folder)))
-    everything = f"gpuprof report {run} --all"
-    if report.findings:
-        both = f"{everything}   gpuprof explain {plain.name(report.findings[0].rule)}"
-        everything = both if cell_len(both) + len("  all: ") <= width else everything
-    lines = [labelled("all:", everything)]
+    lines = [command("all:", f"gpuprof report {run} --all")]
+    if explained and report.findings and _RULE.fullmatch(rule := report.findings[0].rule):
+        lines.append(command("why:", f"gpuprof explain {rule}"))
     shown = {"HTML": "page:", "TensorBoard": "tab:"}
-    return lines + [
-        labelled(shown[name], _near(plain.visible(place))) for name, place in where.items() if name in shown
-    ]
+    return lines + [command(shown[name], _near(plain.visible(place))) for name, place in where.items() if name in shown]
 
 
 def _near(text: str) -> str:
-    """Paths as the reader would type them here: a command that has no room is folded, and cannot be copied."""
+    """Paths as the reader would type them here."""
     here = str(Path.cwd())
     return " ".join("." if word == here else word.removeprefix(f"{here}{os.sep}") for word in text.split(" "))
 
@@ -235,6 +258,7 @@ def _line(text: str) -> RenderableType:
     return indented(Text(text, no_wrap=True, overflow="ellipsis"))
 
 
-def _short(text: str) -> str:
-    """A text of at most so many characters that ends between words."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} ..."
+def _short(text: str, width: int) -> str:
+    """A text of at most so many lines that ends between words."""
+    most = LONGEST_LINES * (width - LABEL_WIDTH)
+    return text if len(text) <= most else f"{text[: most - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."

@@ -30,6 +30,11 @@ def labelled(label: str, text: str, style: str = "") -> RenderableType:
     return indented(_beside(Text(label, style="dim"), said(text, style)))
 
 
+def command(label: str, text: str) -> RenderableType:
+    """A label and a command on one line, however long: a command that is folded cannot be copied."""
+    return Text.assemble("  ", (label, "dim"), f" {text}", no_wrap=True, overflow="ignore")
+
+
 def point(text: str) -> RenderableType:
     """A sentence of a list."""
     return _beside(Text("-"), said(text))

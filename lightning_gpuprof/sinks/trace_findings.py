@@ -14,7 +14,7 @@ from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.html_page import bdi
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
 
-QUIET = "No finding: of what a trace can show, nothing is worth a change."
+QUIET = "No finding from this trace."
 HOW = "Trainer(callbacks=[GpuProfiler()])"
 
 _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}

@@ -1,4 +1,4 @@
-"""The analysis of a trace flows in, a few sentences that say what is in it and what stands out flow out."""
+"""A few sentences about a trace: what was recorded, what the GPUs did, what stands out."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ NEARLY = 0.9
 """A device's window and the host's steps are the same time if they are this close."""
 
 _WAITS: dict[IdleCause, str] = {
-    "data": "waits for batches from the DataLoader",
-    "checkpoint": "waits while a checkpoint is written",
-    "callbacks": "waits for hooks of callbacks or of the module",
-    "validation": "waits during validation",
-    "profiler": "waits for the profiler itself",
-    "allocator": "waits while memory is allocated or freed",
-    "communication": "waits for calls of collectives on the host",
-    "host_sync": "waits because the host had waited for it",
-    "between_steps": "waits between the steps",
-    "host_work": "waits for Python or other work on the host",
-    "launch": "waits because the host launches too slowly",
-    "launch_latency": "waits from launch calls to the begin of their work",
-    "queued": "waits for other streams, copies or events",
-    "back_to_back": "turns around between kernels",
-    "unexplained": "is idle for reasons that the trace does not hold",
+    "data": "waiting for the DataLoader",
+    "checkpoint": "while a checkpoint was written",
+    "callbacks": "during hooks of callbacks or the module",
+    "validation": "during validation",
+    "profiler": "waiting for the profiler itself",
+    "allocator": "while memory was allocated or freed",
+    "communication": "waiting for the host to start collectives",
+    "host_sync": "after calls that block the host",
+    "between_steps": "between steps",
+    "host_work": "waiting for Python or other host work",
+    "launch": "waiting for slow launches",
+    "launch_latency": "between launch calls and their kernels",
+    "queued": "waiting for other streams, copies or events",
+    "back_to_back": "between back-to-back kernels",
+    "unexplained": "for no recorded reason",
 }
 
 
@@ -43,7 +43,7 @@ def sentences(analysis: TraceAnalysis) -> list[str]:
     lines = [_what(analysis)]
     lines += of_devices(analysis) or _devices(analysis)
     if analysis.health is not None:
-        lines += [f"Look out: {plain.sentence(problem)}" for problem in analysis.health.problems[:3]]
+        lines += [f"Warning: {plain.sentence(problem)}" for problem in analysis.health.problems[:3]]
     lines += [f"Not computed: {plain.sentence(problem)}" for problem in analysis.problems]
     return lines
 
@@ -74,14 +74,14 @@ def _what(analysis: TraceAnalysis) -> str:
         parts.append("no steps")
     if analysis.health is not None:
         parts.append(f"{numbers.count(analysis.health.events)} events")
-    return "; ".join(parts) + " (recorded with the profiler on: host times are longer than without it)."
+    return "; ".join(parts) + ". Host times are inflated by tracing."
 
 
 def _devices(analysis: TraceAnalysis) -> Iterable[str]:
     if analysis.idle is None:
         return
     if not analysis.idle.devices:
-        yield "There is no GPU work in this trace, so nothing can be said of a GPU."
+        yield "This trace has no GPU work."
     for device in analysis.idle.devices:
         yield _device(device) + _against_steps(device, analysis.step_trace)
     if any(_unclaimed(device) >= UNCLAIMED for device in analysis.idle.devices):
@@ -94,30 +94,30 @@ def _unclaimed(device: DeviceIdle) -> float:
 
 
 def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
-    """Where the device's window is another time than the steps of the host, which its shares do not tell."""
+    """Where the device's window is shorter or longer than the steps on the host, which its shares hide."""
     if steps is None or not steps.has_steps:
         return ""
     host_us = sum(step.total_us for step in steps.steps)
     if device.window_us < NEARLY * host_us:
         without = exact_percent(1 - device.window_us / host_us)
-        return f" That is from its first to its last work: in {without} of the steps' time on the host it had none."
+        return f" Outside that span lies another {without} of the step time, without GPU work."
     if device.window_us * NEARLY > host_us:
         each = numbers.seconds(device.window_us / len(steps.steps) / 1e6)
-        return f" It needs {each} a step, longer than the host, which runs ahead."
+        return f" It takes {each} a step, longer than the host, which runs ahead."
     return ""
 
 
 def _device(device: DeviceIdle) -> str:
     said = (
         f"GPU {device.device} is busy {exact_percent(_share(device.busy_us, device.window_us))} of "
-        f"{numbers.seconds(device.window_us / 1e6)} and idle {exact_percent(device.idle_ratio)}"
+        f"{numbers.seconds(device.window_us / 1e6)} (first to last kernel)"
     )
     causes = sorted(device.causes, key=lambda cause: -cause.idle_us)
     named = [cause for cause in causes if cause.window_ratio >= STANDS_OUT][:3]
     if not named:
         return f"{said}."
-    waits = "; ".join(f"{exact_percent(cause.window_ratio)} of the time it {_WAITS[cause.cause]}" for cause in named)
-    return f"{said}: {waits}."
+    waits = "; ".join(f"{exact_percent(cause.window_ratio)} {_WAITS[cause.cause]}" for cause in named)
+    return f"{said}. Idle {exact_percent(device.idle_ratio)}: {waits}."
 
 
 def _communication(analysis: TraceAnalysis) -> Iterable[str]:
@@ -127,8 +127,8 @@ def _communication(analysis: TraceAnalysis) -> Iterable[str]:
             continue
         exposed = exact_percent(_share(device.exposed_us, device.window_us))
         yield (
-            f"Communication takes {exact_percent(share)} of the window of GPU {device.device}, {exposed} exposed: "
-            "nothing computes meanwhile. A GPU that waits in a collective for others counts as busy."
+            f"Communication takes {exact_percent(share)} of GPU {device.device}'s time; {exposed} is exposed (no "
+            "computation beside it). Waiting inside a collective counts as busy."
         )
 
 
@@ -143,8 +143,8 @@ def _sync(analysis: TraceAnalysis) -> Iterable[str]:
     worst = points.sites[0]
     where = f" at {plain.name(worst.line.frame)}" if worst.line is not None else ""
     yield (
-        f"{numbers.count(points.count)} calls on which the host waits for the GPU cost {exact_percent(share)} of the "
-        f"window as idle time; most of it {plain.name(worst.operation)}{where}, {numbers.count(worst.count)} times."
+        f"{numbers.count(points.count)} blocking calls leave the GPU idle for {exact_percent(share)} of the time. Most "
+        f"costly: {plain.name(worst.operation)}{where}, {numbers.count(worst.count)} times."
     )
 
 
@@ -157,22 +157,18 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
     small = found.small
     kernels = "kernel" if found.count == 1 else "kernels"
     if not classes:
-        yield f"{numbers.count(found.count)} {kernels}, none of which takes any time."
+        yield f"{numbers.count(found.count)} {kernels} without a duration."
         return
     yield (
-        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. {exact_percent(small.count_ratio)} of them "
-        f"are shorter than {numbers.significant(small.limit_us)} µs and hold {exact_percent(small.total_ratio)} of "
-        "the time."
+        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. Kernels below "
+        f"{numbers.significant(small.limit_us)} µs: {exact_percent(small.count_ratio)} of the count, "
+        f"{exact_percent(small.total_ratio)} of the time."
     )
     cores = found.tensor_cores
     if cores is not None and cores.matrix_us and cores.available is not False:
-        yes, no, unknown = (
-            exact_percent(_share(part_us, cores.matrix_us)) for part_us in (cores.yes_us, cores.no_us, cores.unknown_us)
-        )
-        yield (
-            f"Of the time of matrix kernels, {yes} is on tensor cores, {no} is not, and {unknown} cannot be told by "
-            "name."
-        )
+        yes, unknown = (exact_percent(_share(us, cores.matrix_us)) for us in (cores.yes_us, cores.unknown_us))
+        rest = f"; names do not say for {unknown}" if cores.unknown_us > 0 else ""
+        yield f"Tensor cores do {yes} of the matrix time{rest}."
 
 
 def _flops(analysis: TraceAnalysis) -> Iterable[str]:
@@ -180,8 +176,8 @@ def _flops(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or found.steps is None or found.steps.mfu_ratio is None:
         return
     yield (
-        f"MFU {exact_percent(found.steps.mfu_ratio)} of the dense peak over the traced time "
-        f"({exact_percent(found.coverage_ratio)} of the time of matrix kernels has known FLOPs)."
+        f"MFU {exact_percent(found.steps.mfu_ratio)} of the dense peak over the traced time (FLOPs are known for "
+        f"{exact_percent(found.coverage_ratio)} of the matrix time)."
     )
 
 
@@ -192,7 +188,7 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
     first = found.lines[0]
     what = "line" if first.line.means == "call" else "function"
     place = source_line.text(first.line, plain.NAME_LIMIT)
-    yield f"The {what} of your code with most device time is {place}: {exact_percent(first.device_ratio)}."
+    yield f"The {what} of your code with the most GPU time: {place}, {exact_percent(first.device_ratio)}."
 
 
 def _share(part_us: float, whole_us: float) -> float | None:

@@ -103,11 +103,11 @@ def _bars(found: Operators, on_device: bool) -> str:
             items.append(f'<li><div class="head">{head}</div></li>\n')
     side = "device" if on_device else "host"
     meaning = (
-        "of their own: what the operator itself launched, of all device work of the window"
+        "self: launched by the operator itself, as share of all device work in the window"
         if on_device
-        else "of their own: without the operators inside, of all operators; inflated by profiling"
+        else "self time (nested operators excluded), as share of all operators; inflated by tracing"
     )
-    unfolds = "; each unfolds into the shapes of its inputs" if any("<details>" in item for item in items) else ""
+    unfolds = "; click a row for its input shapes" if any("<details>" in item for item in items) else ""
     return (
         f"<h4>The {len(rows)} operators with the most {side} time <small>{escape(meaning + unfolds)}</small></h4>\n"
         f'<ol class="bars">\n{"".join(items)}</ol>\n'
@@ -131,7 +131,7 @@ def _tell(shapes: Iterable[str]) -> bool:
     return any(shapes)
 
 
-_BUSY = "time in which at least one stream of the device worked"
+_BUSY = "time in which at least one stream was busy"
 
 
 def idle_html(analysis: TraceAnalysis) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Evidence, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report, StepLabel
 from lightning_gpuprof.sinks import plain
 
 HEADLINE_CONDITIONS: dict[str, str] = {
@@ -132,12 +132,20 @@ def empty_phases(report: Report) -> list[str]:
     return [f"no time in: {', '.join(empty)}", *lines] if empty else lines
 
 
+_LEFT_OUT: Mapping[StepLabel, str] = {
+    "profiled": "traced",
+    "disturbed": "during trace analysis",
+    "first-of-epoch": "first of an epoch",
+    "validation-adjacent": "next to validation",
+}
+
+
 def steadiness(report: Report) -> str:
     """From where on the run is steady, how many steps the statistics rest on, and why the others are left out."""
     if report.steps.steady_from is None:
         return "The run never became steady."
     left_out = ", ".join(
-        f"{numbers.count(number)} {label}"
+        f"{numbers.count(number)} {_LEFT_OUT.get(label, label)}"
         for label in STEP_LABELS
         if label != "steady" and (number := report.steps.labels.get(label, 0))
     )
@@ -160,7 +168,7 @@ def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
     groups = by_reason(rules)
     total = sum(len(names) for _, names in groups)
     if total == 0:
-        return "Every rule could judge."
+        return "Every rule was evaluated."
     reasons = "; ".join(
         f"{why} ({', '.join(names) if len(names) <= MAX_NAMED else f'{len(names)} rules'})" for why, names in groups
     )
@@ -170,10 +178,10 @@ def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
 def nothing_found(report: Report) -> str:
     """What stands where there is no finding; never reads as "all is well" if something could not be judged."""
     if not report.validity.ok:
-        return "No finding, because the measurement is not valid."
+        return "No finding: the measurement is not valid."
     if not report.not_evaluated:
         return _QUIET_FINDING
-    return f"{_QUIET_FINDING} {len(report.not_evaluated)} could not judge (see below)."
+    return f"{_QUIET_FINDING} {len(report.not_evaluated)} could not be evaluated (see below)."
 
 
 def next_step(report: Report) -> str:

@@ -69,8 +69,8 @@ def test_the_summary_says_busy_and_idle_and_why(trace: Path, capsys: pytest.Capt
     shown = out(capsys, trace)
     assert "gemm<float>" in shown
     words = " ".join(shown.split())
-    assert "GPU 0 is busy 75.0 % of 0.0800 ms and idle 25.0 %" in words
-    assert "for reasons that the trace does not hold" in words
+    assert "GPU 0 is busy 75.0 % of 0.0800 ms (first to last kernel). Idle 25.0 %" in words
+    assert "for no recorded reason" in words
 
 
 def test_tables_are_printed_by_name(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:

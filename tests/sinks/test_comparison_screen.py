@@ -57,7 +57,7 @@ def digits() -> Report:
 
 def with_promise(report: Report, speedup: float) -> Report:
     assert report.combined is not None
-    bound = msgspec.structs.replace(report.combined, step_speedup_max=speedup)
+    bound = msgspec.structs.replace(report.combined, step_speedup_max=speedup, run_speedup_max=speedup)
     return msgspec.structs.replace(report, combined=bound)
 
 
@@ -99,7 +99,7 @@ def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
     assert "REGRESSED Mean step" in text
     assert "2x slower" in text
     assert "loader.num_workers 0 -> 4" in text
-    assert "next: data_wait grew most" in text
+    assert "next: undo the change; data_wait grew most" in text
 
 
 def test_a_reason_is_told_once() -> None:

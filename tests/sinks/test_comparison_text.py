@@ -69,7 +69,7 @@ def test_memory_gpus_host_operators_and_what_judges_are_there() -> None:
         assert f"\n{title}" in text
     assert "gpu0 power" in text
     assert "throughput, wall; below 3.0 % is noise" in text
-    assert "both runs: 95 % intervals of the report" in text
+    assert "both runs: 95 % intervals in the report" in text
 
 
 def test_what_was_promised_stands_beside_what_was_achieved() -> None:

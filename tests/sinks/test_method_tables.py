@@ -58,7 +58,8 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
     assert said["operation"] == "not opened: the run is input-bound"
     # What lies beside the step may gain more than the whole step has: the number of the run comes first.
     assert said["all findings"] == (
-        "together the run up to 2x (saves 20 of 40 ms per step); of that in the ordinary step 10 of 30 ms, up to 1.50x"
+        "together: the whole run up to 2x (saves 20 of 40 ms per step); "
+        "the ordinary step 30 -> 20 ms at best (up to 1.50x)"
     )
     assert said["checklist"] == "1 of 2 checks passed; open: table and trace are both there"
     assert said["target"] == "It is known."
@@ -69,8 +70,8 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("step_ms", "words"),
     [
-        (20.0, "together the step up to 3x (saves 20 of 30 ms), the run up to 2x"),
-        (0.0, "together the run up to 2x (saves 20 of 40 ms per step)"),
+        (20.0, "together: step 30 -> 10 ms at best (up to 3x), the whole run up to 2x"),
+        (0.0, "together: the whole run up to 2x (saves 20 of 40 ms per step)"),
     ],
 )
 def test_gains_of_the_step_alone_or_beside_it_alone_are_one_number(step_ms: float, words: str) -> None:
@@ -103,7 +104,7 @@ def test_all_sinks_hold_levels_and_checklist() -> None:
 def test_reports_without_the_method_are_shown_without_it(make: type[Report]) -> None:
     report = make()
     assert "By the method" not in terminal(report)
-    assert "made without the levels of the method" in html.render_html(report)
+    assert "has no levels of the method" in html.render_html(report)
     assert "By the method" not in tensorboard_text.markdown(report)
 
 

@@ -56,7 +56,7 @@ def test_problems_come_before_notes() -> None:
 
 def test_a_sound_trace_is_said_to_be_sound() -> None:
     sound = tables.problem_table(msgspec.structs.replace(FOUND, problems=(), notes=()))
-    assert (sound.rows, sound.absent) == ((), "Nothing speaks against this trace.")
+    assert (sound.rows, sound.absent) == ((), "No problem found in this trace.")
 
 
 def test_counts_are_shown_and_what_is_not_known_is_a_dash() -> None:

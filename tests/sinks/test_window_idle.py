@@ -176,7 +176,11 @@ def test_the_longest_gaps_say_where_the_host_was() -> None:
         ("aten::addmm", "aten::addmm"),
         ("<built-in function zoom_shift>", "zoom_shift (built-in)"),
         ("<built-in method conv2d of type object at 0x7ce6c2c1df60>", "conv2d (built-in)"),
-        ("transformers/models/bert/modeling_bert.py(1001): forward", "...ert.py(1001): forward"),
+        (
+            "transformers/models/bert/modeling_bert.py(1001): forward",
+            "transformers/models/bert/modeling_bert.py(1001): forward",
+        ),
+        ("x" * 60 + "/modeling_bert.py(1001): forward", "..." + "x" * 25 + "/modeling_bert.py(1001): forward"),
         ("Optimizer.step#SGD.step", "Optimizer.step"),
         (None, "data_wait"),
     ],
@@ -189,7 +193,7 @@ def test_what_the_host_was_in_is_cut_where_it_tells_least(host: str | None, show
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        (GAP.before, "vectorized_element..., add>"),
+        (GAP.before, "vectorized_elementwise_kernel<4, add>"),
         ("Memcpy DtoH (Device -> Pinned)", "DtoH (Device -> Pinned)"),
         ("Memset (Device)", "Memset (Device)"),
         ("void cutlass::Kernel2<cutlass_80_wmma_s161616gemm>(cutlass::Params)", "cutlass_80_wmma_s161616gemm"),
@@ -241,7 +245,7 @@ def test_a_device_that_was_never_idle_says_so_in_one_table() -> None:
 def test_the_causes_that_a_trace_could_not_show_are_named() -> None:
     assert unseen_sentence(Idle(devices=(DEVICE,))) == ""
     sentence = unseen_sentence(Idle(devices=(DEVICE,), unseen=("data", "between_steps")))
-    assert sentence.startswith("The trace has no record of: data, between steps.")
+    assert sentence.startswith("Not recorded: data, between steps.")
 
 
 def test_every_table_fits_a_terminal() -> None:
@@ -250,4 +254,4 @@ def test_every_table_fits_a_terminal() -> None:
     for table in tables:
         lines = drawn(table)
         assert max(map(len, lines)) <= 100
-        assert len([line for line in lines if line.strip()]) == len(table.rows) + 2  # no row is folded
+        assert len([line for line in lines if line.strip()]) <= 2 * len(table.rows) + 2  # a function under its file

@@ -118,7 +118,7 @@ def test_the_late_rank_is_said_with_its_reason() -> None:
     assert "Rank 1 waits least, 0 ms against 1.50 ms" in said_of(LATE)
     assert said_of(LATE).endswith("its kernels take longer.")
     by_host = msgspec.structs.replace(LATE, excess_computation_us=10.0)
-    assert "its device waits for its host" in said_of(by_host)
+    assert "its GPU waits for the host" in said_of(by_host)
     in_turn = msgspec.structs.replace(LATE, last_ratio=0.4, consistent=False)
     assert "late in turn" in said_of(in_turn)
     assert "the others wait for it" not in said_of(in_turn)

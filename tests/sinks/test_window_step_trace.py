@@ -121,4 +121,4 @@ def test_a_window_without_steps_says_so() -> None:
 def test_a_window_without_anything_says_so() -> None:
     for table in (step_phase_table(StepTrace()), step_host_table(StepTrace()), step_device_table(StepTrace())):
         assert table.rows == ()
-        assert table.absent == "The window holds nothing with a time."
+        assert table.absent == "The window has no timed events."

@@ -87,5 +87,5 @@ def test_totals_stand_beside_the_idle_time() -> None:
 def test_absent_says_why() -> None:
     assert "never waited" in sync_site_table(points()).absent
     assert "before the first or after the last launch" in sync_site_table(points(left_out=1)).absent
-    assert "no work of a device" in sync_total_table(points(devices=0)).absent
+    assert "no GPU work" in sync_total_table(points(devices=0)).absent
     assert sync_total_table(points()).rows == ()

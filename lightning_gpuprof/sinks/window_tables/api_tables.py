@@ -29,7 +29,7 @@ ROWS = 20
 
 _NAME = 60
 _OF_TABLE = "of the total of this table, as nsys' Time (%): it sums to 100 % however idle the device was"
-_DEVICE_WINDOW = "of the device's window (first start to last end of its work), with the idle time in it"
+_DEVICE_WINDOW = "of the device's window, from first to last kernel, idle time included"
 _HOST_WINDOW = "of the traced time on the host; calls on several threads can sum to more than 100 %"
 _STD = "standard deviation of a sample, as nsys computes it"
 
@@ -120,7 +120,7 @@ def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     apis = {row.api for row in rows}
     by = f" by {plain.name(apis.pop(), 40)}" if len(apis) == 1 else ""
     execution = "from the start of the call to the end of call or kernel, whichever is later; executions may overlap"
-    queue = "from the end of the call to the start of the kernel, for kernels that queued: long means the host is ahead"
+    queue = "from the end of the call to the start of the kernel, of queued kernels; long: the host is ahead"
     named: Column[KernelExecutionRow] = kernel_text.column(_NAME)
     if not by:
         named = Column(
@@ -158,9 +158,9 @@ def launch_table(found: ApiTables) -> Table:
             ("starts before its call (clocks disagree)", numbers.count(latency.negative_count)),
         ]
     return facts(
-        "Launch latency: from a call to the start of its work on the device (long is good: the host is ahead)",
+        "Launch latency: from a call to the start of its kernel (long is good: the host is ahead)",
         rows,
-        absent="No work of a device has its launch in the trace.",
+        absent="No kernel or copy has its launch in the trace.",
     )
 
 

@@ -22,7 +22,7 @@ from lightning_gpuprof.sinks.tables import (
 NO_COLLECTIVE = "No kernel of NCCL or RCCL is in the trace."
 
 _EXPOSED = "not covered by computation on the device"
-_BUS = "bus bandwidth as nccl-tests defines it: what the links carry; time spent waiting for late ranks lowers it"
+_BUS = "bus bandwidth as nccl-tests defines it; waiting for late ranks lowers it"
 
 
 def device_communication_table(communication: Communication) -> Table:
@@ -61,7 +61,7 @@ def collective_kind_table(communication: Communication) -> Table:
             "best bus",
             lambda one: one.best_bus_bandwidth_bytes_per_s,
             GB_PER_S,
-            help="of the fastest one: closest to what the links can do",
+            help="of the fastest one: closest to the links' limit",
         ),
         absent=NO_COLLECTIVE,
     )
@@ -106,7 +106,7 @@ def communication_stream_table(communication: Communication) -> Table:
             "computation",
             lambda one: one.computation_us,
             US_AS_MS,
-            help="on the same stream: there it and communication wait for one another",
+            help="on the same stream, where they wait for each other",
         ),
         absent=NO_COLLECTIVE,
     )

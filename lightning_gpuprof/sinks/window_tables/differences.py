@@ -19,7 +19,7 @@ KERNEL_LIMIT = 70
 
 _PHASE_TERMS: Mapping[str, str] = {
     **{str(phase): term for phase, term in PHASE_TERMS.items()},
-    "none": "no range whose name tells a phase is open",
+    "none": "outside of ranges that name a phase",
 }
 
 
@@ -77,7 +77,7 @@ _DEVICE_ROWS = (
 def phase_change_table(differences: Differences) -> Table:
     """Phases of the host before and after."""
     return change_table(
-        f"Phases per {differences.unit}", "phase", differences.phases, 0, "No range of the traces tells a phase."
+        f"Phases per {differences.unit}", "phase", differences.phases, 0, "No named range marks a phase."
     )
 
 
@@ -115,7 +115,7 @@ def operator_change_table(differences: Differences) -> Table:
 
 def caveat_table(differences: Differences) -> Table:
     """Why the traces are not fully comparable."""
-    return sentence_table("Caveats", differences.caveats, "Nothing speaks against comparing these traces.")
+    return sentence_table("Caveats", differences.caveats, "No objection to comparing these traces.")
 
 
 def change_table(title: str, what: str, changes: Sequence[Change], left_out: int, absent: str) -> Table:

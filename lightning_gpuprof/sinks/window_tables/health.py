@@ -10,7 +10,7 @@ from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SENTENCE, Column, Tabl
 def problem_table(health: Health) -> Table:
     """What makes numbers of the trace doubtful, then what to know when reading them."""
     return sentence_table(
-        "Is the trace worth believing?", (*health.problems, *health.notes), "Nothing speaks against this trace."
+        "Can the trace be trusted?", (*health.problems, *health.notes), "No problem found in this trace."
     )
 
 
@@ -36,7 +36,7 @@ def health_table(health: Health) -> Table:
             numbers.ABSENT if health.resolution_ns is None else f"{health.resolution_ns} ns",
             "of all times",
         ),
-        ("profiler's own work", _ms(health.profiler_overhead_us), "as far as it reports it"),
+        ("profiler's own work", _ms(health.profiler_overhead_us), "as far as reported"),
     )
     return Table.of(
         "Trace",
@@ -56,7 +56,7 @@ def signal_table(health: Health) -> Table:
         Column(
             "there",
             lambda one: {True: "yes", False: "no", None: numbers.ABSENT}[one.present],
-            help="-: the trace does not say, or has no use for it",
+            help="-: not recorded, or not applicable",
         ),
         Column(
             "events",

@@ -21,10 +21,7 @@ from lightning_gpuprof.sinks.window_tables import kernel_text, source_line
 STEP_CAUSES = 4
 """Causes that have a column of their own in the table of steps."""
 
-_NAME_CELLS = 24
-_LINE_CELLS = 38
-_WORK_CELLS = 27
-_OPERATOR_CELLS = 32
+_NAME = 60
 _PREFIX = "ProfilerStep#"
 
 _WORDS: dict[IdleCause, str] = {
@@ -54,7 +51,7 @@ def cause_table(device: DeviceIdle) -> Table:
         Column(
             "cause",
             lambda row: "all idle time" if isinstance(row, IdleSum) else cause_word(row.cause),
-            help="each moment of idle time has one cause: the causes sum to all of it",
+            help="each moment of idle time has one cause; they sum to all of it",
             hover=lambda row: _ALL_IDLE if isinstance(row, IdleSum) else IDLE_CAUSE_TERMS[row.cause],
         ),
         bar(
@@ -74,14 +71,14 @@ def host_table(device: DeviceIdle) -> Table:
     """What the host did while it launched too slowly or was at other work."""
     host = device.host
     recorded = host.operators_us is not None
-    outside = "outside of both" if recorded else "outside of such calls (operators were not recorded)"
+    outside = "outside of both" if recorded else "outside of such calls; operators were not recorded"
     rows = [
         ("CUDA or HIP calls", host.calls_us, "launches and other calls of the runtime and driver"),
         *([("operators", host.operators_us or 0.0, "torch operators, outside of such calls")] if recorded else []),
         (
             "Python and others" if recorded else "anything else",
             host.elsewhere_us,
-            f"{outside}: Python, or work that leaves no record",
+            f"{outside}: Python, or unrecorded work",
         ),
     ]
     total_us = sum(spent_us for _, spent_us, _ in rows)
@@ -90,7 +87,7 @@ def host_table(device: DeviceIdle) -> Table:
         rows if total_us > 0 else (),
         Column("host in", lambda row: row[0], hover=lambda row: row[2]),
         bar(lambda row: row[1] / total_us, "launch"),
-        Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work and slow launches; inflated by tracing"),
+        Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work plus slow launches; inflated by tracing"),
         Column("share", lambda row: row[1] / total_us, PERCENT),
         absent=f"{_device(device)} waited neither for slow launches nor for other work of the host.",
     )
@@ -112,7 +109,7 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
             help="ProfilerStep range on the host; the device may still run earlier work",
         ),
         Column("length", lambda step: step.step_us, US_AS_MS, help="on the host; inflated by tracing"),
-        Column("busy", lambda step: step.busy_ratio, PERCENT, help="share of the step in which a stream worked"),
+        Column("busy", lambda step: step.busy_ratio, PERCENT, help="share of the step in which a stream was busy"),
         Column("idle", lambda step: step.idle_us, US_AS_MS, help="the rest; the next columns sum to it"),
         *(_of_cause(cause) for cause in named),
     ]
@@ -155,17 +152,17 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
             "step",
             lambda gap: gap.step.removeprefix(_PREFIX) if gap.step else None,
             name(12),
-            help="in which the host was at the middle of its part of the gap",
+            help="step of the host in the middle of its part of the gap",
         ),
         Column(
             "host in",
             _host,
-            help="innermost operator, range, call or function that held the host for most of it",
+            help="innermost operator, range, call or function of the host for most of the gap",
             hover=_held,
         ),
         Column(
             "line",
-            lambda gap: source_line.text(gap.line, _LINE_CELLS) if gap.line else None,
+            lambda gap: source_line.text(gap.line, _NAME) if gap.line else None,
             help=source_line.meaning(tuple(gap.line for gap in shown if gap.line)),
             hover=lambda gap: source_line.TERMS[gap.line.means] if gap.line else "",
         ),
@@ -184,9 +181,9 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
         f"Kernels and copies around the longest gaps of {_device(device)}",
         device.longest[:limit],
         *_WHEN,
-        Column("before", lambda gap: kernel_text.work(gap.before, _WORK_CELLS)),
-        Column("after", lambda gap: kernel_text.work(gap.after, _WORK_CELLS)),
-        Column("operator", lambda gap: gap.operator or None, name(_OPERATOR_CELLS), help="that launched the one after"),
+        Column("before", lambda gap: kernel_text.work(gap.before, _NAME)),
+        Column("after", lambda gap: kernel_text.work(gap.after, _NAME)),
+        Column("operator", lambda gap: gap.operator or None, name(_NAME), help="that launched the one after"),
         Column(
             "thread",
             lambda gap: gap.launch_thread.rpartition("/")[2] if gap.launch_thread else None,
@@ -202,7 +199,7 @@ def unseen_sentence(idle: Idle) -> str:
     if not idle.unseen:
         return ""
     words = ", ".join(cause_word(cause) for cause in idle.unseen)
-    return f"The trace has no record of: {words}. If there was such time, it counts as host work or slow launches."
+    return f"Not recorded: {words}. Such time counts as host work or slow launches."
 
 
 def _mixture(gap: IdleGap) -> str:
@@ -212,7 +209,7 @@ def _mixture(gap: IdleGap) -> str:
 
 
 def _host(gap: IdleGap) -> str:
-    return kernel_text.host(gap.host, _NAME_CELLS) if gap.host else gap.phase or numbers.ABSENT
+    return kernel_text.host(gap.host, _NAME) if gap.host else gap.phase or numbers.ABSENT
 
 
 def _held(gap: IdleGap) -> str:
@@ -232,7 +229,7 @@ def _device(device: DeviceIdle) -> str:
     return f"GPU {shown}" if shown.isdecimal() else shown
 
 
-_ALL_IDLE = "the window without the time in which at least one stream worked"
+_ALL_IDLE = "the window minus the time in which at least one stream was busy"
 
 
 class IdleSum(NamedTuple):

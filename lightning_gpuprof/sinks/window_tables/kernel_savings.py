@@ -32,13 +32,13 @@ def duration_table(found: KernelFacts) -> Table:
 def small_kernel_table(found: KernelFacts) -> Table:
     """What small kernels and their launches cost."""
     small = found.small
-    gap = "GPU idle time right before them, while the host was in the operator and call that launch them"
+    gap = "GPU idle time right before them, while the host was launching them"
     rows = (
         ("kernels", numbers.count(small.count), f"{numbers.exact_percent(small.count_ratio)} of all kernels"),
         ("their time", _ms(small.total_us), f"{numbers.exact_percent(small.total_ratio)} of kernel time"),
         ("calls that launched them", _ms(small.launch_call_us), "host time, inflated by tracing"),
         ("median of a launch", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
-        ("launch longer than kernel", numbers.count(small.longer_launch_count), "alone they cannot keep a device busy"),
+        ("launch longer than kernel", numbers.count(small.longer_launch_count), "they cannot keep a GPU busy"),
         ("launch gaps", _ms(small.launch_gap_us), gap),
     )
     limit = f"{numbers.significant(small.limit_us)} µs"
@@ -70,7 +70,7 @@ def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
 
 def _why(row: SavingRow) -> str:
     if row.kind == "launch gap":
-        return "small, and the device waited for its launch: fusing saves that wait, not the kernel"
+        return "short, and the GPU waited for its launch: fusing saves the wait, not the kernel"
     if row.kind == "no tensor cores":
         faster = f"{row.faster_dtype} on tensor cores is {numbers.significant(row.peak_ratio)} times as fast at best"
         return f"{row.dtype} on CUDA cores: {faster}"

@@ -62,7 +62,7 @@ def dtype_table(found: KernelFacts) -> Table:
     return Table.of(
         "Kernels by type of their inputs",
         found.dtypes,
-        Column("type", lambda row: row.dtype or "unknown from the name", help="as far as the name of the kernel says"),
+        Column("type", lambda row: row.dtype or "unknown from the name", help="as far as the kernel's name says"),
         bar(lambda row: row.share_ratio, "forward"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS),
@@ -98,7 +98,7 @@ def fill_table(found: KernelFacts) -> Table:
     """How far kernels fill the device."""
     fill = found.fill
     running = "while a kernel runs, weighted by time"
-    window = "over the device's window: idle time counts as 0, concurrent kernels add up"
+    window = "over the GPU's window: idle time counts as 0, concurrent kernels add up"
     if found.count and fill.est_sm_efficiency_of_window_ratio is None:
         window = "omitted: unknown for too much of the kernel time"
     tail = numbers.ABSENT if fill.tail_us is None else f"{numbers.fixed(fill.tail_us / 1e3)} ms"
@@ -128,7 +128,7 @@ def fill_table(found: KernelFacts) -> Table:
             "tails of last waves",
             tail,
             fill.waves_known_ratio,
-            "lost to last waves that are not full, if all blocks take equally long",
+            "lost to partly filled last waves, if all blocks take equally long",
             "a wave is as many blocks as the device holds at a time",
         ),
     )
@@ -137,7 +137,7 @@ def fill_table(found: KernelFacts) -> Table:
         rows if found.count else (),
         Column("estimate", lambda row: row[0], hover=lambda row: row[4]),
         Column("value", lambda row: row[1], FIGURE),
-        Column("known for", lambda row: row[2], PERCENT, help="share of kernel time for which the trace says enough"),
+        Column("known for", lambda row: row[2], PERCENT, help="share of kernel time with enough information"),
         Column("what", lambda row: row[3]),
         absent=_NO_KERNEL,
     )

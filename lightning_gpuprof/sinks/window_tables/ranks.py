@@ -20,7 +20,7 @@ from lightning_gpuprof.sinks.tables import (
 )
 
 _NO_MATCH = "No collective was found in two of the traces."
-_TRANSFER = "shortest duration among the ranks: the last to arrive waits for no one"
+_TRANSFER = "shortest duration among the ranks: the last to arrive does not wait"
 _WAITING = "duration beyond the transfer: waiting for ranks that came later"
 
 
@@ -152,12 +152,12 @@ def _who_is_late(late: LateRank) -> str:
         f" others), and came last to {numbers.exact_percent(late.last_ratio)} of the collectives"
     )
     if not late.consistent:
-        return f"{waits}: ranks are late in turn, none alone is to blame."
+        return f"{waits}: ranks are late in turn, none more than the others."
     if late.excess_between_us is None or late.excess_computation_us is None or late.excess_between_us <= 0:
         return f"{waits}: the others wait for it. Between collectives it takes no longer than they."
     computing = max(late.excess_computation_us, 0.0)
     longer = computing > late.excess_between_us / 2
-    where = "its kernels take longer" if longer else "the rest its device waits for its host, or copies"
+    where = "its kernels take longer" if longer else "otherwise its GPU waits for the host, or copies"
     return (
         f"{waits}: the others wait for it. Between collectives it takes {_ms(late.excess_between_us)} more than they,"
         f" {_ms(computing)} of it computing: {where}."

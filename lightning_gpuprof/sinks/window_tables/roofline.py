@@ -105,7 +105,7 @@ def roofline_table(roofline: Roofline, limit: int = TOP) -> Table:
             "reached",
             lambda row: _reached(row)[0],
             FIGURE,
-            help="shortest possible device time over the actual one",
+            help="shortest possible device time over the actual time",
             hover=lambda row: _reached(row)[1],
         ),
         absent=roofline.reason,

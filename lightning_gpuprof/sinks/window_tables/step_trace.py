@@ -14,9 +14,9 @@ NAME_CELLS = 24
 
 _PHASE_COLUMNS = 7
 """Phases with a column of their own in the table of steps: more do not fit a terminal."""
-_OTHER = "nothing tells the phase: Python code outside of named ranges, or operators after the backward"
-_ABSENT = "The window holds nothing with a time."
-_INFLATED = "host time, inflated by profiling: compare the parts, take times from steps that are not traced"
+_OTHER = "unknown phase: Python outside of named ranges, or operators after the backward"
+_ABSENT = "The window has no timed events."
+_INFLATED = "host time, inflated by tracing: compare the parts; take times from untraced steps"
 
 
 def step_phase_table(trace: StepTrace) -> Table:

@@ -75,14 +75,14 @@ def queue_table(device: DeviceStreams, limit: int = 16) -> Table:
             "empty",
             lambda row: row[1].queue.empty_ratio,
             PERCENT,
-            help="share of the window with nothing queued or running; for the whole device: the host was late",
+            help="share of the window with an empty queue; for the whole GPU: the host was late",
         ),
         Column("operations", lambda row: row[1].works, COUNT, help="kernels, copies and memsets"),
         Column(
             "launch unknown",
             lambda row: row[1].unmatched,
             COUNT,
-            help="launched before the window, or the launch was lost: counted only while they run",
+            help="launched before the window, or the launch was lost; counted only while they run",
         ),
         absent=_NO_WORK,
     )

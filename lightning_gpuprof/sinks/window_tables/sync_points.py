@@ -14,12 +14,9 @@ MAX_SITES = 15
 _OPERATION_LIMIT = 40
 _PLACE_LIMIT = 60
 
-_COST = (
-    "device idle time caused by the wait: the idle time after it, at most the time that the host was blocked, as "
-    "without the wait the host would have reached its next launch that much earlier"
-)
-_IDLE_AFTER = "device idle time from when the device ran out of work during the wait until its next work"
-_BLOCKED = "time inside the waiting calls; the device mostly works meanwhile, so this is not the cost"
+_COST = "GPU idle time caused by the wait: the idle time after it, at most as long as the host was blocked"
+_IDLE_AFTER = "GPU idle time from when the GPU ran out of work during the wait until its next kernel"
+_BLOCKED = "time inside the blocking calls; the GPU is mostly busy then, so this is not the cost"
 
 
 def sync_site_table(points: SyncPoints) -> Table:
@@ -88,9 +85,9 @@ def sync_total_table(points: SyncPoints) -> Table:
 
 def _absent(points: SyncPoints) -> str:
     if not points.devices:
-        return "The window holds no work of a device, so the host cannot have waited for one."
+        return "The window has no GPU work."
     if points.left_out_calls:
-        return "The host waited for the device only before the first or after the last launch of the window."
+        return "The host waited for the GPU only before the first or after the last launch."
     return "The host never waited for the device."
 
 
