@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.host_limit import host_limit
-from lightning_gpuprof.analyze.loading import fetch, loading
+from lightning_gpuprof.analyze.loading import fetch, loading, starving
+from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
@@ -24,4 +26,6 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(
         metrics, level_change=level_change(metrics), growth=growth(metrics.evenness.drift), stalls=stalls(metrics)
     )
-    return replace(metrics, loading=loading(metrics), device_run=device_run(metrics))
+    metrics = replace(metrics, loading=loading(metrics), device_run=device_run(metrics))
+    metrics = replace(metrics, starving=starving(metrics))
+    return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))

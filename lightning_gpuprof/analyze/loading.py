@@ -16,6 +16,7 @@ from lightning_gpuprof.model.loading import (
     CpuTime,
     Fetch,
     Loading,
+    Starving,
 )
 from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
@@ -82,6 +83,40 @@ def loading(metrics: Metrics) -> Loading | Unmeasured:
     except MissingSignal as missing:
         return Unmeasured(why=missing.why)
     return replace(found, bursts=_in_bursts(metrics, found))
+
+
+def starving(metrics: Metrics) -> Starving | Unmeasured | None:
+    """Whether steps wait because batches are made too slowly, whatever the reason.
+
+    Args:
+        metrics: The run; its ``loading`` is read.
+
+    Returns:
+        None if they do not wait, or not for certain longer than a fetch may take, or for another reason (batches are
+        made in time but come late), or if the device has work meanwhile. Unmeasured: the steps wait, but the making of
+        batches was not measured; or as :func:`loading`.
+    """
+    state, found = metrics.loading, metrics.input
+    if isinstance(state, Unmeasured):
+        return state
+    bursts = state.bursts
+    if bursts is None and state.certain_ratio < MIN_WAIT_RATIO:
+        return None
+    if found is None:
+        return Unmeasured(why="the making of batches was not measured from inside")
+    if found.verdict == "not-enough-data":
+        return Unmeasured(why=found.summary)
+    if found.verdict != "processing":
+        return None
+    if bursts is None and state.num_workers:  # without workers nothing but their making can be the reason
+        if metrics.fetch_waited_ratio is None:
+            return Unmeasured(why="how many steps had to wait for a batch was not measured")
+        if metrics.fetch_waited_ratio < EMPTY_QUEUE_RATIO:
+            return None
+    state = bursts or state
+    if state.made is None:
+        return Unmeasured(why="the loader that sets the pace is not the configured one, or it changed its workers")
+    return None if state.is_free else Starving(state=state, made=state.made, bursts=bursts is not None)
 
 
 def _loading(metrics: Metrics) -> Loading:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
+from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause, IdleGap
 from lightning_gpuprof.model.window import WindowFacts
 
 _LATE_LAUNCH: tuple[IdleCause, ...] = ("launch", "launch_latency")
@@ -104,6 +104,21 @@ class DeviceStep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GapPlace:
+    """Long gaps with the same place on the host."""
+
+    place: str
+    phase: str
+    gaps: int
+    steps: int
+    """Steps that have one."""
+    traced_ms: float
+    """Per traced step."""
+    longest_ms: float
+    allocates: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainedStep(DeviceStep):
     """One whose window holds the work of whole steps, so that its idle causes can be scaled to untraced steps.
 
@@ -157,3 +172,52 @@ class ExplainedStep(DeviceStep):
         after_waits_ms = max(0.0, after_waits_ms - self.traced_ms.get("host_sync", 0.0))
         certain_ms = min(certain_ms - after_waits_ms, self.idle_lower_ms - self.outside_model_ms)
         return max(0.0, min(self.late_launch_ms, certain_ms))
+
+    @property
+    def kernels_per_step(self) -> float:
+        """0: the window holds none."""
+        return (self.window.kernels or 0) / self.steps
+
+    @property
+    def mean_kernel_us(self) -> float:
+        """Of the window; 0 where it holds none."""
+        facts = self.analysis.kernels
+        return facts.total_us / self.window.kernels if facts is not None and self.window.kernels else 0.0
+
+    @property
+    def python_ratio(self) -> float:
+        """Share of the time for which the device waits for launches in which the host is in no operator and no call."""
+        host = self.device.host
+        host_us = host.calls_us + (host.operators_us or 0.0) + host.elsewhere_us
+        return host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0
+
+    def long_gaps(self, causes: Collection[IdleCause], least_ms: float) -> list[GapPlace]:
+        """The longest gaps by the place on the host that held it, most time first.
+
+        Args:
+            causes: Of the gaps, and of the time in them that counts.
+            least_ms: Length that a gap must be above.
+        """
+        by_place: dict[tuple[str, str], list[IdleGap]] = {}
+        for gap in self.device.longest:
+            if gap.cause in causes and gap.duration_us > least_ms * 1e3:
+                by_place.setdefault((_place(gap), gap.phase or ""), []).append(gap)
+        found = [
+            GapPlace(
+                place=place,
+                phase=phase,
+                gaps=len(gaps),
+                steps=len({gap.step for gap in gaps}),
+                traced_ms=sum(gap.causes_us.get(cause, 0.0) for gap in gaps for cause in causes) / 1e3 / self.steps,
+                longest_ms=max(gap.duration_us for gap in gaps) / 1e3,
+                allocates=all(gap.cause == "allocator" for gap in gaps),
+            )
+            for (place, phase), gaps in by_place.items()
+        ]
+        return sorted(found, key=lambda one: -one.traced_ms)
+
+
+def _place(gap: IdleGap) -> str:
+    if gap.line is not None:
+        return gap.line.frame
+    return (gap.host or gap.phase or "the host").removeprefix("[pl][profile]")

@@ -238,3 +238,38 @@ class Loading:
         if self.num_workers and (self.waited_ratio is None or self.waited_ratio < EMPTY_QUEUE_RATIO):
             return None
         return None if self.made_in_time else self.better_plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starving:
+    """Steps that wait for batches because making these takes longer than using them."""
+
+    state: Loading
+    """Per step; where batches come in bursts, of mean rather than of median steps."""
+    made: InputLoader
+    """How the loader that sets the pace makes its batches, as measured there."""
+    bursts: bool
+    """Few steps wait, but for long: several workers hand over their batches at about the same time."""
+
+    @property
+    def dataset(self) -> str:
+        """What findings are about: its class, if that is known."""
+        return self.state.dataset or "DataLoader"
+
+    @property
+    def make_ms(self) -> float:
+        """Time in which one process makes a batch."""
+        return self.made.make_ms or 0.0
+
+    def saved_ms(self, part: float) -> float:
+        """The most that is gained per step if a part of the making of batches went away.
+
+        With n processes that make batches in P ms each, a batch comes P / n ms after the one before; without the part
+        p ms of it that is p / n less. So R = min(W, p / n), without workers p itself, and no more than the device
+        idles.
+
+        Args:
+            part: 0 to 1.
+        """
+        whole_ms = self.make_ms / max(1, self.state.num_workers)
+        return min(self.state.wait.median_ms, part * whole_ms, self.state.idle_ms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
@@ -18,11 +19,12 @@ from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.host_limit import HostLimit
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.loading import Fetch, Loading
+from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
@@ -192,6 +194,12 @@ class Metrics:
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED
     """How the training loop is fed."""
+    starving: Starving | Unmeasured | None = NOT_COMPUTED
+    """How steps wait for batches that are made too slowly; None: they do not."""
+    collectives: CollectiveRun | Unmeasured | None = NOT_COMPUTED
+    """What communication costs; None: there is one rank, or no communication."""
+    python_time: PythonTime | Unmeasured = NOT_COMPUTED
+    """What of a training on the CPU no operator of torch takes."""
     level_change: LevelChange | Unmeasured | None = NOT_COMPUTED
     """Between the speed levels of the run; None: it has one."""
     growth: Growth | Unmeasured | None = NOT_COMPUTED

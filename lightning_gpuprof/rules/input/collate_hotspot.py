@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
 _DEFAULT_COLLATE = "default_collate"
 
@@ -84,30 +84,30 @@ class CollateHotspot(StarvingRule):
         """Judge the calls of collate_fn."""
         collate_ms = found.made.collate_ms or 0.0
         ratio = collate_ms / found.make_ms
-        saved = found.gain_without(ratio)
+        saved = gain_without(found, ratio)
         if ratio < self.least_part_ratio or saved is None:
             return None
         function = condition(metrics, "loader.collate_fn")
         name = function if isinstance(function, str) else "collate_fn"
-        return self.finding(
-            severity=found.severity(metrics.steps.steady_count),
+        return self.of_starving(
+            metrics,
+            found,
             subject=name,
             summary=(
                 f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
-                f"{millis(found.make_ms)} to make a batch: {percent(ratio)}. {found.words}"
+                f"{millis(found.make_ms)} to make a batch: {percent(ratio)}."
             ),
             advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, "collate_fn, share of making a batch"),
                 Evidence(name="collate_fn, mean of a batch", value=collate_ms, unit="ms"),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-                self.evidence("least_ratio", *found.waiting),
+                self.waiting(found),
                 *_size(metrics),
                 Evidence(name="num_workers", value=found.state.num_workers),
             ),
             gain=saved,
             confidence=0.9,
-            explains=found.explains,
         )
 
 

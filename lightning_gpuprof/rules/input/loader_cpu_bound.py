@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
-from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
+from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
 _CROWDED_RATIO = 0.25
 """Share of the usable CPUs that others use, from which they count as a reason. Heuristic."""
@@ -86,7 +87,7 @@ class LoaderCpuBound(StarvingRule):
         """Judge loaders with workers."""
         state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
-        saved = found.gain_without(busy_ratio)
+        saved = gain_without(found, busy_ratio)
         if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.wanted_workers or not saved:
             return None
         others = state.others_cpus or 0.0
@@ -104,12 +105,13 @@ class LoaderCpuBound(StarvingRule):
             if need >= state.usable_cpus
             else f"it takes {millis(found.make_ms)} because workers wait for a CPU."
         )
-        return self.finding(
-            severity="info" if crowded and need < state.usable_cpus else found.severity(metrics.steps.steady_count),
-            subject=found.dataset,
+        return self.of_starving(
+            metrics,
+            found,
+            severity="info" if crowded and need < state.usable_cpus else None,
             summary=(
                 f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a batch "
-                f"computing{queued}. {found.words}"
+                f"computing{queued}."
             ),
             advice=(
                 f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} of "
@@ -120,7 +122,7 @@ class LoaderCpuBound(StarvingRule):
                     "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of making batches"
                 ),
                 Evidence(name="workers wait for a CPU, share of making batches", value=time.queued_ratio, unit="ratio"),
-                self.evidence("least_ratio", *found.waiting),
+                self.waiting(found),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
                 Evidence(name="CPU time to make a batch", value=cpu_ms, unit="ms"),
                 Evidence(name="num_workers", value=state.num_workers),
@@ -129,7 +131,6 @@ class LoaderCpuBound(StarvingRule):
             ),
             gain=saved,
             confidence=0.6 if crowded else 0.85,
-            explains=found.explains,
         )
 
 

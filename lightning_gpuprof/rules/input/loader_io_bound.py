@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, percent
@@ -13,7 +14,7 @@ from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
-from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
+from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
 _LITTLE_READING_BYTES_PER_S = 100e3
 """Reading by system calls that no dataset of files does with. Heuristic: workers that only slept read 3 kB/s."""
@@ -89,7 +90,7 @@ class LoaderIoBound(StarvingRule):
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         """Judge loaders with workers."""
         time = measured(found.state.worker_time)
-        saved = found.gain_without(time.waiting_ratio)
+        saved = gain_without(found, time.waiting_ratio)
         if time.waiting_ratio < self.least_waiting_ratio or saved is None:
             return None
         disk = time.disk_ratio is not None and time.disk_ratio >= self.least_disk_ratio
@@ -99,7 +100,7 @@ class LoaderIoBound(StarvingRule):
                 "least_waiting_ratio", time.waiting_ratio, "workers wait for no CPU, share of making batches"
             ),
             Evidence(name="workers compute, share of making batches", value=time.cpu_ratio, unit="ratio"),
-            self.evidence("least_ratio", *found.waiting),
+            self.waiting(found),
             Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
             Evidence(name="num_workers", value=workers),
             Evidence(name="samples of a worker", value=time.samples),
@@ -111,18 +112,17 @@ class LoaderIoBound(StarvingRule):
         spend = "spends" if workers == 1 else "spend"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
-        return self.finding(
-            severity=found.severity(metrics.steps.steady_count),
-            subject=found.dataset,
+        return self.of_starving(
+            metrics,
+            found,
             summary=(
                 f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch waiting "
-                f"{_for_what(time, disk=disk)}. {found.words}"
+                f"{_for_what(time, disk=disk)}."
             ),
-            advice=f"{_advice(found.dataset, time, disk=disk)}{_meanwhile(change)}",
+            advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{_meanwhile(change)}",
             evidence=tuple(evidence),
             gain=saved,
             confidence=0.85 if disk else 0.7,
-            explains=found.explains,
             change=change,
         )
 

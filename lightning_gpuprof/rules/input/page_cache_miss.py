@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import Starving, StarvingRule
+from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
 _DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.6}}
 _AGAIN = {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9}
@@ -102,29 +103,26 @@ class PageCacheMiss(StarvingRule):
         if time.disk_ratio is None:
             raise MissingSignal("whether workers wait for disks was not measured")
         miss = min(1.0, later.disk_bytes / max(1.0, later.call_bytes))
-        saved = found.gain_without(min(time.waiting_ratio, time.disk_ratio))
+        saved = gain_without(found, min(time.waiting_ratio, time.disk_ratio))
         reads = later.disk_bytes >= self.least_bytes_per_s * later.seconds and miss >= self.least_miss_ratio
         if not reads or time.disk_ratio < self.least_disk_ratio or saved is None:
             return None
         epoch_bytes = later.disk_bytes / max(1, later.epochs)
-        return self.finding(
-            severity=found.severity(metrics.steps.steady_count),
-            subject=found.dataset,
-            summary=(
-                f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data. {found.words}"
-            ),
+        return self.of_starving(
+            metrics,
+            found,
+            summary=(f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data."),
             advice=_advice(found.dataset, epoch_bytes, _available(metrics)),
             evidence=(
                 self.evidence("least_miss_ratio", miss, "read from disk in later epochs, share of all reads"),
                 self.evidence("least_disk_ratio", time.disk_ratio, "samples of a worker in state D"),
-                self.evidence("least_ratio", *found.waiting),
+                self.waiting(found),
                 Evidence(name="read from disk per epoch", value=epoch_bytes, unit="bytes"),
                 Evidence(name="read from disk", value=later.disk_bytes / later.seconds, unit="bytes/s"),
                 *_memory(metrics),
             ),
             gain=saved,
             confidence=0.8,
-            explains=found.explains,
         )
 
 

@@ -1,86 +1,19 @@
-"""Metrics flow in, how long steps wait for batches that are made too slowly flows out; rules that say why share it."""
+"""What rules share that say why batches are made too slowly, where steps wait for them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Finding, Gain, Severity, worthwhile
-from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
-from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO, Loading
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
+from lightning_gpuprof.model.loading import Loading, Starving
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, at_least, gain
 from lightning_gpuprof.rules.input.loading import wait_severity
-
-
-@dataclass(frozen=True, kw_only=True)
-class Starving:
-    """Steps that wait for batches because making these takes longer than using them."""
-
-    state: Loading
-    """Per step; where batches come in bursts, of mean rather than of median steps."""
-    made: InputLoader
-    """How the loader that sets the pace makes its batches, as measured there."""
-    bursts: bool
-    """Few steps wait, but for long: several workers hand over their batches at about the same time."""
-    certain_ratio: float
-    """Lower bound of the wait's share, without what a fetch may cost although nothing is wrong."""
-
-    @property
-    def explains(self) -> Claim:
-        """The time that the wait is part of: of ordinary steps, or of those that stand out."""
-        return claims.OUTLIERS if self.bursts else claims.WAIT_FOR_BATCHES
-
-    @property
-    def dataset(self) -> str:
-        """What findings are about: the class of the dataset, if it is known."""
-        return self.state.dataset or "DataLoader"
-
-    @property
-    def make_ms(self) -> float:
-        """Time in which one process makes a batch."""
-        return self.made.make_ms or 0.0
-
-    @property
-    def words(self) -> str:
-        """The wait as a sentence."""
-        state = self.state
-        step = "the mean step" if self.bursts else "each step"
-        start = "Batches come in bursts; " if self.bursts else ""
-        wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)} for its batch"
-        text = f"{start}{step} waits {wait}: {at_least(state.wait)}."
-        return text[0].upper() + text[1:]
-
-    def severity(self, steps: int) -> Severity:
-        """By the certain share of the wait and what the device idles; ``steps`` are those that it rests on."""
-        return wait_severity(self.state.idle_ratio, self.certain_ratio, steps)
-
-    @property
-    def waiting(self) -> tuple[float, str]:
-        """The share of the wait and what it is called as evidence."""
-        return self.state.wait.median_ratio, f"waiting for data, share of {'all steps' if self.bursts else 'the step'}"
-
-    def gain_without(self, part: float) -> Gain | None:
-        """Bound of what is gained if a part of the making of batches, 0 to 1, went away.
-
-        With n processes that make batches in P ms each, a batch comes P / n ms after the one before; without the part
-        p ms of it that is p / n less. So R = min(W, p / n), without workers p itself, and no more than the device
-        idles. The lower bound is the part of the wait's own lower bound.
-
-        Returns:
-            None if it is not worthwhile.
-        """
-        state = self.state
-        whole_ms = self.make_ms / max(1, state.num_workers)
-        recoverable_ms = min(state.wait.median_ms, part * whole_ms, state.idle_ms)
-        if not worthwhile(recoverable_ms, state.period_ms):
-            return None
-        return gain(recoverable_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)
 
 
 class StarvingRule(BaseRule, ABC):
@@ -93,8 +26,8 @@ class StarvingRule(BaseRule, ABC):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the making of batches where steps wait for it."""
-        found = starving(metrics)
-        if found is None or found.certain_ratio < self.least_ratio:
+        found = measured(metrics.starving)
+        if found is None or found.state.certain_ratio < self.least_ratio:
             return None
         return None if self.needs_workers and not found.state.num_workers else self.judge(metrics, found)
 
@@ -110,36 +43,74 @@ class StarvingRule(BaseRule, ABC):
             MissingSignal: What the rule needs was not measured.
         """
 
+    def of_starving(
+        self,
+        metrics: Metrics,
+        found: Starving,
+        *,
+        summary: str,
+        advice: str,
+        evidence: tuple[Evidence, ...],
+        gain: Gain,
+        confidence: float,
+        subject: str = "",
+        severity: Severity | None = None,
+        change: Change | None = None,
+    ) -> Finding:
+        """A finding whose summary ends with the wait.
 
-def starving(metrics: Metrics) -> Starving | None:
-    """Whether steps wait because batches are made too slowly, whatever the reason.
+        Args:
+            metrics: The run.
+            found: How the steps wait.
+            summary: Why, as a sentence.
+            advice: Sentences.
+            evidence: Numbers.
+            gain: As of :func:`gain_without`.
+            confidence: 0 to 1.
+            subject: Default: the class of the dataset.
+            severity: Default: by the certain share of the wait and what the device idles.
+            change: The advice as data.
+        """
+        state = found.state
+        steps = metrics.steps.steady_count
+        return self.finding(
+            severity=severity or wait_severity(state.idle_ratio, state.certain_ratio, steps),
+            subject=subject or found.dataset,
+            summary=f"{summary} {_wait_words(found)}",
+            advice=advice,
+            evidence=evidence,
+            gain=gain,
+            confidence=confidence,
+            explains=claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES,
+            change=change,
+        )
+
+    def waiting(self, found: Starving) -> Evidence:
+        """The share of the wait."""
+        name = f"waiting for data, share of {'all steps' if found.bursts else 'the step'}"
+        return self.evidence("least_ratio", found.state.wait.median_ratio, name)
+
+
+def gain_without(found: Starving, part: float) -> Gain | None:
+    """Bound of what is gained if a part of the making of batches went away; its lower bound is that of the wait's own.
+
+    Args:
+        found: How the steps wait.
+        part: 0 to 1.
 
     Returns:
-        None if they do not wait, or not for certain longer than a fetch may take, or for another reason (batches are
-        made in time but come late), or if the device has work meanwhile.
-
-    Raises:
-        MissingSignal: The steps wait, but the making of batches was not measured; or as :func:`loading`.
+        None if it is not worthwhile.
     """
-    state = measured(metrics.loading)
-    bursts = state.bursts
-    if bursts is not None:
-        state = bursts
-    elif state.certain_ratio < MIN_WAIT_RATIO:
+    state, saved_ms = found.state, found.saved_ms(part)
+    if not worthwhile(saved_ms, state.period_ms):
         return None
-    found = _measured(metrics)
-    if found.verdict != "processing" or (bursts is None and not _empty(metrics, state)):
-        return None
-    if state.made is None:
-        raise MissingSignal("the loader that sets the pace is not the configured one, or it changed its workers")
-    if state.is_free:
-        return None
-    return Starving(
-        state=state,
-        made=state.made,
-        bursts=bursts is not None,
-        certain_ratio=state.certain_ratio if bursts is None else bursts.certain_ratio,
-    )
+    return gain(saved_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)
+
+
+def _wait_words(found: Starving) -> str:
+    state = found.state
+    wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)} for its batch: {at_least(state.wait)}."
+    return f"Batches come in bursts; the mean step waits {wait}" if found.bursts else f"Each step waits {wait}"
 
 
 def makers(state: Loading) -> str:
@@ -164,21 +135,3 @@ def pace_words(found: Starving, *, without: float = 0.0) -> str:
 
 def _verb(state: Loading) -> str:
     return "delivers" if state.num_workers == 1 else "deliver"
-
-
-def _measured(metrics: Metrics) -> InputPipeline:
-    found = metrics.input
-    if found is None:
-        raise MissingSignal("the making of batches was not measured from inside")
-    if found.verdict == "not-enough-data":
-        raise MissingSignal(found.summary)
-    return found
-
-
-def _empty(metrics: Metrics, state: Loading) -> bool:
-    """Whether an empty queue shows that the workers are behind; without workers nothing else can be the reason."""
-    if not state.num_workers:
-        return True
-    if metrics.fetch_waited_ratio is None:
-        raise MissingSignal("how many steps had to wait for a batch was not measured")
-    return metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
-from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import listed, millis, percent, possible
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import Starving, StarvingRule, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
 _BLUR = {"transforms": {"Blur": 0.72, "Crop": 0.2, "Flip": 0.08}, "worker_cpus": 1.9}
 _GPU = {"device.type": "cuda"}
@@ -92,29 +92,29 @@ class TransformHotspot(StarvingRule):
         items_ratio = (found.made.items_ms or 0.0) / found.make_ms
         part, around = _innermost(parts, least=self.least_part_ratio / items_ratio if items_ratio > 0 else 2.0)
         ratio = (part.share or 0.0) * items_ratio
-        saved = found.gain_without(ratio)
+        saved = gain_without(found, ratio)
         if ratio < self.least_part_ratio or saved is None:
             return None
         part_ms = ratio * found.make_ms
         inside = f", inside {listed([one.name for one in around])}," if around else ""
-        return self.finding(
-            severity=found.severity(metrics.steps.steady_count),
+        return self.of_starving(
+            metrics,
+            found,
             subject=part.name,
             summary=(
                 f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
-                f"{percent(ratio)}. {found.words}"
+                f"{percent(ratio)}."
             ),
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
                 *_timed(part),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-                self.evidence("least_ratio", *found.waiting),
+                self.waiting(found),
                 Evidence(name="num_workers", value=found.state.num_workers),
             ),
             gain=saved,
             confidence=0.9,
-            explains=found.explains,
         )
 
 

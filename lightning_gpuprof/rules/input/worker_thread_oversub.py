@@ -15,7 +15,6 @@ from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import starving
 
 _OWN_THREADS = 2
 """Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Heuristic: workers that
@@ -141,7 +140,7 @@ class WorkerThreadOversub(BaseRule):
         delay = metrics.cpu.run_delay_ratio
         if delay is not None and delay >= self.least_delay_ratio:
             return True
-        return starving(metrics) is not None
+        return measured(metrics.starving) is not None
 
 
 def _advice(metrics: Metrics, *, each: float) -> str:

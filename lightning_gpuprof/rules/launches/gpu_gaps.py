@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.device_step import GapPlace
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.model.trace.idle import IdleCause, IdleGap
+from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -22,21 +22,6 @@ from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 _EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
 """The others have rules of their own: data, callbacks, waits, launches."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Owner:
-    """Long gaps with the same place on the host."""
-
-    place: str
-    phase: str
-    gaps: int
-    steps: int
-    """Steps that have one."""
-    traced_ms: float
-    """Per traced step."""
-    longest_ms: float
-    allocates: bool
 
 
 def _other(ms: float) -> dict[str, float]:
@@ -92,16 +77,17 @@ class GpuGaps(StepRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the longest gaps of the window."""
         step = explained_step(metrics)
-        owners = self._owners(step)
+        least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
+        gaps = step.long_gaps(_CAUSES, least_ms)
+        owners = [one for one in gaps if one.steps >= max(2.0, self.least_steps_ratio * step.steps)]
         cost_ms = step.estimate_ms(sum(owner.traced_ms for owner in owners))
         lower_ms = step.lower_ms(cost_ms)
         if not worthwhile(cost_ms, step.period_ms) or lower_ms < self.least_ratio * step.period_ms:
-            if step.steps < 2 and self._long_gaps(step):
+            if step.steps < 2 and gaps:
                 raise MissingSignal("one traced step does not show whether its gaps come back: trace at least 2")
             return None
         worst = owners[0]
         longest_ms = max(owner.longest_ms for owner in owners)
-        least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
         named = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
         advice, change = _advice(metrics, worst)
         return self.of_step(
@@ -124,49 +110,18 @@ class GpuGaps(StepRule):
             change=change,
         )
 
-    def _long_gaps(self, step: ExplainedStep) -> list[IdleGap]:
-        least_us = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms) * 1e3
-        return [gap for gap in step.device.longest if gap.cause in _CAUSES and gap.duration_us > least_us]
 
-    def _owners(self, step: ExplainedStep) -> list[_Owner]:
-        by_place: dict[tuple[str, str], list[IdleGap]] = {}
-        for gap in self._long_gaps(step):
-            by_place.setdefault((_place(gap), gap.phase or ""), []).append(gap)
-        owners = [_owner(place, phase, gaps, step.steps) for (place, phase), gaps in by_place.items()]
-        least_steps = max(2.0, self.least_steps_ratio * step.steps)
-        return sorted((owner for owner in owners if owner.steps >= least_steps), key=lambda owner: -owner.traced_ms)
-
-
-def _owner(place: str, phase: str, gaps: Iterable[IdleGap], steps: int) -> _Owner:
-    gaps = list(gaps)
-    return _Owner(
-        place=place,
-        phase=phase,
-        gaps=len(gaps),
-        steps=len({gap.step for gap in gaps}),
-        traced_ms=sum(gap.causes_us.get(cause, 0.0) for gap in gaps for cause in _CAUSES) / 1e3 / steps,
-        longest_ms=max(gap.duration_us for gap in gaps) / 1e3,
-        allocates=all(gap.cause == "allocator" for gap in gaps),
-    )
-
-
-def _mostly_allocates(owners: Iterable[_Owner]) -> bool:
+def _mostly_allocates(owners: Iterable[GapPlace]) -> bool:
     """Whether most of the time is spent in calls of the driver's allocator, which rules on memory explain, too."""
     return sum(owner.traced_ms if owner.allocates else -owner.traced_ms for owner in owners) > 0
 
 
-def _place(gap: IdleGap) -> str:
-    if gap.line is not None:
-        return gap.line.frame
-    return (gap.host or gap.phase or "the host").removeprefix("[pl][profile]")
-
-
-def _named(owner: _Owner) -> str:
+def _named(owner: GapPlace) -> str:
     where = f" in {owner.phase}" if owner.phase and owner.phase != owner.place else ""
     return f"{owner.place}{where}, {counted(owner.gaps, 'gap')}"
 
 
-def _advice(metrics: Metrics, owner: _Owner) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, owner: GapPlace) -> tuple[str, Change | None]:
     if not owner.allocates:
         return f"Move what the host does at {owner.place} to the GPU or into the Dataset, or do it every N steps.", None
     text = (

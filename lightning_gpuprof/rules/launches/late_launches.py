@@ -73,19 +73,15 @@ def late_launches(metrics: Metrics) -> LateLaunches:
             kernels.
     """
     step = explained_step(metrics)
-    kernels = step.window.kernels
-    facts = step.analysis.kernels
-    if not kernels or facts is None:
+    if not step.window.kernels or step.analysis.kernels is None:
         raise MissingSignal("the trace window holds no kernels")
-    host = step.device.host
-    host_us = host.calls_us + (host.operators_us or 0.0) + host.elsewhere_us
     return LateLaunches(
         step=step,
         idle_ms=step.late_launch_ms,
         lower_ms=step.late_launch_lower_ms,
-        kernels=kernels / step.steps,
-        mean_kernel_us=facts.total_us / kernels,
-        python_ratio=host.elsewhere_us / host_us if host_us > 0 and host.operators_us is not None else 0.0,
+        kernels=step.kernels_per_step,
+        mean_kernel_us=step.mean_kernel_us,
+        python_ratio=step.python_ratio,
     )
 
 

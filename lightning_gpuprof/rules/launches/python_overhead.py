@@ -8,14 +8,14 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled
-from lightning_gpuprof.rules.launches.interpreter import Interpreter, interpreter
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
 
@@ -118,7 +118,7 @@ class PythonOverhead(StepRule):
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
-        found = interpreter(metrics)
+        found = measured(metrics.python_time)
         ratio = found.lower_ms / found.period_ms
         if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
             return None
@@ -167,7 +167,7 @@ def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
     return f"Compile the model: {_LINE}. Otherwise replace {loops}.", Change(add=(_LINE,))
 
 
-def _operators(found: Interpreter) -> str:
+def _operators(found: PythonTime) -> str:
     if found.operators_ms is None:
         return (
             "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
@@ -175,7 +175,7 @@ def _operators(found: Interpreter) -> str:
     return f"Torch's operators take {millis(found.operators_ms)} of a traced step."
 
 
-def _operators_evidence(found: Interpreter) -> tuple[Evidence, ...]:
+def _operators_evidence(found: PythonTime) -> tuple[Evidence, ...]:
     if found.operators_ms is None:
         return ()
     return (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)

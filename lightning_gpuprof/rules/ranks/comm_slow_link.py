@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.device_kernels import Measured
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
@@ -17,7 +18,7 @@ from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.collective_times import MIB, CollectiveRun, CollectiveWindow, collective_run
+from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
 _NVLINK_GB_PER_S: Sequence[tuple[re.Pattern[str], float]] = (
     (re.compile(r"\bG?B200\b"), 900.0),

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
@@ -14,7 +15,7 @@ from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.collective_times import MIB, CollectiveWindow, collective_run
+from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
 _DEFAULT_MB = 25
 """``bucket_cap_mb`` of torch."""

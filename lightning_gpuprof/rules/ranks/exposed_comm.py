@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
@@ -13,7 +14,7 @@ from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.collective_times import CollectiveRun, CollectiveWindow, collective_run, sized
+from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")

@@ -1,17 +1,17 @@
-"""Forward and backward of a training on the CPU flow in, what of them no operator of torch takes flows out."""
+"""From phases, windows and requests for the interpreter to what Python takes of a training on the CPU."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import is_distributed, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import is_cpu_only, is_distributed, steady_period_ms, step_share
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -32,42 +32,26 @@ _PHASES: tuple[Phase, ...] = ("forward", "backward")
 """The phases in which the model's own code runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interpreter:
-    """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
-
-    period_ms: float
-    phases_ms: float
-    """Of forward and backward in untraced steps; with several ranks, where backward waits for others, of forward."""
-    own_ms: float
-    """Of these, without what the thread waited, also for a CPU, and without pauses of the garbage collector."""
-    operators_ms: float | None
-    """Self time of all operators in traced steps, which tracing makes longer; None: no window tells."""
-    python_ms: float
-    """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer. Of
-    windows with Python's stacks, which tracing does make longer, the lower bound."""
-    lower_ms: float
-    """The same as if operators took as long in untraced steps as in traced ones."""
-    place: str
-    """Where the main thread was most often seen in the longer of the two; empty if it was not looked at."""
-
-    @property
-    def python_ratio(self) -> float:
-        """Share of :attr:`own_ms` that is certainly not torch's."""
-        return self.lower_ms / self.own_ms if self.own_ms > 0 else 0.0
-
-
-def interpreter(metrics: Metrics) -> Interpreter:
-    """What is known of it.
+def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
+    """What of forward and backward no operator of torch takes.
 
     Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them. Where no window
     tells, the part is known in which the interpreter was not to be had for a millisecond: an operator of torch lets go
     of it at once.
 
-    Raises:
-        MissingSignal: No window of ordinary steps holds operators and the interpreter was asked for too seldom, or by
-            others as well; or the thread's CPU time was not measured or in too few steps.
+    Returns:
+        Unmeasured: the model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
+        asked for too seldom, or by others as well; the thread's CPU time was not measured or in too few steps.
     """
+    if not is_cpu_only(metrics):
+        return Unmeasured(why="the model does not run on the CPU")
+    try:
+        return _python_time(metrics)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+
+
+def _python_time(metrics: Metrics) -> PythonTime:
     period_ms = steady_period_ms(metrics)
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
@@ -93,7 +77,7 @@ def interpreter(metrics: Metrics) -> Interpreter:
     own_ms = max(0.0, min(phases_ms, traced_ms) - lost_ms)
     lower_ms = max(0.0, own_ms - operators_ms)
     python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))
-    return Interpreter(
+    return PythonTime(
         period_ms=period_ms,
         phases_ms=phases_ms,
         own_ms=own_ms,
@@ -106,7 +90,7 @@ def interpreter(metrics: Metrics) -> Interpreter:
 
 def _without_a_window(
     metrics: Metrics, phases: Sequence[Phase], phases_ms: float, waited_ms: float, paused_ms: float, place: str
-) -> Interpreter:
+) -> PythonTime:
     lock = metrics.interpreter_lock
     found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
     asked, late = sum(one for one, _ in found), sum(one for _, one in found)
@@ -126,7 +110,7 @@ def _without_a_window(
         """We ask at any moment of the phases; the collector keeps the interpreter as well."""
         return min(own_ms, max(0.0, part * phases_ms - paused_ms))
 
-    return Interpreter(
+    return PythonTime(
         period_ms=steady_period_ms(metrics),
         phases_ms=phases_ms,
         own_ms=own_ms,
