@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import sample_journals
 from saved_runs import sample_report, save_run
 
-import sample_journals
 from lightning_gpuprof.analyze.data_tables import journal_tables
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.cli.main import main
