@@ -67,6 +67,10 @@ class TrialError(GpuProfError):
     """``gpuprof try`` cannot try what it was asked to."""
 
 
+class PatchError(GpuProfError):
+    """A user's file cannot be read as code, or changed meanwhile."""
+
+
 def _shorten_for_command_lines(words: str) -> None:
     """Let an error in a configuration file end LightningCLI with our line in place of its 60 lines of stack.
 

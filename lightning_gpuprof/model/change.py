@@ -20,6 +20,8 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     """Lines of code that go, where the change is no argument."""
     add: tuple[str, ...] = ()
     """Lines of code that come."""
+    inside: str = ""
+    """The method of the user's that builds what is meant, ``val_dataloader``; empty: that of the training."""
     file: str = ""
     """Where the call or the line is; empty: not known."""
     line: int | None = None

@@ -157,11 +157,12 @@ def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
     if workers == 0:
         wanted = max(1, min(trained or 2, int(usable)))
         arguments: dict[str, Value] = {"num_workers": wanted, "persistent_workers": True}
-        change = Change(call="DataLoader", arguments=arguments, before=before)
+        change = Change(call="DataLoader", arguments=arguments, before=before, inside="val_dataloader")
         like = ", as the training loader has" if trained == wanted else ""
         return f"Load validation batches in workers: {change.added[0]}. Why {wanted}: {cpus(usable)}{like}.", change
     if condition(metrics, "val_loader.persistent_workers") is False:
-        change = Change(call="DataLoader", arguments={**before, "persistent_workers": True}, before=before)
+        arguments = {**before, "persistent_workers": True}
+        change = Change(call="DataLoader", arguments=arguments, before=before, inside="val_dataloader")
         return (
             f"Keep the {workers} validation workers alive between runs: {change.added[0]}. If it still waits, make its "
             "batches cheaper."
