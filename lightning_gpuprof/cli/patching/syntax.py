@@ -132,14 +132,24 @@ class Tree:
         raise NotPlacedError(f"line {node.lineno} of {self._source.path.name} shares its line with other statements")
 
     def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> bytes:
-        """The file with one node in place of another."""
+        """The file with one node in place of another.
+
+        Args:
+            old: Of this tree.
+            new: In its place.
+        """
         if old is self.module:
             return new.bytes if isinstance(new, cst.Module) else b""
         changed = self.module.deep_replace(old, new)
         return changed.bytes if isinstance(changed, cst.Module) else b""
 
     def in_block(self, block: _Block, body: Sequence[cst.BaseStatement | cst.SimpleStatementLine]) -> bytes:
-        """The file with other statements in a block."""
+        """The file with other statements in a block.
+
+        Args:
+            block: Of this tree.
+            body: Its statements from now on.
+        """
         return self.replaced(block, block.with_changes(body=body))
 
     def expression(self, code: str, like: cst.BaseExpression | None = None) -> cst.BaseExpression:
