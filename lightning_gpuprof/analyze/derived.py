@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lightning_gpuprof.analyze.collectives import collectives
+from lightning_gpuprof.analyze.contention import contention
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
@@ -27,5 +28,5 @@ def with_derived(metrics: Metrics) -> Metrics:
         metrics, level_change=level_change(metrics), growth=growth(metrics.evenness.drift), stalls=stalls(metrics)
     )
     metrics = replace(metrics, loading=loading(metrics), device_run=device_run(metrics))
-    metrics = replace(metrics, starving=starving(metrics))
+    metrics = replace(metrics, starving=starving(metrics), contention=contention(metrics))
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
+from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
@@ -194,6 +195,8 @@ class Metrics:
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED
     """How the training loop is fed."""
+    contention: Contention = field(default_factory=Contention)
+    """How the main thread waits for a CPU, and who takes them."""
     starving: Starving | Unmeasured | None = NOT_COMPUTED
     """How steps wait for batches that are made too slowly; None: they do not."""
     collectives: CollectiveRun | Unmeasured | None = NOT_COMPUTED

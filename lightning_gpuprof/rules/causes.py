@@ -26,7 +26,6 @@ from lightning_gpuprof.rules.base import (
 )
 from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.device_limit import device_limit
-from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 
 OUTSIDE_RATIO = 0.25
 """Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""
@@ -131,7 +130,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         yield from host
         compute_ratio = sum(share.median_ratio for share in _compute_shares(metrics).values()) - blocked_ratio
         crowded_ratio = _without_a_cpu(metrics, most=compute_ratio)
-        own = by_this_run(metrics)
+        own = metrics.contention.by_this_run
         if own and crowded_ratio >= HOST_RATIO:
             yield _crowded_host(crowded_ratio, period_ms, in_steps=in_steps)
         yield _host_compute(

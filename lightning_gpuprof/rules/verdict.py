@@ -24,7 +24,6 @@ from lightning_gpuprof.rules.causes import (
     outside_steps,
     starved_words,
 )
-from lightning_gpuprof.rules.steps.cpu_contention import by_this_run
 
 MIXED_RATIO = 0.10
 """Two causes that are closer than this are named together. The method."""
@@ -78,7 +77,7 @@ def decide(metrics: Metrics) -> Verdict:
         )
     delay = metrics.cpu.run_delay_ratio
     held_up = delay is not None and possible(delay) and delay >= HOST_RATIO and delay > causes[0].ratio
-    if delay is not None and held_up and by_this_run(metrics):
+    if delay is not None and held_up and metrics.contention.by_this_run:
         return Verdict(
             kind="host-bound",
             summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, cpus, percent
@@ -14,6 +13,7 @@ from lightning_gpuprof.model.signals import condition, is_cpu_only, require_poss
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.steps.contention import fitting_change
 
 _USED_UP = {"quota": {}, "run": {"cpu.count": 4}}
 
@@ -100,7 +100,7 @@ class HostCpuQuota(BaseRule):
         least_ratio = 0.0
         if isinstance(machine_cpus, int) and machine_cpus > 0:
             least_ratio = min(held_ratio, group.throttled_cpus / machine_cpus)
-        change = _fitting(metrics, room=int(group.quota_cpus))
+        advice, change = _fit(metrics, group.quota_cpus, group.throttled_cpus)
         return self.finding(
             severity=severity(least_ratio, metrics.steps.steady_count),
             subject="control group",
@@ -108,7 +108,7 @@ class HostCpuQuota(BaseRule):
                 f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of {group.periods_count:,.0f} "
                 f"intervals, which held this run back by {cpus(group.throttled_cpus)}."
             ),
-            advice=_advice(metrics, change, quota_cpus=group.quota_cpus, held_cpus=group.throttled_cpus),
+            advice=advice,
             change=change,
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
@@ -122,35 +122,22 @@ class HostCpuQuota(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, change: Change | None, *, quota_cpus: float, held_cpus: float) -> str:
-    raised = (
-        f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} (Kubernetes: resources.limits.cpu; "
-        "Docker: --cpus)"
-    )
-    if change is None:
-        return f"{raised}."
+def _fit(metrics: Metrics, quota_cpus: float, held_cpus: float) -> tuple[str, Change | None]:
+    """Raise the quota, or fit into it: a model on a CPU needs the threads, one on a device does not."""
+    room, on_cpu = int(quota_cpus), is_cpu_only(metrics)
     workers = metrics.loader.num_workers if metrics.loader is not None else None
     threads = condition(metrics, "torch.num_threads")
+    threads = threads if isinstance(threads, int) else None
+    fewer = max(1, room - 1)
+    kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
+    change = fitting_change(workers=workers, kept=kept, threads=threads, left=max(1, room - kept) if on_cpu else 1)
+    where = "(Kubernetes: resources.limits.cpu; Docker: --cpus)"
+    raised = f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} {where}"
+    if not change.added:
+        return f"{raised}.", None
     used = [f"num_workers is {workers}"] if workers is not None else []
-    used += [f"torch has {counted(threads, 'thread')}"] if isinstance(threads, int) else []
+    used += [f"torch has {counted(threads, 'thread')}"] if threads is not None else []
     return (
         f"{raised}, or keep workers and threads together within {cpus(quota_cpus)}: {' and '.join(change.added)} "
         f"({'; '.join(used) or 'neither known'})."
-    )
-
-
-def _fitting(metrics: Metrics, *, room: int) -> Change | None:
-    """What to set so that workers and threads fit: a model on a CPU needs the threads, one on a device does not."""
-    workers = metrics.loader.num_workers if metrics.loader is not None else None
-    threads = condition(metrics, "torch.num_threads")
-    fewer = max(1, room - 1)
-    on_cpu = is_cpu_only(metrics)
-    kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
-    left = max(1, room - kept) if on_cpu else 1
-    arguments: dict[str, Value] = {"num_workers": kept} if kept != (workers or 0) else {}
-    add = () if isinstance(threads, int) and threads <= left else (f"torch.set_num_threads({left})",)
-    if not arguments and not add:
-        return None
-    return Change(
-        call="DataLoader", arguments=arguments, before={} if workers is None else {"num_workers": workers}, add=add
-    )
+    ), change

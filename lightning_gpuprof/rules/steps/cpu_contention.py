@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO, used_up_ratio, wants_more
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent, possible
-from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import condition, steady_period_ms
+from lightning_gpuprof.model.contention import Contention
+from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import counted, cpus, percent, possible
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime
+from lightning_gpuprof.rules.steps.contention import fitting_change, waiting_for_cpu, waiting_words
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
@@ -65,156 +63,59 @@ class CpuContention(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the main thread's waiting for a CPU."""
-        period_ms = steady_period_ms(metrics)
-        share = delay_share(metrics)
-        if share.lower_ratio < self.least_ratio or not worthwhile(share.median_ms, period_ms):
+        time = waiting_for_cpu(metrics, self.least_ratio)
+        if time is None:
             return None
-        if not by_this_run(metrics):
-            return None
-        waited_ms = min(1.0, share.median_ratio) * period_ms
-        time = HostTime(
-            period_ms=period_ms,
-            ratio=share.lower_ratio,
-            taken_ms=waited_ms,
-            most_ratio=measured(metrics.host_limit.ratio),
-        )
-        if not time.is_worth(self.least_ratio):
-            return None
-        cause = _cause(metrics)
+        cpu, found, usable_cpus = metrics.cpu, metrics.contention, cpus(metrics.cpu.usable_cpus)
+        throttled = found.used_up_ratio or 0.0
+        by_quota = throttled >= QUOTA_RATIO
+        if by_quota:
+            cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
+            advice, change = (
+                f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads.",
+                None,
+            )
+        else:
+            threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
+            cause = f"This run fills {usable_cpus}: {threads} and {workers}"
+            advice, change = _fit(metrics, found)
+        used = {
+            "used by other ranks": found.ranks_cpus,
+            "used by other processes": found.others_cpus,
+            "used by the main process": cpu.process_cpus,
+            "used by workers": cpu.worker_cpus,
+        }
         return self.finding(
-            severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
-            subject=cause.subject,
-            summary=(
-                f"The main thread waits {millis(waited_ms)} of each {millis(period_ms)} step "
-                f"({percent(min(1.0, share.median_ratio))}) for a free CPU. {cause.words}."
-            ),
-            advice=cause.advice,
+            severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
+            subject="CPU quota" if by_quota else "this run's own threads and workers",
+            summary=f"{waiting_words(time, 'CPU')} {cause}.",
+            advice=advice,
             evidence=(
-                self.evidence("least_ratio", share.median_ratio, "waiting for a CPU, share of the step"),
-                Evidence(name="sampled steps", value=metrics.cpu.run_delay_samples, limit=MIN_SAMPLES),
-                Evidence(name="usable CPUs", value=metrics.cpu.usable_cpus, unit="CPUs"),
-                *_used(metrics),
+                self.evidence("least_ratio", time.taken_ms / time.period_ms, "waiting for a CPU, share of the step"),
+                Evidence(name="sampled steps", value=cpu.run_delay_samples, limit=MIN_SAMPLES),
+                Evidence(name="usable CPUs", value=cpu.usable_cpus, unit="CPUs"),
+                *(Evidence(name=name, value=value, unit="CPUs") for name, value in used.items() if value is not None),
             ),
             gain=time.gain,
-            confidence=cause.confidence,
+            confidence=0.85 if by_quota else 0.8,
             explains=claims.NO_CPU,
-            change=cause.change,
+            change=change,
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cause:
-    subject: str
-    words: str
-    advice: str
-    confidence: float = 0.8
-    change: Change | None = None
-
-
-def delay_share(metrics: Metrics) -> Share:
-    """Share of the step time in which the main thread waits for a CPU.
-
-    Raises:
-        MissingSignal: It was not measured, or in too few steps.
-    """
-    share, samples = metrics.cpu.run_delay, metrics.cpu.run_delay_samples
-    if share is None or not usable(share):
-        raise MissingSignal("waiting for a CPU was not measured: the kernel has no schedstat")
-    if samples < MIN_SAMPLES:
-        raise MissingSignal(f"waiting for a CPU was sampled in {samples} of the {MIN_SAMPLES} steps needed")
-    return share
-
-
-def others_cpus(metrics: Metrics) -> float | None:
-    """CPUs of this run that other processes use, on average; None: not measured."""
-    machine = metrics.host.machine
-    others = machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else None
-    return others if others is not None and possible(others) else None
-
-
-def ranks_cpus(metrics: Metrics) -> float | None:
-    """CPUs of this run that other ranks of the job use, on average; None: there are none, or it is not known."""
-    machine = metrics.host.machine
-    ranks = machine.cpu_ranks_cpus.mean if machine is not None and machine.cpu_ranks_cpus is not None else None
-    return ranks if ranks is not None and possible(ranks) else None
-
-
-def torch_threads(metrics: Metrics) -> int | None:
-    """Threads on which torch computes; None: not known."""
-    threads = condition(metrics, "torch.num_threads")
-    return threads if isinstance(threads, int) and threads >= 1 else None
-
-
-def configured_workers(metrics: Metrics) -> int:
-    """Workers of the loader that sets the pace; 0 where it is not known."""
-    return max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
-
-
-def computing_workers(metrics: Metrics) -> int:
-    """Workers that want a CPU: none of them where they were measured to mostly wait, for storage as a rule."""
-    try:
-        state = measured(metrics.loading)
-    except (MissingSignal, NotApplicable):
-        return configured_workers(metrics)
-    return 0 if state.made is not None and state.cpu_bound is False else configured_workers(metrics)
-
-
-def by_this_run(metrics: Metrics) -> bool:
-    """Whether it is this run that leaves its main thread without a CPU, and not other programs."""
-    return wants_more(metrics.cpu, metrics.host)
-
-
-def _cause(metrics: Metrics) -> _Cause:
-    usable_cpus = metrics.cpu.usable_cpus
-    throttled = used_up_ratio(metrics.host)
-    if throttled is not None and throttled >= QUOTA_RATIO:
-        return _Cause(
-            subject="CPU quota",
-            words=f"The container's CPU quota ran out in {percent(throttled)} of its periods",
-            advice=f"Raise the container's CPU quota above {cpus(usable_cpus)} or use fewer workers and threads.",
-            confidence=0.85,
-        )
-    threads, workers = torch_threads(metrics), configured_workers(metrics)
-    compute = computing_workers(metrics) > 0
-    taken_cpus = workers if compute else metrics.cpu.worker_cpus or 0.0
-    room = usable_cpus if possible(usable_cpus) else 1.0
-    left = max(1, math.floor(room - taken_cpus))
+def _fit(metrics: Metrics, found: Contention) -> tuple[str, Change | None]:
+    room, workers = metrics.cpu.usable_cpus if possible(metrics.cpu.usable_cpus) else 1.0, found.workers
+    computing = found.computing_workers > 0
+    left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
     fewer = max(0, math.floor(room) - left)
-    spare = compute and fewer < workers and fewer >= _needed_workers(metrics)
-    blame = _Cause(subject="this run's own threads and workers", words=_crowd(metrics, usable_cpus), advice="")
-    change = Change(
-        call="DataLoader",
-        arguments={"num_workers": fewer} if spare else {},
-        before={"num_workers": workers},
-        remove=(f"torch.set_num_threads({threads})",) if threads is not None and threads > left else (),
-        add=(f"torch.set_num_threads({left})",) if threads is None or threads > left else (),
-    )
+    enough = None if metrics.input is None else metrics.input.enough_workers  # with one to spare
+    spare = computing and (0 if enough is None else enough - 1) <= fewer < workers
+    change = fitting_change(workers=workers, kept=fewer if spare else workers, threads=found.threads, left=left)
     if change.added:
         settings = [*change.add, *([f"num_workers={fewer} instead of {workers}"] if spare else [])]
-        return replace(blame, advice=f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change=change)
+        return f"Fit the run into {cpus(metrics.cpu.usable_cpus)}: {' and '.join(settings)}.", change
     more = cpus(math.floor(room) + 1)
-    if compute:
-        cheaper = "or make the batch cheaper. Fewer workers could not keep up with the step"
-        return replace(blame, advice=f"No setting helps: use at least {more} {cheaper}.")
-    return replace(blame, advice=f"Use at least {more}, or find the other threads that compute: top -H.")
-
-
-def _crowd(metrics: Metrics, usable_cpus: float) -> str:
-    threads, workers = torch_threads(metrics) or 1, configured_workers(metrics)
-    return f"This run fills {cpus(usable_cpus)}: {counted(threads, 'torch thread')} and {counted(workers, 'worker')}"
-
-
-def _needed_workers(metrics: Metrics) -> int:
-    """Workers that keep pace with the step, without the one to spare; 0 if that was not measured."""
-    enough = None if metrics.input is None else metrics.input.enough_workers
-    return 0 if enough is None else enough - 1
-
-
-def _used(metrics: Metrics) -> tuple[Evidence, ...]:
-    named = {
-        "used by other ranks": ranks_cpus(metrics),
-        "used by other processes": others_cpus(metrics),
-        "used by the main process": metrics.cpu.process_cpus,
-        "used by workers": metrics.cpu.worker_cpus,
-    }
-    return tuple(Evidence(name=name, value=value, unit="CPUs") for name, value in named.items() if value is not None)
+    if not computing:
+        return f"Use at least {more}, or find the other threads that compute: top -H.", None
+    cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
+    return f"No setting helps: use at least {more} or {cheaper}.", None

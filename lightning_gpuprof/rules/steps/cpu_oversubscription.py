@@ -6,22 +6,16 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.contention import Contention
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent, possible
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted, cpus, possible
 from lightning_gpuprof.model.signals import condition, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.cpu_contention import (
-    by_this_run,
-    computing_workers,
-    delay_share,
-    others_cpus,
-    torch_threads,
-)
-from lightning_gpuprof.rules.steps.host_time import HostTime
+from lightning_gpuprof.rules.steps.contention import fitting_change, waiting_for_cpu, waiting_words
 
 _MANY = {
     "run": {"torch.num_threads": 8},
@@ -75,49 +69,32 @@ class CpuOversubscription(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the number of threads and workers."""
-        period_ms = steady_period_ms(metrics)
-        threads = torch_threads(metrics)
-        usable_cpus = metrics.cpu.usable_cpus
+        steady_period_ms(metrics)
+        cpu, found = metrics.cpu, metrics.contention
+        threads, workers, usable_cpus = found.threads, found.computing_workers, cpu.usable_cpus
         if threads is None or not possible(usable_cpus) or usable_cpus <= 0:
             raise MissingSignal("the number of torch threads or of CPUs is not known")
-        workers = computing_workers(metrics)
         per_cpu = (threads + workers) / usable_cpus
-        if per_cpu <= self.most_per_cpu:
+        time = waiting_for_cpu(metrics, self.least_delay_ratio) if per_cpu > self.most_per_cpu else None
+        if time is None:
             return None
-        share = delay_share(metrics)
-        if share.lower_ratio < self.least_delay_ratio or not worthwhile(share.median_ms, period_ms):
-            return None
-        process, others = metrics.cpu.process_cpus, others_cpus(metrics)
-        if process is None or others is None or not possible(process):
+        if cpu.process_cpus is None or found.others_cpus is None or not possible(cpu.process_cpus):
             raise MissingSignal("the CPU time of this run or of other processes was not measured")
-        own = process + (metrics.cpu.worker_cpus or 0.0)
+        own, others = cpu.process_cpus + (cpu.worker_cpus or 0.0), found.others_cpus
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
-        if not by_this_run(metrics):
-            return None
-        # not the median time: it was read in a few steps, which may have been longer ones
-        waited_ms = min(1.0, share.median_ratio) * period_ms
-        time = HostTime(
-            period_ms=period_ms,
-            ratio=share.lower_ratio,
-            taken_ms=waited_ms,
-            most_ratio=measured(metrics.host_limit.ratio),
-        )
-        if not time.is_worth(self.least_delay_ratio):
-            return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
-        advice, change = _advice(metrics, threads, workers, usable_cpus)
+        advice, change = _fit(metrics, found, threads)
         return self.finding(
-            severity=time.severity(min(metrics.steps.steady_count, metrics.cpu.run_delay_samples)),
+            severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
             subject=", ".join(who),
-            summary=(
-                f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {millis(waited_ms)} of each "
-                f"{millis(period_ms)} step ({percent(min(1.0, share.median_ratio))}) for a free one."
-            ),
+            summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. {waiting_words(time, 'one')}",
             advice=advice,
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
-                self.evidence("least_delay_ratio", share.median_ratio, "waiting for a CPU, share of the step"),
+                self.evidence(
+                    "least_delay_ratio", time.taken_ms / time.period_ms, "waiting for a CPU, share of the step"
+                ),
                 Evidence(name="used by this run", value=own, unit="CPUs"),
                 Evidence(name="used by other processes", value=others, unit="CPUs"),
             ),
@@ -128,26 +105,20 @@ class CpuOversubscription(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, threads: int, workers: int, usable_cpus: float) -> tuple[str, Change]:
-    room = max(1, math.floor(usable_cpus))
-    recommended = max(1, room - workers)
-    if recommended >= threads:
+def _fit(metrics: Metrics, found: Contention, threads: int) -> tuple[str, Change]:
+    room, workers, usable_cpus = (
+        max(1, math.floor(metrics.cpu.usable_cpus)),
+        found.computing_workers,
+        metrics.cpu.usable_cpus,
+    )
+    left = max(1, room - workers)
+    if left >= threads:
         fewer = max(1, room - threads)
-        advice = f"Use fewer workers for {cpus(usable_cpus)}: num_workers={fewer} instead of {workers}."
-        return advice, _change(fewer, workers)
-    fewer = max(1, room - recommended) if workers + recommended > room + 1 else workers
+        change = fitting_change(workers=workers, kept=min(fewer, workers), threads=None, left=None)
+        return f"Use fewer workers for {cpus(usable_cpus)}: num_workers={fewer} instead of {workers}.", change
+    fewer = max(1, room - left) if workers + left > room + 1 else workers
     ranks = condition(metrics, "trainer.devices")
     each = " in each rank (or OMP_NUM_THREADS)" if isinstance(ranks, int) and ranks > 1 else ""
     also = f" and num_workers={fewer} instead of {workers}" if fewer < workers else ""
-    advice = f"Fit the run into {cpus(usable_cpus)}: torch.set_num_threads({recommended}){each}{also}."
-    return advice, _change(fewer, workers, threads, recommended)
-
-
-def _change(fewer: int, workers: int, threads: int = 0, recommended: int = 0) -> Change:
-    return Change(
-        call="DataLoader",
-        arguments={"num_workers": fewer} if fewer < workers else {},
-        before={"num_workers": workers},
-        remove=(f"torch.set_num_threads({threads})",) if threads else (),
-        add=(f"torch.set_num_threads({recommended})",) if recommended else (),
-    )
+    change = fitting_change(workers=workers, kept=min(fewer, workers), threads=threads, left=left)
+    return f"Fit the run into {cpus(usable_cpus)}: torch.set_num_threads({left}){each}{also}.", change
