@@ -99,6 +99,7 @@ bench: $(READY) ## What the profiler costs and how right it is, on the CPU; abou
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/long_run.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/samplers.py
+	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/diagnosis.py
 	$(BIN)/python benchmarks/page.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/tab.py

@@ -205,6 +205,8 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
 
 
 def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
+    if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
+        raise TrialError("your logger does not run in a trial, so that nothing is sent: what it costs is not known")
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
         return Attribute(trainer, name, value)
     if name == "benchmark":

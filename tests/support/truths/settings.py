@@ -1,0 +1,283 @@
+"""Fits whose fault is a setting: what each takes with it, without it, and as ``gpuprof try`` measures the difference."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.trial import Arm, Event, Plan
+from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, TRIAL, attach
+from lightning_gpuprof.trial.results import result
+from truths.cures import as_advised
+from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, workers
+from truths.faults_of_loops import csv_logger, many_values, trainer
+from truths.fits import Fit
+from truths.models import Kind
+from truths.running import Job, Said, said
+from truths.setup import Fault, Setup
+
+TRIAL_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A fit and a change of one of its settings."""
+
+    name: str
+    fit: Fit
+    change: Change
+    no_gain: bool = False
+    """Nothing in this fit depends on the setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a setting brought, in ms of the mean step."""
+
+    name: str
+    no_gain: bool
+    before_ms: float
+    after_ms: float
+    predicted_ms: float | None
+    """After the change, as a finding of the first run promises at best; None: no finding has this change."""
+    base_ms: float | None
+    """Before the change, in the trial."""
+    tried_ms: float | None
+    """After it, in the trial."""
+    lower_ms: float | None
+    upper_ms: float | None
+    outcome: str
+
+    @property
+    def achieved(self) -> float:
+        """Speed-up by two whole runs."""
+        return self.before_ms / self.after_ms
+
+    @property
+    def tried(self) -> float | None:
+        """Speed-up in the trial."""
+        return None if self.base_ms is None or self.tried_ms is None else self.base_ms / self.tried_ms
+
+
+def loader(**arguments: Any) -> Change:
+    """Of the DataLoader."""
+    return Change(call="DataLoader", arguments=arguments)
+
+
+def of_trainer(**arguments: Any) -> Change:
+    """Of the Trainer."""
+    return Change(call="Trainer", arguments=arguments)
+
+
+def optimizer(**arguments: Any) -> Change:
+    """Of the optimizer."""
+    return Change(call="torch.optim.AdamW", arguments=arguments)
+
+
+def adamw(**settings: Any) -> Fault:
+    """AdamW with settings in the place of plain SGD."""
+
+    def plant(setup: Setup) -> None:
+        setup.model.optimizer = functools.partial(torch.optim.AdamW, **settings)
+
+    return plant
+
+
+def _fit(kind: Kind, *faults: Fault, steps: int = 150) -> Fit:
+    return Fit(kind=kind, faults=faults, steps=steps)
+
+
+def _of_workers() -> list[Setting]:
+    found = []
+    kinds: tuple[Kind, ...] = ("mlp", "conv", "transformer", "recurrent")
+    for index, (ms, now, then) in enumerate(
+        (
+            (1, 0, 1),
+            (1, 0, 2),
+            (2, 0, 1),
+            (2, 0, 2),
+            (4, 0, 2),
+            (10, 0, 2),
+            (4, 1, 2),
+            (10, 1, 2),
+            (2, 1, 2),
+            (10, 2, 4),
+            (15, 1, 4),
+            (4, 2, 4),
+        )  # fmt: skip
+    ):
+        for burns in (False, True) if ms <= 2 and now == 0 else (False,):
+            kind = kinds[index % len(kinds)]
+            faults = (slow_items(ms, burns=burns), *((workers(now),) if now else ()))
+            found.append(
+                Setting(
+                    name=f"items of {ms} ms{' of CPU' if burns else ''}, {kind}: num_workers {now} -> {then}",
+                    fit=_fit(kind, *faults, steps=max(60, min(200, 1500 // (ms * 32)))),
+                    change=loader(num_workers=then, persistent_workers=True),
+                )
+            )
+    return found
+
+
+def _of_depth() -> list[Setting]:
+    return [
+        Setting(
+            name=f"a batch of {ms} ms every {every}, {kind}: prefetch_factor 2 -> 8",
+            fit=_fit(kind, rare_slow_items(ms, every_batches=every), workers(2), steps=200),
+            change=loader(prefetch_factor=8),
+        )
+        for kind, ms, every in (("conv", 60.0, 12), ("transformer", 40.0, 10))
+    ]
+
+
+def _of_logging() -> list[Setting]:
+    cases: tuple[tuple[Kind, int], ...] = (("mlp", 1), ("conv", 1), ("transformer", 2), ("recurrent", 5))
+    return [
+        Setting(
+            name=f"20 values every {every} steps, {kind}: log_every_n_steps 50",
+            fit=_fit(kind, many_values(20), csv_logger(every=every), steps=300),
+            change=of_trainer(log_every_n_steps=50),
+        )
+        for kind, every in cases
+    ]
+
+
+def _of_torch() -> list[Setting]:
+    kinds: tuple[Kind, ...] = ("mlp", "conv", "transformer", "recurrent")
+    anomaly = [
+        Setting(
+            name=f"anomaly detection, {kind}: detect_anomaly=False",
+            fit=_fit(kind, trainer(detect_anomaly=True)),
+            change=of_trainer(detect_anomaly=False),
+        )
+        for kind in kinds
+    ]
+    fused = [
+        Setting(
+            name=f"AdamW(foreach=False), {kind}: fused=True",
+            fit=_fit(kind, adamw(foreach=False)),
+            change=optimizer(fused=True),
+        )
+        for kind in kinds
+    ]
+    bars = [
+        Setting(
+            name=f"a progress bar, {kind}: enable_progress_bar=False",
+            fit=_fit(kind, trainer(enable_progress_bar=True), steps=300),
+            change=of_trainer(enable_progress_bar=False),
+        )
+        for kind in kinds[:2]
+    ]
+    return [*anomaly, *fused, *bars]
+
+
+def _of_nothing() -> list[Setting]:
+    kinds: tuple[Kind, ...] = ("mlp", "conv", "transformer", "recurrent")
+    settings = (
+        ("benchmark on a CPU", of_trainer(benchmark=True)),
+        ("log_every_n_steps 50 -> 500 without a logger", of_trainer(log_every_n_steps=500)),
+    )
+    found = [
+        Setting(name=f"{what}, {kind}", fit=_fit(kind, steps=250), change=change, no_gain=True)
+        for what, change in settings
+        for kind in kinds
+    ]
+    return [
+        *found,
+        Setting(
+            name="prefetch_factor 2 -> 8 where batches are ready",
+            fit=_fit("transformer", slow_batch(1), workers(1), steps=200),
+            change=loader(prefetch_factor=8),
+            no_gain=True,
+        ),
+        Setting(
+            name="two workers where one is enough",
+            fit=_fit("transformer", slow_batch(1), workers(1), steps=200),
+            change=loader(num_workers=2),
+            no_gain=True,
+        ),
+    ]
+
+
+SETTINGS: tuple[Setting, ...] = (*_of_workers(), *_of_depth(), *_of_logging(), *_of_torch(), *_of_nothing())
+
+
+def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
+    """One for each setting: both runs and the trial."""
+    return [Job(name=one.name, do=functools.partial(measure, one, 1 + repetition)) for one in settings]
+
+
+def measure(setting: Setting, seed: int, folder: Path) -> Measured:
+    """Run a fit as it is and with the change, then try the change; in a process of its own."""
+    before = said(setting.fit(_made(folder / "before"), seed))
+    after = said(setting.fit(_made(folder / "after"), seed, change=_with(setting.change)))
+    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
+    trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
+    row = next((one for one in trial.tried if not one.arm.ceiling), None)
+    base = trial.base_step_ms
+    assert before.period_mean_ms is not None and after.period_mean_ms is not None
+    return Measured(
+        name=setting.name,
+        no_gain=setting.no_gain,
+        before_ms=before.period_mean_ms,
+        after_ms=after.period_mean_ms,
+        predicted_ms=_predicted_ms(before, setting.change),
+        base_ms=base,
+        tried_ms=None if row is None else row.step_ms,
+        lower_ms=None if row is None or base is None or row.speedup_upper is None else base / row.speedup_upper,
+        upper_ms=None if row is None or base is None or not row.speedup_lower else base / row.speedup_lower,
+        outcome="not tried" if row is None else row.outcome,
+    )
+
+
+def tried(plan: Plan, folder: Path, fit: Callable[[], Any]) -> list[Event]:
+    """Run a fit as a trial, in this process, whose later fits are trials, too.
+
+    Args:
+        plan: What to try.
+        folder: For its files.
+        fit: Trains.
+    """
+    (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
+    os.environ[TRIAL] = str(folder)
+    attach(folder)
+    try:
+        fit()
+    except SystemExit:
+        pass
+    finally:
+        del os.environ[TRIAL]
+    lines = (folder / EVENTS_FILE).read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Event) for line in lines]
+
+
+def _with(change: Change) -> Callable[[Setup], None]:
+    def apply(setup: Setup) -> None:
+        if change.call.startswith("torch.optim."):
+            setup.model.optimizer = functools.partial(torch.optim.AdamW, **change.arguments)
+        else:
+            as_advised(setup, change)
+
+    return apply
+
+
+def _predicted_ms(told: Said, change: Change) -> float | None:
+    for finding in told.findings:
+        own = finding.change
+        same = own is not None and own.call == change.call and set(own.arguments) & set(change.arguments)
+        if same and finding.saved_ms is not None and told.period_mean_ms is not None:
+            return told.period_mean_ms - finding.saved_ms
+    return None
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
