@@ -32,16 +32,8 @@ def row_of(one: Measured) -> tuple[str, ...]:
     tried = "-" if one.tried is None else f"{one.tried:.2f}x"
     error = "-" if one.tried is None else f"{off_ratio(one):.1%}"
     predicted = "-" if one.predicted_ms is None else f"{one.before_ms / one.predicted_ms:.2f}x"
-    return (
-        one.name,
-        f"{one.before_ms:.2f}",
-        f"{one.after_ms:.2f}",
-        predicted,
-        tried,
-        f"{one.achieved:.2f}x",
-        error,
-        one.outcome,
-    )
+    times = f"{one.before_ms:.2f}", f"{one.after_ms:.2f}"
+    return one.name, *times, predicted, tried, f"{one.achieved:.2f}x", error, one.outcome
 
 
 def off_ratio(one: Measured) -> float:
@@ -102,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = summary(found)
     for name, value in told.items():
         console.print(f"{name:<22} {value if value is None or isinstance(value, int) else round(value, 4)}")
-    write_json(options.json, {"summary": told, "settings": [asdict(one) for one in found]})
+    write_json(options.json, "advice", summary=told, settings=[asdict(one) for one in found])
     return 1 if failed else 0
 
 

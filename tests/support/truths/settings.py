@@ -1,4 +1,4 @@
-"""Fits whose fault is a setting: what each takes with it, without it, and as ``gpuprof try`` measures the difference."""
+"""Fits whose fault is a setting: each run with it and without it, and tried by ``gpuprof try``."""
 
 from __future__ import annotations
 
@@ -95,25 +95,17 @@ def _fit(kind: Kind, *faults: Fault, steps: int = 150) -> Fit:
     return Fit(kind=kind, faults=faults, steps=steps)
 
 
+_WORKERS = (
+    *((1, 0, 1), (1, 0, 2), (2, 0, 1), (2, 0, 2), (4, 0, 2), (10, 0, 2)),
+    *((4, 1, 2), (10, 1, 2), (2, 1, 2), (10, 2, 4), (15, 1, 4), (4, 2, 4)),
+)
+"""Milliseconds of an item; workers before and after."""
+
+
 def _of_workers() -> list[Setting]:
     found = []
     kinds: tuple[Kind, ...] = ("mlp", "conv", "transformer", "recurrent")
-    for index, (ms, now, then) in enumerate(
-        (
-            (1, 0, 1),
-            (1, 0, 2),
-            (2, 0, 1),
-            (2, 0, 2),
-            (4, 0, 2),
-            (10, 0, 2),
-            (4, 1, 2),
-            (10, 1, 2),
-            (2, 1, 2),
-            (10, 2, 4),
-            (15, 1, 4),
-            (4, 2, 4),
-        )  # fmt: skip
-    ):
+    for index, (ms, now, then) in enumerate(_WORKERS):
         for burns in (False, True) if ms <= 2 and now == 0 else (False,):
             kind = kinds[index % len(kinds)]
             faults = (slow_items(ms, burns=burns), *((workers(now),) if now else ()))
@@ -223,7 +215,8 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
     base = trial.base_step_ms
-    assert before.period_mean_ms is not None and after.period_mean_ms is not None
+    assert before.period_mean_ms is not None
+    assert after.period_mean_ms is not None
     return Measured(
         name=setting.name,
         no_gain=setting.no_gain,
