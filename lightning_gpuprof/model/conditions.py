@@ -295,6 +295,7 @@ FACTS: tuple[Fact, ...] = (
         False,
         {
             "flags.anomaly_stack_us": "time in which anomaly detection records one stack, measured where it is on",
+            "flags.anomaly_stack_most_us": "the same with caches that other work has emptied",
             "flags.anomaly_nodes": "nodes of the first loss's graph, each of which records its stack",
         },
     ),

@@ -17,13 +17,19 @@ from lightning_gpuprof.rules.steps.debug_apis_on import DebugApisOn
 
 
 def found(
-    *windows: WindowFacts, nodes: Value = 40, stack: Value = 120.0, period_ms: float = 8.0, device: str = "cpu"
+    *windows: WindowFacts,
+    nodes: Value = 40,
+    stack: Value = 120.0,
+    most: Value = None,
+    period_ms: float = 8.0,
+    device: str = "cpu",
 ) -> Finding:
     run: dict[str, Value] = {
         "device.type": device,
         "trainer.detect_anomaly": True,
         "flags.anomaly_nodes": nodes,
         "flags.anomaly_stack_us": stack,
+        "flags.anomaly_stack_most_us": most,
     }
     finding = DebugApisOn().check(metrics_of(*windows, period_ms=period_ms, phases_ms={"forward": 6.0}, run=run))
     assert finding is not None
@@ -33,11 +39,19 @@ def found(
 def test_its_size_is_known_and_so_is_its_severity() -> None:
     finding = found()
     assert finding.severity == "critical"
-    assert "about 4.80 ms of each 8.00 ms step" in finding.summary
+    assert "at least 4.80 ms of each 8.00 ms step" in finding.summary
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4.8)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
     assert finding.explains == claims.FORWARD
+
+
+def test_with_cold_caches_it_takes_more_at_most() -> None:
+    finding = found(most=140.0)
+    assert finding.severity == "critical"
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(5.6)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
 
 
 @pytest.mark.parametrize(("period_ms", "severity"), [(19.0, "critical"), (20.0, "warning"), (39.0, "info")])

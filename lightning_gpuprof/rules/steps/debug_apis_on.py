@@ -155,20 +155,20 @@ class DebugApisOn(BaseRule):
         if len(found) < self.least_count:
             return None
         settings = list(found.values())
-        anomaly_ms = _anomaly_ms(metrics) if "detect_anomaly" in found else None
+        anomaly_ms, most_ms = _anomaly_ms(metrics) if "detect_anomaly" in found else (None, None)
         cost = "The cost was not measured."
         level: Severity = "info"
         most_ratio, saved = None, None
-        if anomaly_ms is not None:
+        if anomaly_ms is not None and most_ms is not None:
             period_ms = steady_period_ms(metrics)
             most_ratio = metrics.host_limit.by_phase.get("forward")
-            anomaly_ms = min(anomaly_ms, period_ms)
+            anomaly_ms, most_ms = min(anomaly_ms, period_ms), min(max(anomaly_ms, most_ms), period_ms)
             cost = (
-                f"Recording stacks for anomaly detection takes about {millis(anomaly_ms)} of each {millis(period_ms)} "
-                "step, plus its checks for NaN."
+                f"Recording stacks for anomaly detection takes at least {millis(anomaly_ms)} of each "
+                f"{millis(period_ms)} step, plus its checks for NaN."
             )
-            held_ms = anomaly_ms if most_ratio is None else min(anomaly_ms, most_ratio * period_ms)
-            certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * held_ms
+            held_ms = most_ms if most_ratio is None else min(most_ms, most_ratio * period_ms)
+            certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * min(anomaly_ms, held_ms)
             level = severity(certain_ms / period_ms, metrics.steps.steady_count)
             saved = worthwhile_gain(held_ms, certain_ms, period_ms)
             if most_ratio is None or held_ms < anomaly_ms:
@@ -207,9 +207,13 @@ def _change(metrics: Metrics, settings: list[_Setting]) -> Change | None:
     )
 
 
-def _anomaly_ms(metrics: Metrics) -> float | None:
-    """What recording a stack for each node of the graph takes per step; None if either is not known."""
-    nodes, stack_us = (condition(metrics, name) for name in ("flags.anomaly_nodes", "flags.anomaly_stack_us"))
+def _anomaly_ms(metrics: Metrics) -> tuple[float, float] | tuple[None, None]:
+    """What recording a stack for each node of the graph takes per step, at least and at most; None if not known."""
+    names = ("flags.anomaly_nodes", "flags.anomaly_stack_us", "flags.anomaly_stack_most_us")
+    nodes, stack_us, most_us = (condition(metrics, name) for name in names)
     if not isinstance(stack_us, (int, float)) or not isinstance(nodes, int) or metrics.steps.steady_count < MIN_STEPS:
-        return None
-    return nodes * stack_us / 1e3 if possible(stack_us) and nodes > 0 else None
+        return None, None
+    if not possible(stack_us) or nodes <= 0:
+        return None, None
+    most_us = most_us if isinstance(most_us, (int, float)) and possible(most_us) else stack_us
+    return nodes * stack_us / 1e3, nodes * most_us / 1e3
