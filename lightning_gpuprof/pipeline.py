@@ -17,7 +17,7 @@ import msgspec
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
-from lightning_gpuprof.analyze.other_ranks import told_apart
+from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN, Comparison
@@ -93,7 +93,7 @@ def _metrics_of(
     if before is not None and journal.header.world_size == 1:  # other ranks may have gone on
         return analyze_metrics.with_end(before, journal, windows, notices)
     others = _other_ranks(found, journal)
-    metrics = analyze_metrics.build(told_apart(journal, others), windows, notices)
+    metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others), windows, notices)
     return dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None)
 
 

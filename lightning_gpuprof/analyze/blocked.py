@@ -29,7 +29,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     period = journal.steps.period_ns[indices]
     ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
     idle = {
-        phase: np.maximum(phases[phase][indices] - cpu_time.of_phase(journal, phase)[rows], 0)
+        phase: np.maximum(phases[phase][indices] - cpu_time.phase_ns(journal, phase)[rows], 0)
         for phase in WORKING_PHASES
     }
     delay = journal.cpu.run_delay_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.device_kernels import ordinary
+from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.signals import is_distributed
@@ -20,7 +20,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     if not is_distributed(metrics) or not period_ms:
         return None
     told = [facts for facts in metrics.windows if _tells(facts)]
-    seen = [facts for facts in told if ordinary(facts)] or told
+    seen = [facts for facts in told if is_ordinary(facts)] or told
     if not seen:
         return Unmeasured(why="no trace window holds the device work of whole steps")
     windows = tuple(
@@ -42,7 +42,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
         period_ms=period_ms,
         ranks=ranks if isinstance(ranks, int) else 2,
         windows=windows,
-        holds_earlier_work=not any(map(ordinary, seen)),
+        has_earlier_work=not any(map(is_ordinary, seen)),
     )
 
 
@@ -58,6 +58,6 @@ def _tells(facts: WindowFacts) -> bool:
 
 
 def _steps(facts: WindowFacts, period_ms: float) -> float:
-    if not facts.holds_earlier_work:
+    if not facts.has_earlier_work:
         return len(facts.steps_us)
     return max(device.window_us for device in facts.devices) / 1e3 / period_ms

@@ -68,7 +68,7 @@ def compare(
         ArgumentError: There is no such measure.
     """
     differing = conditions.changes(before.run, after.run)
-    unlike = _unlike_stages(before, after) or conditions.obstacle(differing, allow)
+    unlike = _stage_obstacle(before, after) or conditions.obstacle(differing, allow)
     draws = None if unlike else _draws(before, after, times)
     training = (
         judging.not_comparable("training", unlike)
@@ -80,7 +80,7 @@ def compare(
         if unlike
         else judging.wall(before, after, draws, threshold_ratio)
     )
-    unequal = unlike or judging.unequal_steps(before, after)
+    unequal = unlike or judging.step_work_obstacle(before, after)
     basis = Basis(
         draws=draws, obstacle=judging.steps_obstacle(before, after) or unequal, threshold_ratio=threshold_ratio
     )
@@ -94,7 +94,7 @@ def compare(
     if metrics:
         outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
     predicted = max((f.gain.speedup_max for f in before.findings if f.gain is not None), default=None)
-    above = _above(before.combined, training, wall)
+    above = _exceeds_promise(before.combined, training, wall)
     cause = notes.cause(training, mean_phases or phases)
     told = notes.notes(before, after, training, wall, host=host, predicted=predicted, above_bound=above)
     return Comparison(
@@ -128,7 +128,7 @@ def compare(
     )
 
 
-def _unlike_stages(before: Report, after: Report) -> str:
+def _stage_obstacle(before: Report, after: Report) -> str:
     stages = [str(report.run.get("stage") or "fit") for report in (before, after)]
     return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
 
@@ -141,7 +141,7 @@ def _draws(before: Report, after: Report, times: tuple[StepTimes | None, StepTim
     return None if first is None or second is None else (first, second)
 
 
-def _above(combined: CombinedGain | None, training: Judgement, wall: Judgement) -> bool:
+def _exceeds_promise(combined: CombinedGain | None, training: Judgement, wall: Judgement) -> bool:
     """Whether more was gained than all findings together promised, also at the lower end of the interval."""
     if combined is None:
         return False

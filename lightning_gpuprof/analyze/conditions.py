@@ -37,7 +37,7 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Co
     """What differs between two runs, by group; facts that only one of them has come last: they may be equal."""
     found = []
     for name in dict.fromkeys((*before, *after)):
-        if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _said_twice(name, before, after):
+        if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _is_redundant(name, before, after):
             continue
         fact = fact_of(name)
         found.append(
@@ -46,7 +46,7 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Co
     return tuple(sorted(found, key=lambda one: (None in (one.before, one.after), GROUPS.index(one.group))))
 
 
-def _said_twice(name: str, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
+def _is_redundant(name: str, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
     return name == "world_size" and "trainer.world_size" in before and "trainer.world_size" in after
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.contention import Contention
-from lightning_gpuprof.model.cpu_demand import used_up_ratio, wants_more
+from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
 from lightning_gpuprof.model.host import Level
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
@@ -25,8 +25,8 @@ def contention(metrics: Metrics) -> Contention:
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
     return Contention(
         delay=_delay(metrics),
-        by_this_run=wants_more(metrics.cpu, metrics.host),
-        used_up_ratio=used_up_ratio(metrics.host),
+        by_this_run=exceeds_its_cpus(metrics.cpu, metrics.host),
+        quota_exhausted_ratio=quota_exhausted_ratio(metrics.host),
         threads=threads if isinstance(threads, int) and threads >= 1 else None,
         workers=workers,
         computing_workers=0 if waits else workers,

@@ -36,7 +36,7 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
     return rows, place[rows]
 
 
-def of_phase(journal: Journal, phase: Phase) -> Ints:
+def phase_ns(journal: Journal, phase: Phase) -> Ints:
     """CPU time in ns of one phase in each sampled step, shape (m,)."""
     total = np.zeros(len(journal.cpu.batch), np.int64)
     for slot, column in journal.cpu.charged.items():
@@ -50,4 +50,4 @@ def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
     rows, _ = sampled(journal, steady)
     if len(rows) < MIN_SAMPLES:
         return {}
-    return {phase: float(np.median(of_phase(journal, phase)[rows])) / 1e6 for phase in PHASES}
+    return {phase: float(np.median(phase_ns(journal, phase)[rows])) / 1e6 for phase in PHASES}

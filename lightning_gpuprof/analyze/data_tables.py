@@ -59,9 +59,9 @@ def report_tables(report: Report) -> list[DataTable]:
             name="findings",
             columns={
                 **_fields(findings, ("rule", "severity", "subject", "summary", "advice", "confidence")),
-                "explains": _each(findings, lambda f: str(f.explains) if f.explains else None),
-                "saved_ms_per_step": _each(findings, lambda f: f.gain.saved_ms_per_step if f.gain else None),
-                "speedup_max": _each(findings, lambda f: f.gain.speedup_max if f.gain else None),
+                "explains": _column(findings, lambda f: str(f.explains) if f.explains else None),
+                "saved_ms_per_step": _column(findings, lambda f: f.gain.saved_ms_per_step if f.gain else None),
+                "speedup_max": _column(findings, lambda f: f.gain.speedup_max if f.gain else None),
             },
         ),
         DataTable(
@@ -115,9 +115,9 @@ def _samples(name: str, source: str, journals: Sequence[Journal]) -> DataTable:
     return DataTable(
         name=name,
         columns={
-            "rank": _each(found, lambda pair: pair[0].rank),
-            "time_s": _each(found, lambda pair: (pair[1].t_ns - pair[0].start_ns) / _NS_PER_S),
-            "subject": _each(found, lambda pair: pair[1].subject),
+            "rank": _column(found, lambda pair: pair[0].rank),
+            "time_s": _column(found, lambda pair: (pair[1].t_ns - pair[0].start_ns) / _NS_PER_S),
+            "subject": _column(found, lambda pair: pair[1].subject),
             **{value: [sample.values.get(value) for _, sample in found] for value in values},
         },
     )
@@ -131,7 +131,7 @@ def _fields(rows: Sequence[msgspec.Struct], names: Iterable[str]) -> dict[str, V
     return {name: [getattr(row, name) for row in rows] for name in names}
 
 
-def _each(rows: Sequence[Item], value: Callable[[Item], object]) -> Values:
+def _column(rows: Sequence[Item], value: Callable[[Item], object]) -> Values:
     return [value(row) for row in rows]
 
 

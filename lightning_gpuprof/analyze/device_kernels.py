@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, ordinary
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, is_ordinary
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.signals import device_step, is_cpu_only, steady_period_ms
@@ -44,6 +44,6 @@ def _device_window(facts: WindowFacts) -> DeviceWindow | None:
     analysis = facts.analysis
     if analysis is None or analysis.kernels is None or not analysis.kernels.count:
         return None
-    if not facts.devices or not facts.steps_us or not ordinary(facts):
+    if not facts.devices or not facts.steps_us or not is_ordinary(facts):
         return None
     return DeviceWindow(facts=facts, analysis=analysis, kernels=analysis.kernels, steps=len(facts.steps_us))

@@ -63,9 +63,9 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         return Unmeasured(why="the step time was not measured")
     pace, by_utilization = pace_ms(metrics, period_ms), _idle_by_utilization(metrics)
     seen = [window for window in metrics.windows if _busiest(window) is not None]
-    whole = [window for window in seen if not window.holds_earlier_work]
+    whole = [window for window in seen if not window.has_earlier_work]
     explained = [window for window in whole if not _problem(window)]
-    why = "" if explained else _why_unexplained(metrics.windows)
+    why = "" if explained else _unexplained_reason(metrics.windows)
     clocks = clock_loss(metrics.devices)
     if seen:
         by_busy = sorted(explained or whole or seen, key=lambda window: _busy_ms(window, pace))
@@ -135,7 +135,7 @@ def pace_ms(metrics: Metrics, period_ms: float) -> float:
     return period_ms * min(1.0, ratio) if possible(ratio) and ratio > 0 else period_ms
 
 
-def _why_unexplained(windows: Iterable[WindowFacts]) -> str:
+def _unexplained_reason(windows: Iterable[WindowFacts]) -> str:
     problems = [_problem(window) for window in windows]
     if not problems:
         return "no trace window was recorded"
@@ -151,7 +151,7 @@ def _problem(window: WindowFacts) -> str:
         return "it holds no device work"
     if not window.steps_us:
         return "it holds no whole step"
-    if window.holds_earlier_work:
+    if window.has_earlier_work:
         return f"{window.launches_unmatched:,} of {window.device_work:,} device works were launched outside of it"
     if _busiest(window) is None:
         return "its device times are no possible numbers"
@@ -165,7 +165,7 @@ def _busiest(window: WindowFacts) -> DeviceActivity | None:
     if not window.devices or not window.steps_us or not window.device_work or window.is_on_slow_step:
         return None
     inflation = window.inflation_ratio
-    if window.holds_earlier_work and (inflation is None or not possible(inflation)):
+    if window.has_earlier_work and (inflation is None or not possible(inflation)):
         return None
     device = max(window.devices, key=lambda device: device.busy_us)
     return device if possible(device.busy_us) and possible(device.window_us) and device.window_us > 0 else None
@@ -175,7 +175,7 @@ def _busy_ms(window: WindowFacts, pace: float) -> float:
     """Work of an untraced step; where work and steps do not belong together, by as much untraced time as it took."""
     device = _busiest(window)
     assert device is not None
-    if window.holds_earlier_work:
+    if window.has_earlier_work:
         return pace * min(1.0, device.busy_us * max(1.0, window.inflation_ratio or 1.0) / device.window_us)
     return device.busy_us / 1e3 / len(window.steps_us)
 
@@ -207,7 +207,7 @@ def _seen(
         busy_ms=busy_ms,
         idle_ms=max(0.0, pace - busy_ms),
         exposed_communication_ratio=communication_ratio,
-        above_fastest_ratio=None if found is None else _above_fastest(found),
+        above_fastest_ratio=None if found is None else _excess_over_fastest(found),
         exposed_copy_ratio=copy_ratio,
         upload_ratio=upload_ratio,
         idle_in_phase={} if idle is None else _idle_in_phase(window, idle),
@@ -258,7 +258,7 @@ def _idle_for_data_ms(step: DeviceStep, window: WindowFacts, traced_data_ms: flo
     return min(step.idle_ms, wait_ms * min(1.0, traced_data_ms / traced_wait_ms))
 
 
-def _above_fastest(found: Communication) -> float | None:
+def _excess_over_fastest(found: Communication) -> float | None:
     known = [row for row in found.sizes if row.message_bytes is not None and row.count >= MIN_COLLECTIVES]
     known_us = sum(row.total_us for row in known)
     all_us = sum(row.total_us for row in found.kinds)

@@ -50,7 +50,7 @@ def _device(journal: Journal, subject: str, own: Sequence[Sample], always: Seque
     # What a GPU does not support is in its first sample only, which may come before the first step.
     names = sorted({name for s in always for name in s.values} - _NO_GAUGES)
     values: dict[str, Distribution | None] = {
-        name: statistics.distribution(np.array(_all(own, name))) for name in names
+        name: statistics.distribution(np.array(_values(own, name))) for name in names
     }
     facts = _facts(journal, subject)
     distinct, longest = _refreshed(own, facts.utilization_refresh_s)
@@ -67,20 +67,20 @@ def _device(journal: Journal, subject: str, own: Sequence[Sample], always: Seque
         throttle=_throttle(own, busy),
         busy=DeviceBusy(
             samples=len(busy),
-            sm_clock_median_mhz=_median(_all(busy, "sm_clock_mhz")),
-            power_median_w=_median(_all(busy, "power_w")),
-            sm_clock_free_median_mhz=_median(_all([s for s in busy if _is_free(s)], "sm_clock_mhz")),
+            sm_clock_median_mhz=_median(_values(busy, "sm_clock_mhz")),
+            power_median_w=_median(_values(busy, "power_w")),
+            sm_clock_free_median_mhz=_median(_values([s for s in busy if _is_free(s)], "sm_clock_mhz")),
         ),
         energy=_energy(journal, always),
         errors=tuple(
             ErrorCounter(name=name, first=read[0], last=read[-1])
             for name in ERROR_COUNTERS
-            if (read := _all(always, name))
+            if (read := _values(always, name))
         ),
     )
 
 
-def _all(samples: Sequence[Sample], name: str) -> list[float]:
+def _values(samples: Sequence[Sample], name: str) -> list[float]:
     return [value for s in samples if (value := s.values.get(name)) is not None]
 
 
@@ -123,7 +123,7 @@ def _is_busy(sample: Sample) -> bool:
 
 
 def _throttle(samples: Sequence[Sample], busy: Sequence[Sample]) -> tuple[ThrottleShare, ...] | None:
-    masks, busy_masks = _all(samples, MASK), _all(busy, MASK)
+    masks, busy_masks = _values(samples, MASK), _values(busy, MASK)
     if not masks:
         return None
     shares = [
@@ -131,7 +131,7 @@ def _throttle(samples: Sequence[Sample], busy: Sequence[Sample]) -> tuple[Thrott
             reason=reason,
             ratio=_share(masks, bit),
             busy_ratio=_share(busy_masks, bit) if busy_masks else None,
-            sm_clock_median_mhz=_median(_all([s for s in busy if _mask(s) & bit], "sm_clock_mhz")),
+            sm_clock_median_mhz=_median(_values([s for s in busy if _mask(s) & bit], "sm_clock_mhz")),
         )
         for reason, bit in REASONS.items()
     ]

@@ -52,10 +52,10 @@ def by_subject(journal: Journal, source: str) -> dict[str, list[tuple[Sample, fl
     for sample in journal.samples:
         if sample.source == source:
             several[sample.subject].append(sample)
-    return {subject: found for subject, own in several.items() if (found := list(_of_steps(own, time)))}
+    return {subject: found for subject, own in several.items() if (found := list(_within_steps(own, time)))}
 
 
-def _of_steps(samples: Iterable[Sample], time: StepTime) -> Iterable[tuple[Sample, float]]:
+def _within_steps(samples: Iterable[Sample], time: StepTime) -> Iterable[tuple[Sample, float]]:
     last_ns: int | None = None
     for sample in samples:
         if last_ns is None:

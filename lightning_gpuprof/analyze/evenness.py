@@ -37,7 +37,7 @@ def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> 
         phases: Exclusive time in ns, arrays of shape (n,).
         chosen: Which steps count.
     """
-    view = _View(journal, phases)
+    view = _StretchBuilder(journal, phases)
     steady = np.flatnonzero(chosen.steady)
     edges = np.searchsorted(steady, [*chosen.level_starts, len(chosen.steady)])
     speed_levels = [view.stretch(steady[a:b]) for a, b in itertools.pairwise(edges) if b > a]
@@ -58,7 +58,7 @@ def _warmup_excess_s(journal: Journal, phases: dict[Phase, Ints], chosen: Select
     return float(early.sum() - len(early) * np.median(own[chosen.steady])) / 1e9
 
 
-def _drift(journal: Journal, steady: Ints, view: _View) -> Drift | None:
+def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | None:
     if len(steady) < MIN_DRIFT_STEPS:
         return None
     period_ms = journal.steps.period_ns[steady] / 1e6
@@ -73,7 +73,7 @@ def _drift(journal: Journal, steady: Ints, view: _View) -> Drift | None:
     return Drift(fifths=fifths, slope_ms_per_step=found.slope, p_value=found.p_value)
 
 
-class _View:
+class _StretchBuilder:
     """Looks at parts of the run."""
 
     def __init__(self, journal: Journal, phases: dict[Phase, Ints]) -> None:
@@ -85,8 +85,8 @@ class _View:
         """The steady steps with these indices, ascending, at least one."""
         steps = self._journal.steps
         period_ms = steps.period_ns[chosen] / 1e6
-        taken, busy = self._of_machine(chosen)
-        cpu_ms, delay = self._of_thread(chosen)
+        taken, busy = self._machine_load(chosen)
+        cpu_ms, delay = self._thread_times(chosen)
         return Stretch(
             from_batch=int(steps.batch[chosen[0]]),
             to_batch=int(steps.batch[chosen[-1]]),
@@ -99,10 +99,10 @@ class _View:
             taken_cpus=taken,
             cpu_busy_ratio=busy,
             from_s=(int(steps.start_ns[chosen[0]]) - self._journal.header.start_ns) / 1e9,
-            into_epoch=self._into_epoch(int(chosen[0])),
+            into_epoch=self._steps_into_epoch(int(chosen[0])),
         )
 
-    def _of_thread(self, chosen: Ints) -> tuple[dict[Phase, float], float | None]:
+    def _thread_times(self, chosen: Ints) -> tuple[dict[Phase, float], float | None]:
         journal = self._journal
         mask = np.zeros(len(journal.steps), np.bool_)
         mask[chosen] = True
@@ -112,9 +112,9 @@ class _View:
         delay = journal.cpu.run_delay_ns
         period = np.maximum(journal.steps.period_ns[indices], 1)
         ratio = None if delay is None else float(np.median(delay[rows] / period))
-        return {phase: float(np.median(cpu_time.of_phase(journal, phase)[rows])) / 1e6 for phase in self._phases}, ratio
+        return {phase: float(np.median(cpu_time.phase_ns(journal, phase)[rows])) / 1e6 for phase in self._phases}, ratio
 
-    def _of_machine(self, chosen: Ints) -> tuple[float | None, float | None]:
+    def _machine_load(self, chosen: Ints) -> tuple[float | None, float | None]:
         """CPUs that others took, and the use of all: of the samples that lie whole in the stretch."""
         steps = self._journal.steps
         begin, end = int(steps.start_ns[chosen[0]]), int(steps.start_ns[chosen[-1]] + steps.period_ns[chosen[-1]])
@@ -123,7 +123,7 @@ class _View:
         steal = _mean(inside, "cpu_steal_cpus")
         return None if others is None else others + (steal or 0.0), _mean(inside, "cpu_busy_ratio")
 
-    def _into_epoch(self, index: int) -> int | None:
+    def _steps_into_epoch(self, index: int) -> int | None:
         epoch = self._journal.steps.epoch
         near = min(index + NEAR_STEPS, len(epoch) - 1)
         if epoch[near] == epoch[0]:

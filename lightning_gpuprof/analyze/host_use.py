@@ -58,13 +58,13 @@ def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
         usable_cpus=float(usable) if isinstance(usable, (int, float)) else None,
         process=_process(found.get("process", ()), single=True),
         threads=_threads(found),
-        workers=_several(found.get("workers", ())),
+        workers=_process_group(found.get("workers", ())),
         worker_rows=tuple(
             WorkerUse(number=number, samples=len(series), use=use)
             for number, series in rows
             if (use := _process(series, single=True)) is not None
         ),
-        children=_several(found.get("children", ())),
+        children=_process_group(found.get("children", ())),
         machine=_machine(found.get("host", ()), journal),
         pressure=(*_pressure("machine", found.get("host", ())), *_pressure("cgroup", found.get("cgroup", ()))),
         cgroup=_group(found.get("cgroup", ()), journal),
@@ -136,7 +136,7 @@ def _process(series: Series, *, single: bool) -> ProcessUse | None:
     )
 
 
-def _several(series: Series) -> ProcessUse | None:
+def _process_group(series: Series) -> ProcessUse | None:
     """Workers or other children; None if there never were any."""
     return _process(series, single=False) if any(_values(series, "count")) else None
 

@@ -214,7 +214,7 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
             journal.dropped_lines += 1
 
     slots.end(journal.dropped_lines)
-    segments = [s for s in journal.segments if _adds_up(s) and slots.possible(s.charged)]
+    segments = [s for s in journal.segments if _sums_to_duration(s) and slots.possible(s.charged)]
     spans = [block for block in device if slots.possible(block.charged)]
     journal.dropped_lines += len(journal.segments) - len(segments) + len(device) - len(spans)
     journal.segments = segments
@@ -409,7 +409,7 @@ def _device_columns(blocks: list[DeviceBlock]) -> DeviceColumns:
     )
 
 
-def _adds_up(segment: Segment) -> bool:
+def _sums_to_duration(segment: Segment) -> bool:
     spent = segment.charged.values()
     return min(spent, default=0) >= 0 and sum(spent) == segment.end_ns - segment.start_ns
 

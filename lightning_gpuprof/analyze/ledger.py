@@ -61,7 +61,7 @@ def ledger(journal: Journal) -> tuple[LedgerRow, ...]:
     """
     entries: dict[_Key, _Entry] = defaultdict(_Entry)
     names = callback_names(journal.slots)
-    for key, ns, steps in _in_steps(journal, names):
+    for key, ns, steps in _slot_sums(journal, names):
         entry = entries[key]
         entry.ns += ns
         entry.steps = max(entry.steps, steps)  # what has one name happens in the same steps
@@ -85,7 +85,7 @@ def ledger(journal: Journal) -> tuple[LedgerRow, ...]:
     return (*rows, row((UNEXPLAINED, None, UNEXPLAINED, ""), total - explained, None))
 
 
-def _in_steps(journal: Journal, names: Mapping[str, str]) -> Iterator[tuple[_Key, int, int]]:
+def _slot_sums(journal: Journal, names: Mapping[str, str]) -> Iterator[tuple[_Key, int, int]]:
     """Key, total ns and number of steps of each slot; the fetches of first batches apart from the others."""
     first = np.flatnonzero(journal.steps.flags & FIRST_OF_EPOCH)
     for slot_id, column in journal.steps.charged.items():
@@ -95,7 +95,11 @@ def _in_steps(journal: Journal, names: Mapping[str, str]) -> Iterator[tuple[_Key
         ns, steps = int(column.sum()), int(np.count_nonzero(column))
         if _is_fetch(slot):
             apart = column[first]
-            yield (where, slot.phase, _inside(FIRST_FETCH, slot), hook), int(apart.sum()), int(np.count_nonzero(apart))
+            yield (
+                (where, slot.phase, _annotated(FIRST_FETCH, slot), hook),
+                int(apart.sum()),
+                int(np.count_nonzero(apart)),
+            )
             ns -= int(apart.sum())
             steps -= int(np.count_nonzero(apart))
         yield (where, slot.phase, name, hook), ns, steps
@@ -105,9 +109,9 @@ def _key_between(journal: Journal, names: Mapping[str, str], slot: Slot, kind: S
     name, hook = _name(names, slot)
     if _is_fetch(slot) and kind != "teardown":
         # A loader without a length is asked for its first batch before the first step.
-        name = _inside(FIRST_FETCH, slot)
+        name = _annotated(FIRST_FETCH, slot)
     elif slot.action == "other" and kind == "setup":
-        name = _inside(SET_UP, slot)
+        name = _annotated(SET_UP, slot)
     return part(slot, kind, journal.header.stage), slot.phase, name, hook
 
 
@@ -118,13 +122,13 @@ def _is_fetch(slot: Slot) -> bool:
 def _name(names: Mapping[str, str], slot: Slot) -> tuple[str, str]:
     """What a slot's time is called, and the hook: a callback or module with its hook, or what Lightning did."""
     if slot.callback:
-        return names[slot.callback], _inside(slot.hook, slot)
+        return names[slot.callback], _annotated(slot.hook, slot)
     if slot.phase == "data_wait":
-        return _inside(FETCH, slot), ""
+        return _annotated(FETCH, slot), ""
     last = slot.hook or slot.action.rpartition(".")[2]
-    return _inside(_NAMES.get(slot.action) or _NAMES.get(last) or last or slot.action, slot), ""
+    return _annotated(_NAMES.get(slot.action) or _NAMES.get(last) or last or slot.action, slot), ""
 
 
-def _inside(around: str, slot: Slot) -> str:
+def _annotated(around: str, slot: Slot) -> str:
     """A name, and the user's own region in it, as ``annotate`` gave it."""
     return f"{around} > {slot.annotation}" if slot.annotation else around

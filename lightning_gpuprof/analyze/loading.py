@@ -82,7 +82,7 @@ def loading(metrics: Metrics) -> Loading | Unmeasured:
         found = _loading(metrics)
     except MissingSignal as missing:
         return Unmeasured(why=missing.why)
-    return replace(found, bursts=_in_bursts(metrics, found))
+    return replace(found, bursts=_bursty_loading(metrics, found))
 
 
 def starving(metrics: Metrics) -> Starving | Unmeasured | None:
@@ -130,7 +130,7 @@ def _loading(metrics: Metrics) -> Loading:
     require_possible("the number of workers", workers)
     cpu = metrics.cpu
     threads = condition(metrics, "torch.num_threads")
-    made = _made(metrics, workers)
+    made = _measured_loader(metrics, workers)
     require_possible("the number of usable CPUs", cpu.usable_cpus)
     require_possible("the use of the CPUs", cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0)
     most_ms = wait.median_ms if workers == 0 else workers * period_ms
@@ -146,7 +146,7 @@ def _loading(metrics: Metrics) -> Loading:
         dataset=facts.dataset,
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
-        queued_ms=_queued_ms(metrics, workers=workers, period_ms=period_ms),
+        queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
         others_cpus=_others_cpus(metrics),
         idle_ratio=metrics.fetch.making_idle_ratio,
         is_stream=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
@@ -210,7 +210,7 @@ def _idle_ratio(metrics: Metrics) -> float | None:
     return min(idle_ratio, wait.median_ratio * in_fetch)
 
 
-def _made(metrics: Metrics, workers: int) -> InputLoader | None:
+def _measured_loader(metrics: Metrics, workers: int) -> InputLoader | None:
     """How the loader that sets the pace makes its batches, if that was measured and it is the configured one."""
     found = metrics.input
     if found is None or found.verdict == "not-enough-data":
@@ -243,7 +243,7 @@ def _loading_cpu_ms(metrics: Metrics, *, workers: int, wait_ms: float, period_ms
     )
 
 
-def _queued_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
+def _cpu_wait_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
     """How long per step what makes batches was ready to run without having a CPU.
 
     Of the main thread that is known for whole steps: its fetch has the part that it has of the CPU time.
@@ -277,7 +277,7 @@ def _used_cpus(facts: CpuFacts, *, workers: int) -> float | None:
     return facts.process_cpus + (facts.worker_cpus or 0.0)
 
 
-def _in_bursts(metrics: Metrics, state: Loading) -> Loading | None:
+def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     """How the loop is fed on average, if workers that are behind deliver several batches at a time.
 
     Then few steps wait, but for long, and medians show nothing, or no more than the price of a fetch. It needs the

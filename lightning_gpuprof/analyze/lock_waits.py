@@ -63,7 +63,7 @@ def _waited(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     idle_ns = np.zeros(len(rows), np.int64)
     for phase in PHASES:
         if phase not in _WAITS:
-            idle_ns += phases[phase][indices] - cpu_time.of_phase(journal, phase)[rows]
+            idle_ns += phases[phase][indices] - cpu_time.phase_ns(journal, phase)[rows]
     delay = journal.cpu.run_delay_ns
     idle_ns -= 0 if delay is None else delay[rows]
     ordinary_ns = float(np.median(journal.steps.period_ns[steady]))

@@ -53,7 +53,7 @@ def memory(journal: Journal, steady_from: int | None, process_rss_peak_bytes: fl
         later = [r for r in readings if r.batch >= begin]
         total = journal.conditions.get(f"memory.{device}.total_bytes")
         devices.append(_device(device, readings, later, held, total if isinstance(total, int) else None))
-        steps, values, points = _over_steps(later, "allocated_bytes")
+        steps, values, points = _points_over_steps(later, "allocated_bytes")
         epochs, across = _across_epochs(journal, steps, values, points)
         growth += [
             msgspec.structs.replace(row, epochs=epochs, bytes_per_step_across_epochs=across)
@@ -122,11 +122,11 @@ def _device(
         inactive_split_at_peak_bytes=split,
         fragmentation_ratio=split / reserved if split is not None and reserved else None,
         unused_ratio=(reserved_peak - allocated_peak) / reserved_peak if reserved_peak else None,
-        retries_count=_counted(readings, "retries_count"),
-        retries_steady_count=_counted(later, "retries_count"),
-        ooms_count=_counted(readings, "ooms_count"),
-        device_allocs_steady_count=_counted(later, "device_allocs_count"),
-        device_frees_steady_count=_counted(later, "device_frees_count"),
+        retries_count=_counter_rise(readings, "retries_count"),
+        retries_steady_count=_counter_rise(later, "retries_count"),
+        ooms_count=_counter_rise(readings, "ooms_count"),
+        device_allocs_steady_count=_counter_rise(later, "device_allocs_count"),
+        device_frees_steady_count=_counter_rise(later, "device_frees_count"),
         steady_steps=steps,
         activations_bytes=activations,
         activations_ratio=activations / allocated_peak if activations is not None and allocated_peak else None,
@@ -210,7 +210,7 @@ def _activations(phases: Sequence[PhaseMemory], held: Sequence[Held], live: bool
     return max(0.0, forward - stay - (gradients if live else 0))
 
 
-def _over_steps(later: Sequence[_Reading], name: str) -> tuple[Floats, Floats, Ints]:
+def _points_over_steps(later: Sequence[_Reading], name: str) -> tuple[Floats, Floats, Ints]:
     points = [(r.batch, v, MEMORY_PHASES.index(r.phase)) for r in later if (v := r.get(name)) is not None]
     table = np.array(points, np.float64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2].astype(np.int64)
@@ -296,7 +296,7 @@ def _largest(readings: Sequence[_Reading], name: str) -> float | None:
     return max(_values(readings, name), default=None)
 
 
-def _counted(readings: Sequence[_Reading], name: str) -> int | None:
+def _counter_rise(readings: Sequence[_Reading], name: str) -> int | None:
     """By how much a counter rose between the first and the last reading."""
     values = _values(readings, name)
     return int(values[-1] - values[0]) if len(values) > 1 else None

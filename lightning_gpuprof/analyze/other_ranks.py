@@ -20,7 +20,7 @@ _CLOCKS_APART_NS = 60_000_000_000
 _Floats = NDArray[np.float64]
 
 
-def told_apart(own: Journal, others: Sequence[Journal]) -> Journal:
+def attribute_cpu_to_ranks(own: Journal, others: Sequence[Journal]) -> Journal:
     """Take the CPU time that other ranks measured of themselves off that of "other processes" on the CPUs of this one.
 
     Args:
@@ -31,25 +31,25 @@ def told_apart(own: Journal, others: Sequence[Journal]) -> Journal:
         The journal with ``cpu_ranks_cpus`` beside ``cpu_others_cpus`` in the machine's samples; the same journal where
         no other rank shares CPUs with this one.
     """
-    rows = [(at, s) for at, s in enumerate(own.samples) if s.subject == "host" and _others(s) is not None]
+    rows = [(at, s) for at, s in enumerate(own.samples) if s.subject == "host" and _others_cpus(s) is not None]
     t_ns = np.array([s.t_ns for _, s in rows], np.int64)
-    taken = [found for other in others if (found := _taken(own, other, t_ns)) is not None]
+    taken = [found for other in others if (found := _used_by(own, other, t_ns)) is not None]
     if not rows or not taken:
         return own
     samples = list(own.samples)
     for (at, sample), cpus in zip(rows, np.sum(taken, axis=0), strict=True):
-        of_all = _others(sample) or 0.0
+        of_all = _others_cpus(sample) or 0.0
         ranks = min(of_all, float(cpus))
         values = {**sample.values, "cpu_others_cpus": of_all - ranks, "cpu_ranks_cpus": ranks}
         samples[at] = msgspec.structs.replace(sample, values=values)
     return replace(own, samples=samples)
 
 
-def _others(sample: Sample) -> float | None:
+def _others_cpus(sample: Sample) -> float | None:
     return sample.values.get("cpu_others_cpus")
 
 
-def _taken(own: Journal, other: Journal, t_ns: NDArray[np.int64]) -> _Floats | None:
+def _used_by(own: Journal, other: Journal, t_ns: NDArray[np.int64]) -> _Floats | None:
     """CPUs of this rank that another one used at each time; None where it has none of them, or nothing is known."""
     ours, theirs = _cpu_set(own), _cpu_set(other)
     if not _side_by_side(own, other) or not ours & theirs:

@@ -31,7 +31,7 @@ def rank_times(journals: Sequence[Journal]) -> RankTimes | None:
     Returns:
         None if fewer than two journals are of one job and have steady steps in common.
     """
-    ours = _of_one_job(journals)
+    ours = _same_job(journals)
     if len(ours) < 2:
         return None
     own = _OWN_ON_CPU if all(one.conditions.get("device.type") == "cpu" for one in ours) else _OWN_ON_DEVICE
@@ -79,7 +79,7 @@ def rank_times(journals: Sequence[Journal]) -> RankTimes | None:
     )
 
 
-def _of_one_job(journals: Sequence[Journal]) -> list[Journal]:
+def _same_job(journals: Sequence[Journal]) -> list[Journal]:
     if not journals:
         return []
     first = journals[0].header

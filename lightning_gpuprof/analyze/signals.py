@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.model.cpu_demand import wants_more
+from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.metrics import CpuFacts
@@ -68,7 +68,7 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
         return []
     others, ranks = machine.cpu_others_cpus.mean, machine.cpu_ranks_cpus
     ratio = min(delay.median_ratio, MAX_DELAYED_RATIO)
-    if others < OTHERS_CPUS or ratio < DELAY_RATIO or wants_more(cpu, host):
+    if others < OTHERS_CPUS or ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
         return []
     own = (1.0 if cpu.process_cpus is None else cpu.process_cpus) + (cpu.worker_cpus or 0.0)
     if own + others + (0.0 if ranks is None else ranks.mean) < USED_RATIO * cpu.usable_cpus:

@@ -76,7 +76,7 @@ def _disturbed_caveats(flags: Ints) -> list[str]:
 def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
     speed_levels = facts.speed_levels
     if len(speed_levels) > 1:
-        return [f"{_told(speed_levels)}; {_moved(speed_levels)}"]
+        return [f"{_level_sentence(speed_levels)}; {_largest_phase_change(speed_levels)}"]
     if len(period_ns) < MIN_DRIFT_STEPS:
         return []
     levels = [float(np.median(fifth)) / 1e6 for fifth in np.array_split(period_ns, 5)]
@@ -94,7 +94,7 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
-def _told(speed_levels: tuple[SpeedLevel, ...]) -> str:
+def _level_sentence(speed_levels: tuple[SpeedLevel, ...]) -> str:
     levels = [r.period_ms.median for r in speed_levels]
     if len(speed_levels) > SHOWN_LEVELS:
         return (
@@ -105,7 +105,7 @@ def _told(speed_levels: tuple[SpeedLevel, ...]) -> str:
     return f"{_WORDS[len(speed_levels)]} speed levels: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
 
 
-def _moved(speed_levels: tuple[SpeedLevel, ...]) -> str:
+def _largest_phase_change(speed_levels: tuple[SpeedLevel, ...]) -> str:
     """The phase that explains most of the largest change."""
     before, after = max(
         itertools.pairwise(speed_levels), key=lambda pair: abs(pair[1].period_ms.median - pair[0].period_ms.median)

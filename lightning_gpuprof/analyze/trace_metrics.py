@@ -45,7 +45,7 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
                 optimizer_steps=JUDGED_STEPS,
                 steady_from=None,
                 steady_count=JUDGED_STEPS if period_ms > 0 else 0,
-                period_ms=_all_alike(period_ms) if period_ms > 0 else None,
+                period_ms=_constant(period_ms) if period_ms > 0 else None,
                 samples_per_s=None,
             ),
             phases=(),
@@ -86,7 +86,7 @@ def _share(ms: float, period_ms: float) -> Share:
     return Share(median_ratio=ratio, lower_ratio=ratio, median_ms=ms, total_ratio=ratio)
 
 
-def _all_alike(ms: float) -> Distribution:
+def _constant(ms: float) -> Distribution:
     return Distribution(mean=ms, std=0.0, median=ms, p05=ms, p95=ms, p99=ms, min=ms, max=ms)
 
 

@@ -69,7 +69,7 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
         thread=thread,
         waiting=found,
         certain_ratio=max(0.0, lock.waited.lower_ratio - sum(map(found.companions_ratio, found.phases))),
-        late_ratio=_late_ratio(lock, found.phases),
+        late_ratio=_late_interpreter_ratio(lock, found.phases),
         lost_ms=min(lock.waited.median_ms, cpus * found.period_ms, found.period_ms),
         asked=lock.asked,
         samples=lock.samples,
@@ -124,7 +124,7 @@ def _crowded(metrics: Metrics) -> bool:
     return cpu.process_cpus + (cpu.worker_cpus or 0.0) >= BUSY_CPUS_RATIO * cpu.usable_cpus
 
 
-def _late_ratio(lock: InterpreterLock, phases: Sequence[Blocked]) -> float:
+def _late_interpreter_ratio(lock: InterpreterLock, phases: Sequence[Blocked]) -> float:
     """How often the interpreter came late, each phase by the mean time that the main thread waits in it."""
     waited, late = 0.0, 0.0
     for row in phases:

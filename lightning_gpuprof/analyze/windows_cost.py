@@ -12,7 +12,7 @@ from lightning_gpuprof.analyze.journal import Ints, StepColumns
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
 
-_NOT_OURS: tuple[Phase, ...] = ("validation", "checkpoint", "data_wait")
+_NOT_FROM_PROFILER: tuple[Phase, ...] = ("validation", "checkpoint", "data_wait")
 """Phases whose length is not that of a step's own work: what is longer in them was not made so by a window."""
 
 _STALL = 10.0
@@ -45,7 +45,7 @@ def windows_s(
     if not steady.any():
         return None
     other = (phases["validation"] > 0) | (phases["checkpoint"] > 0) | ((steps.flags & FIRST_OF_EPOCH) != 0)
-    work = (steps.period_ns - own_ns - sum(phases[name] for name in _NOT_OURS)).astype(np.float64)
+    work = (steps.period_ns - own_ns - sum(phases[name] for name in _NOT_FROM_PROFILER)).astype(np.float64)
     at = np.flatnonzero(steady)
     calm = own_ns[steady & ~touched]
     usual_own_ns = float(np.mean(calm) if len(calm) else np.median(own_ns[steady]))

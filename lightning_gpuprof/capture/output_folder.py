@@ -67,7 +67,7 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         known = None
     folders = [str(folder) for folder in (known, trainer.default_root_dir) if folder]
     folder, name = Path(next((folder for folder in folders if is_local_path(folder)), Path.cwd())), f"gpuprof{suffix}"
-    return run_folders.beside(folder.absolute(), name) if _is_for_checkpoints(folder, trainer) else folder / name
+    return run_folders.sibling(folder.absolute(), name) if _is_for_checkpoints(folder, trainer) else folder / name
 
 
 def is_local_path(folder: str) -> bool:

@@ -12,7 +12,7 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.model.run_folders import INSIDE
+from lightning_gpuprof.model.run_folders import FOLDER_PATTERN
 from lightning_gpuprof.sinks import html, json_report
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
@@ -59,7 +59,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
     if page is not None:
         where["HTML"] = str(page)
     # The logger's folder around ours also holds the scalars and the text.
-    logs = folder.parent if folder.match(INSIDE) else folder
+    logs = folder.parent if folder.match(FOLDER_PATTERN) else folder
     if any(logs.glob("events.out.tfevents*")) or any(folder.glob("*.pt.trace.json.gz")):
         where["TensorBoard"] = f"tensorboard --logdir {logs}"
     if everything:

@@ -67,7 +67,7 @@ class CollectiveRun:
     period_ms: float
     ranks: int
     windows: tuple[CollectiveWindow, ...]
-    holds_earlier_work: bool
+    has_earlier_work: bool
     """All windows hold much work that was launched before them: it is not that of their steps, but its share of the
     time is that of as much untraced time."""
 

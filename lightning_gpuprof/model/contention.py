@@ -16,7 +16,7 @@ class Contention:
     """Share of the step in which the main thread is ready to run but has no CPU."""
     by_this_run: bool = False
     """It is this run that leaves its main thread without a CPU, and not other programs."""
-    used_up_ratio: float | None = None
+    quota_exhausted_ratio: float | None = None
     """Share of its periods in which the control group's quota was used up."""
     threads: int | None = None
     """On which torch computes."""

@@ -19,13 +19,13 @@ ALL_RATIO = 0.95
 which is not read. Heuristic: what others have left to use cannot hold up a thread by more than a twentieth."""
 
 
-def used_up_ratio(host: HostUse) -> float | None:
+def quota_exhausted_ratio(host: HostUse) -> float | None:
     """Share of its periods in which the control group's quota was used up; None: not measured."""
     ratio = host.cgroup.throttled_ratio if host.cgroup is not None else None
     return ratio if ratio is not None and possible(ratio) else None
 
 
-def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
+def exceeds_its_cpus(cpu: CpuFacts, host: HostUse) -> bool:
     """Whether it is the run itself that leaves its main thread without a CPU: by its quota, or as it wants more.
 
     What it wants is what it used and what its main threads waited for. The other programs of a machine can make a run
@@ -35,7 +35,7 @@ def wants_more(cpu: CpuFacts, host: HostUse) -> bool:
         cpu: What is known of the CPUs.
         host: What was sampled of the host.
     """
-    if (used_up_ratio(host) or 0.0) >= QUOTA_RATIO:
+    if (quota_exhausted_ratio(host) or 0.0) >= QUOTA_RATIO:
         return True
     delays = [row.use.run_delay_ratio.mean for row in host.worker_rows if row.use.run_delay_ratio is not None]
     if host.children is not None and host.children.cpu_cpus is not None:

@@ -44,7 +44,7 @@ class DeviceRun:
     wait for workers that are behind."""
 
     @property
-    def host_sets_the_pace(self) -> bool:
+    def is_host_paced(self) -> bool:
         """Whether shorter kernels would only lengthen the device's wait for the host."""
         return self.starved_ratio >= STARVED_RATIO
 
@@ -79,9 +79,9 @@ class Measured:
         return Measured(ms=ordered[(len(ordered) - 1) // 2], lower_ms=ordered[0])
 
 
-def ordinary(facts: WindowFacts) -> bool:
+def is_ordinary(facts: WindowFacts) -> bool:
     """Whether a window shows ordinary steps, with hardly any work that was launched before it."""
-    return bool(facts.device_work) and not facts.holds_earlier_work and not facts.is_on_slow_step
+    return bool(facts.device_work) and not facts.has_earlier_work and not facts.is_on_slow_step
 
 
 def class_us(window: DeviceWindow, *classes: str) -> float:

@@ -153,7 +153,7 @@ class Loading:
     def cpu_bound(self) -> bool | None:
         """Whether making a batch keeps a CPU at work, or waits for one, rather than for storage; None: not known."""
         # CPU time is known per median step: a mean time of batches that steps in bursts wait for is not held to it.
-        whole_ms = min(self.batch_ms, self.most_batch_ms)
+        whole_ms = min(self.batch_ms, self.max_batch_ms)
         return None if self.cpu_ms is None else self.cpu_ms.most_ms + self.queued_ms >= CPU_BOUND_RATIO * whole_ms
 
     @property
@@ -164,12 +164,12 @@ class Loading:
         return max(0.0, self.usable_cpus - self.used_cpus - (self.others_cpus or 0.0))
 
     @property
-    def wanted_workers(self) -> int:
+    def recommended_workers(self) -> int:
         """Workers with which batches come faster than steps use them, if CPUs were no limit: as the view has it."""
         return enough_workers(self.batch_ms, self.compute_ms)
 
     @property
-    def most_batch_ms(self) -> float:
+    def max_batch_ms(self) -> float:
         """The most that making a batch can take in a median step."""
         return self.wait.median_ms if self.num_workers == 0 else self.num_workers * self.period_ms
 
@@ -179,7 +179,7 @@ class Loading:
         return max(0.0, self.wait.lower_ratio - self.guard_ms / self.period_ms)
 
     @property
-    def curable_ratio(self) -> float:
+    def fixable_ratio(self) -> float:
         """Lower bound of the share that more workers can take off: without the most that taking a batch may cost."""
         return max(0.0, self.wait.lower_ratio - RECEIVE_GUARD_MS / self.period_ms)
 
@@ -202,7 +202,7 @@ class Loading:
         than the device idles.
         """
         most = MAX_WORKERS if self.cpu_bound is False else max(1, int(self.usable_cpus))
-        workers = max(1, min(self.wanted_workers, most))
+        workers = max(1, min(self.recommended_workers, most))
         # CPU work that is not known is taken for the whole batch: the careful assumption.
         work_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
         pace_ms = max(self.batch_ms / workers, work_ms / self.usable_cpus if self.usable_cpus > 0 else 0.0)

@@ -83,7 +83,7 @@ def unpack(widths: str, rows: int, data: bytes) -> Iterator[Group]:
     Raises:
         ValueError: ``data`` is not what :func:`pack` makes of so many rows in such widths; before the first group.
     """
-    places = _places(widths)
+    places = _offsets(widths)
     has_base = rows >= MIN_ROWS_FOR_BASE
     stored = rows + has_base
     size = stored * sum(width * len(columns) for width, columns in places)
@@ -105,7 +105,7 @@ def unpack(widths: str, rows: int, data: bytes) -> Iterator[Group]:
 
 
 @lru_cache(maxsize=1024)
-def _places(widths: str) -> tuple[tuple[int, Ints], ...]:
+def _offsets(widths: str) -> tuple[tuple[int, Ints], ...]:
     """The column numbers of every width that occurs; neighbouring blocks mostly have the same widths."""
     of_column = np.frombuffer(widths.encode("ascii"), np.uint8) - ord("0")
     counts = np.bincount(of_column, minlength=MAX_WIDTH + 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-INSIDE = "gpuprof*"
+FOLDER_PATTERN = "gpuprof*"
 """Names of our folders in a log folder."""
 
 
-def beside(folder: Path, name: str) -> Path:
+def sibling(folder: Path, name: str) -> Path:
     """Where the run goes whose log folder is for checkpoints: what lists that is to find nothing else.
 
     Args:
@@ -22,4 +22,6 @@ def beside(folder: Path, name: str) -> Path:
 def own_folders(folder: Path) -> list[Path]:
     """Our folders in a log folder and beside it, in the order of their names; not all have to hold a run."""
     around = folder.absolute()
-    return sorted(folder.glob(INSIDE)) + sorted(around.parent.glob(beside(Path(glob.escape(around.name)), INSIDE).name))
+    return sorted(folder.glob(FOLDER_PATTERN)) + sorted(
+        around.parent.glob(sibling(Path(glob.escape(around.name)), FOLDER_PATTERN).name)
+    )

@@ -85,6 +85,6 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
         return self.launches_matched + self.launches_unmatched
 
     @property
-    def holds_earlier_work(self) -> bool:
+    def has_earlier_work(self) -> bool:
         """Whether much of the device work was launched before the window, so that it is not that of its steps."""
         return self.launches_unmatched > MAX_UNMATCHED_RATIO * self.device_work

@@ -241,11 +241,11 @@ class ColumnBuilder:
     def _thread(self, events: Sequence[Any]) -> Int32:
         processes = {event.pid for event in events}
         if len(processes) != 1:
-            return np.array([self._of_process(event.pid)[event.tid] for event in events], np.int32)
-        threads = self._of_process(processes.pop())
+            return np.array([self._threads_of(event.pid)[event.tid] for event in events], np.int32)
+        threads = self._threads_of(processes.pop())
         return _numbered(threads, [event.tid for event in events])
 
-    def _of_process(self, process: Loose) -> _ThreadsOfProcess:
+    def _threads_of(self, process: Loose) -> _ThreadsOfProcess:
         found = self._threads_of_process.get(process)
         if found is None:
             found = self._threads_of_process[process] = _ThreadsOfProcess(process, self.threads)
@@ -253,9 +253,9 @@ class ColumnBuilder:
 
     def _inputs(self, arguments: Sequence[OperatorArguments]) -> Int32:
         shapes = [a.shapes for a in arguments]
-        if _all_nothing(shapes):
+        if _all_empty(shapes):
             shapes = [a.shapes_2021 for a in arguments]
-            if _all_nothing(shapes):
+            if _all_empty(shapes):
                 return np.full(len(arguments), ABSENT, np.int32)
         numbers = self.inputs
         return np.array(
@@ -332,7 +332,7 @@ class _Lists(dict[type[AnyEvent], Callable[[AnyEvent], None]]):
         return take
 
 
-def _all_nothing(texts: list[Raw]) -> bool:
+def _all_empty(texts: list[Raw]) -> bool:
     return (not texts or texts[0] is NOTHING) and texts.count(NOTHING) == len(texts)
 
 

@@ -66,20 +66,20 @@ def run(argv: Sequence[str]) -> int:
     if job is None:
         print(_USAGE, file=sys.stderr)
         return 2
-    facts, problems = _worked(job)
+    facts, problems = _run_analysis(job)
     if problems:
         facts = msgspec.structs.replace(facts, problem="; ".join([*problems, *filter(None, [facts.problem])]))
     try:
         with replacing(job.facts) as file:
             file.write(msgspec.json.encode(facts))
     except OSError as error:
-        problems.append(_told(f"writing {job.facts.name}", error))
+        problems.append(_failure_line(f"writing {job.facts.name}", error))
     for problem in problems:
         print(f"gpuprof: {problem}", file=sys.stderr)
     return 1 if problems else 0
 
 
-def _worked(job: Job) -> tuple[WindowFacts, list[str]]:
+def _run_analysis(job: Job) -> tuple[WindowFacts, list[str]]:
     """The facts, and what failed. ``except Exception``: this is the outermost frame of a process of its own."""
     facts = WindowFacts(start_step=job.start_step, stop_step=job.stop_step)
     problems: list[str] = []
@@ -88,7 +88,7 @@ def _worked(job: Job) -> tuple[WindowFacts, list[str]]:
         compress(job.plain, job.final)
         in_place = True
     except Exception as error:
-        problems.append(_told(f"compressing {job.plain.name}", error))
+        problems.append(_failure_line(f"compressing {job.plain.name}", error))
     if job.plain.exists():
         try:
             # one process: the CPUs belong to the training
@@ -96,19 +96,19 @@ def _worked(job: Job) -> tuple[WindowFacts, list[str]]:
             facts = window_facts(trace, start_step=job.start_step, stop_step=job.stop_step)
             facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(trace)))
         except Exception as error:
-            problems.append(_told(f"analysing {job.plain.name}", error))
+            problems.append(_failure_line(f"analysing {job.plain.name}", error))
     if in_place:
         facts = msgspec.structs.replace(facts, file=job.final.name)
         try:
             job.plain.unlink()
         except OSError as error:
-            problems.append(_told(f"deleting {job.plain.name}", error))
+            problems.append(_failure_line(f"deleting {job.plain.name}", error))
     elif job.plain.exists():
         problems.append(f"the plain trace is kept as {job.plain}")
     return facts, problems
 
 
-def _told(what: str, error: Exception) -> str:
+def _failure_line(what: str, error: Exception) -> str:
     """One line for a failure, with its traceback on stderr if that is asked for."""
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)

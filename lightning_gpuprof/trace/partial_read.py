@@ -79,14 +79,14 @@ def add_all(pieces: Pieces, *, frames: bool) -> tuple[ColumnBuilder, AnyDocument
     builder = ColumnBuilder(frames=frames)
     decoder = EventDecoder(frames=frames)
     document: AnyDocument | None = None
-    with _no_garbage_collection():
+    with _gc_paused():
         for piece in pieces:
             document = add(builder, decoder, piece)
     return builder, document
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def _gc_paused() -> Iterator[None]:
     """Lists of events hold no cycles; looking for some takes a quarter of the time."""
     if not gc.isenabled():
         yield

@@ -49,7 +49,7 @@ is the most that a broken file can cost."""
 _BEGIN_BYTES = 64
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _AGAIN = "Record the window again, or give another trace."
-_WHAT_TO_GIVE = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by torch.profiler."
+_ACCEPTED_FILES = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by torch.profiler."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,14 +218,14 @@ def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) 
     try:
         return _read(file, frames, block_bytes, processes)
     except FileNotFoundError:
-        raise TraceError(f"{file.name}: there is no such file. {_WHAT_TO_GIVE}") from None
+        raise TraceError(f"{file.name}: there is no such file. {_ACCEPTED_FILES}") from None
     except IsADirectoryError:
         found = sorted(f.name for f in file.path.iterdir() if ".json" in f.suffixes and "trace" in f.name)
-        hint = f"Give one of its traces: {', '.join(found[:5])}." if found else _WHAT_TO_GIVE
+        hint = f"Give one of its traces: {', '.join(found[:5])}." if found else _ACCEPTED_FILES
         raise TraceError(f"{file.name}: this is a folder. {hint}") from None
     except BombError:
         raise TraceError(
-            f"{file.name}: unpacks to more than {BOMB_RATIO} times its size, which no trace does. {_WHAT_TO_GIVE}"
+            f"{file.name}: unpacks to more than {BOMB_RATIO} times its size, which no trace does. {_ACCEPTED_FILES}"
         ) from None
     except EOFError:
         raise TraceError(
@@ -257,7 +257,7 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
         return _built(text, size, "whole", frames)
     except _NOT_JSON as error:
         if "truncated" in str(error) and not isinstance(error, msgspec.ValidationError):
-            raise _explained(file, text, error) from None  # valid up to its end: there is nothing to repair
+            raise _readable_error(file, text, error) from None  # valid up to its end: there is nothing to repair
     encoding = encoding_of(text)
     text = repaired(text)
     try:
@@ -267,9 +267,9 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
     try:
         document, unreadable = decode_one_by_one(text)
     except _NOT_JSON as error:
-        raise _explained(file, text, error) from None
+        raise _readable_error(file, text, error) from None
     if unreadable and not document.events:
-        raise TraceError(f"{file.name}: holds a list of other things than trace events. {_WHAT_TO_GIVE}")
+        raise TraceError(f"{file.name}: holds a list of other things than trace events. {_ACCEPTED_FILES}")
     builder = ColumnBuilder(frames=frames)
     builder.add(document.events)
     return replace(_trace(builder, document, size, "one by one", frames, unreadable), encoding=encoding)
@@ -373,14 +373,14 @@ def _refuse_other_formats(file: _File, begin: bytes) -> None:
     if not text and len(begin) < _BEGIN_BYTES:
         raise TraceError(f"{file.name}: the file is empty, its writer was stopped before it wrote. {_AGAIN}")
     if text and text[:1] not in (b"{", b"["):
-        raise TraceError(f"{file.name}: is not JSON, it begins with {text[:12]!r}. {_WHAT_TO_GIVE}")
+        raise TraceError(f"{file.name}: is not JSON, it begins with {text[:12]!r}. {_ACCEPTED_FILES}")
 
 
-def _explained(file: _File, text: bytes, error: Exception) -> TraceError:
+def _readable_error(file: _File, text: bytes, error: Exception) -> TraceError:
     if "truncated" in str(error):
         return TraceError(f"{file.name}: the JSON is cut off after {len(text)} bytes, its writer was stopped. {_AGAIN}")
     if isinstance(error, msgspec.ValidationError):
-        return TraceError(f"{file.name}: is JSON without a list 'traceEvents', not a Kineto trace. {_WHAT_TO_GIVE}")
+        return TraceError(f"{file.name}: is JSON without a list 'traceEvents', not a Kineto trace. {_ACCEPTED_FILES}")
     return TraceError(f"{file.name}: cannot be read as JSON ({error}). {_AGAIN}")
 
 

@@ -66,7 +66,7 @@ def times_of(values_us: Sequence[Loose | Decimal], *, most: int, exact: bool = T
             return Times(array, in_ns=False)
     if exact and any(isinstance(value, float) and abs(value) >= INEXACT_FROM_US for value in values_us):
         raise InexactTimesError
-    ints = [_one_to_ns(value) for value in values_us]
+    ints = [_value_to_ns(value) for value in values_us]
     if any(abs(one) > most for one in ints):
         raise OverflowError
     return Times(np.array(ints, np.int64), in_ns=True)
@@ -98,7 +98,7 @@ _MAX_DIGITS = 30
 """Before the point; an exponent makes numbers that fill the memory when they are written out."""
 
 
-def _one_to_ns(value_us: Loose | Decimal) -> int:
+def _value_to_ns(value_us: Loose | Decimal) -> int:
     try:
         value = Decimal(value_us or 0)
     except (ArithmeticError, ValueError):  # not a number

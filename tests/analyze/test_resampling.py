@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from built_journals import wandering
 
-from lightning_gpuprof.analyze.comparison.resampling import ROUNDS, Drawn, Resampling, of_interval
+from lightning_gpuprof.analyze.comparison.resampling import ROUNDS, Drawn, Resampling, draws_from_interval
 
 
 def width(drawn: Drawn) -> float:
@@ -62,6 +62,6 @@ def test_cells_of_many_steps_leave_the_mean_where_it_is() -> None:
 
 
 def test_draws_of_an_interval_have_its_ends() -> None:
-    draws = of_interval(10.0, (9.5, 12.0), stream=0).at
+    draws = draws_from_interval(10.0, (9.5, 12.0), stream=0).at
     low, middle, high = np.quantile(draws, [0.025, 0.5, 0.975])
     assert (low, middle, high) == pytest.approx((9.5, 10.0, 12.0), abs=0.1)

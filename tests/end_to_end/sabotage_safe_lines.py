@@ -54,7 +54,7 @@ def lines_that_can_raise(code: CodeType) -> frozenset[int]:
 _SAFE_PREFIXES = (
     "except ",
     "with contextlib.suppress(Exception)",
-    "with quietly()",
+    "with suppress_exceptions()",
     "with self._tap.place(",
     "with tap.place(",
     "with place(",

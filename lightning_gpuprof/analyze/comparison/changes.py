@@ -81,18 +81,18 @@ def judged(
     if missing:
         obstacle = f"not measured in the {' and the '.join(missing)} run"
     if obstacle or row.difference is None:
-        return _with(row, measure, "not comparable", better, why=obstacle)
+        return _judged(row, measure, "not comparable", better, why=obstacle)
     sure = ends is None or ends.low > 0 or ends.high < 0
     outcome: Outcome = "within noise"
     if sure and abs(row.difference) >= least[row.difference > 0] and row.difference:
         outcome = "improved" if (row.difference < 0) == (better == "lower") else "regressed"
     elif ends is not None and ends.few and not (-least[0] < ends.low and ends.high < least[1]):
-        return _with(row, measure, "not comparable", better, why=ends.few)
+        return _judged(row, measure, "not comparable", better, why=ends.few)
     shown = None if ends is None else (ends.low, ends.high)
-    return _with(row, measure, outcome, better, ends=shown, why=ends.few if ends is not None and ends.few else why)
+    return _judged(row, measure, outcome, better, ends=shown, why=ends.few if ends is not None and ends.few else why)
 
 
-def _with(
+def _judged(
     row: Change, measure: str, outcome: Outcome, better: Better, *, ends: tuple[float, float] | None = None, why: str
 ) -> Change:
     return Change(
@@ -133,7 +133,7 @@ def totals(before: Report, after: Report, basis: Basis, training: Judgement, wal
         ends = None
         if training.lower is not None and training.upper is not None:
             ends = rate.before * (training.lower - 1), rate.before * (training.upper - 1)
-        rate = _with(rate, "throughput", training.outcome, "higher", ends=ends, why=training.why)
+        rate = _judged(rate, "throughput", training.outcome, "higher", ends=ends, why=training.why)
     return (
         judged(
             changed("median step time", "ms", *medians),
@@ -163,7 +163,7 @@ def _walls(before: Report, after: Report, wall: Judgement) -> Iterator[Change]:
         yield row
         sides = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
         row = changed("net wall time", "s", *sides)
-    yield _with(row, "wall", wall.outcome, "lower", why=wall.why)
+    yield _judged(row, "wall", wall.outcome, "lower", why=wall.why)
 
 
 def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
@@ -262,7 +262,7 @@ def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int
     if values[0] is None or values[1] is None:
         return None
     difference = values[1] - values[0]
-    few = too_few.why(before, after)
+    few = too_few.interval_obstacle(before, after)
     if few and too_few.levels_apart(before, after) and before.levels and after.levels:
         low, high = after.levels[0] - before.levels[1], after.levels[1] - before.levels[0]
         return Ends(low=low, high=high, few=too_few.levels_words(before, after))

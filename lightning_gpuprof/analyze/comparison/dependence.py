@@ -50,7 +50,7 @@ def dependence(values: Floats, *, at_most: float = math.inf) -> Dependence:
     if n < MIN_VALUES or variance <= (1e-12 * float(np.abs(values).max())) ** 2:
         return Dependence(blocks=min(n, at_most), error=math.sqrt(variance / n))
     correlation = _autocorrelation(centred)
-    tau = max(1.0, n / at_most, _geyer(correlation), _of_autoregression(float(correlation[1]), n))
+    tau = max(1.0, n / at_most, _geyer(correlation), _autoregression_factor(float(correlation[1]), n))
     left = max(1 - tau / n, MIN_LEFT_RATIO)
     return Dependence(blocks=n / tau, error=math.sqrt(variance / left * tau / n))
 
@@ -73,6 +73,6 @@ def _geyer(correlation: Floats) -> float:
     return (1 + 2 * total) / max(1 - 2 * (lags - total) / n, MIN_LEFT_RATIO)
 
 
-def _of_autoregression(first: float, n: int) -> float:
+def _autoregression_factor(first: float, n: int) -> float:
     corrected = min(max(first + (1 + 3 * first) / n, 0.0), 1 - 1 / n)
     return (1 + corrected) / (1 - corrected)

@@ -38,7 +38,7 @@ def finding_changes(
         elif finding.rule in unjudged_now:
             gone.append(_finding_change(finding, "not judged", bound_of=finding))
         else:
-            gone.append(_gone(finding, before, after, medians, comparable=comparable))
+            gone.append(_vanished(finding, before, after, medians, comparable=comparable))
     new = [
         _finding_change(finding, "not judged" if finding.rule in unjudged_then else "new")
         for key, finding in now.items()
@@ -47,7 +47,7 @@ def finding_changes(
     return (*gone, *new, *kept)
 
 
-def _gone(
+def _vanished(
     finding: Finding, before: Report, after: Report, medians: Mapping[str, Change], *, comparable: bool
 ) -> FindingChange:
     achieved, at_least = _achieved(_place_of(finding), before, after, medians)

@@ -60,7 +60,7 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
         draws: Of both; None if one of them has no steady step.
         threshold_ratio: Smallest change that counts.
     """
-    reason = steps_obstacle(before, after) or _unequal_without_rates(before, after)
+    reason = steps_obstacle(before, after) or _step_work_difference(before, after)
     rate_before, rate_after = before.steps.samples_per_s, after.steps.samples_per_s
     measure = "samples/s" if rate_before and rate_after else "median step time"
     if reason or draws is None:
@@ -73,9 +73,9 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
         speedup = _median(before) / _median(after)
     floor = noise(before, after, threshold_ratio, slower=speedup < 1)
     waits = _waits_words(cpu_waits(before, after))
-    few = too_few.why(*drawn)
+    few = too_few.interval_obstacle(*drawn)
     if few:
-        apart = "" if unequal_steps(before, after) else too_few.levels_words(*drawn)
+        apart = "" if step_work_obstacle(before, after) else too_few.levels_words(*drawn)
         return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits, apart=apart)
     speedups = _speedups(drawn[0].at, drawn[1].at)
     centre = float(np.median(speedups))
@@ -143,14 +143,14 @@ def steps_obstacle(before: Report, after: Report) -> str:
     return ""
 
 
-def _unequal_without_rates(before: Report, after: Report) -> str:
-    unequal = unequal_steps(before, after)
+def _step_work_difference(before: Report, after: Report) -> str:
+    unequal = step_work_obstacle(before, after)
     if not unequal or (before.steps.samples_per_s and after.steps.samples_per_s):
         return ""
     return f"{unequal} and samples/s are not known for both"
 
 
-def unequal_steps(before: Report, after: Report) -> str:
+def step_work_obstacle(before: Report, after: Report) -> str:
     """Why a step of one run is not the work of a step of the other; empty if nothing says so."""
     ranks = ranks_of(before), ranks_of(after)
     if ranks[0] != ranks[1]:
@@ -183,9 +183,9 @@ def wall(before: Report, after: Report, draws: Pair | None, threshold_ratio: flo
     if any(own_s):
         why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
     speedup = net_s[0] / net_s[1]
-    if draws is not None and (few := too_few.why(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
+    if draws is not None and (few := too_few.interval_obstacle(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
         sides = [_wall_drawn(one, report, net) for one, report, net in zip(means, (before, after), net_s, strict=True)]
-        apart = "" if unequal_steps(before, after) else too_few.levels_words(*means)
+        apart = "" if step_work_obstacle(before, after) else too_few.levels_words(*means)
         return _judged_of_few(measure, speedup, (sides[0], sides[1]), floor=floor, few=few, why=why, apart=apart)
     errors = [
         _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)

@@ -78,7 +78,7 @@ class Resampling:
         """Draws of the mean of a column of shape (n,)."""
         deviations, blocks = self._deviations(values)
         levels = _levels(values, lambda part: float(part.mean()))
-        return _around(float(values.mean()), deviations, blocks, values, levels)
+        return _draws_around(float(values.mean()), deviations, blocks, values, levels)
 
     def quantiles(self, values: Floats, q: float) -> Drawn:
         """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952)."""
@@ -88,7 +88,7 @@ class Resampling:
         below, blocks = self._deviations((values < at) + 0.5 * (values == at), at_most=of_tail)
         drawn = np.quantile(values, np.clip(q - below, 0.0, 1.0))
         levels = _levels(values, lambda part: float(np.quantile(part, q)))
-        return _around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values, levels)
+        return _draws_around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values, levels)
 
     def _deviations(self, values: Floats, *, at_most: float = math.inf) -> tuple[Floats, float]:
         """Draws of the mean around it, as wide as the dependence asks for, and the independent values in the column."""
@@ -113,7 +113,7 @@ class Resampling:
         return cells
 
 
-def _around(
+def _draws_around(
     centre: float, deviations: Floats, blocks: float, values: Floats, levels: tuple[float, float] | None
 ) -> Drawn:
     low, high = np.quantile(values, [0.05, 0.95])
@@ -129,7 +129,7 @@ def _levels(values: Floats, statistic: Callable[[Floats], float]) -> tuple[float
     return min(found), max(found)
 
 
-def of_interval(value: float, ends: tuple[float, float], *, stream: int) -> Drawn:
+def draws_from_interval(value: float, ends: tuple[float, float], *, stream: int) -> Drawn:
     """Draws that have a median and a 95 % interval: the halves of two normal samples."""
     normal = np.random.default_rng((SEED, stream)).standard_normal(ROUNDS) / 1.96
     return Drawn(at=np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64))

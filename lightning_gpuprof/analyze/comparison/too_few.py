@@ -17,7 +17,7 @@ MIN_GAP = 0.75
 at most 5 % of equal runs are called changed (decision 108)."""
 
 
-def why(before: Drawn, after: Drawn) -> str:
+def interval_obstacle(before: Drawn, after: Drawn) -> str:
     """Why no interval is to be believed; empty if one is.
 
     Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, of_interval
+from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, draws_from_interval
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.model.comparison import Source
 from lightning_gpuprof.model.phases import Phase
@@ -57,7 +57,7 @@ def draws_of(report: Report, times: StepTimes | None, *, stream: int) -> Draws |
         return None
     if times is not None:
         return _resampled(times, stream)
-    return _of_report(steps, steps.period_ms, stream)
+    return _draws_from_report(steps, steps.period_ms, stream)
 
 
 def _resampled(times: StepTimes, stream: int) -> Draws:
@@ -73,17 +73,17 @@ def _resampled(times: StepTimes, stream: int) -> Draws:
     )
 
 
-def _of_report(steps: Steps, period: Distribution, stream: int) -> Draws:
+def _draws_from_report(steps: Steps, period: Distribution, stream: int) -> Draws:
     mean, median = steps.period_mean_interval_ms, steps.period_median_interval_ms
     if mean is not None and median is not None:
         return Draws(
             source="interval",
-            mean_ms=of_interval(period.mean, mean, stream=stream),
-            median_ms=of_interval(period.median, median, stream=stream),
+            mean_ms=draws_from_interval(period.mean, mean, stream=stream),
+            median_ms=draws_from_interval(period.median, median, stream=stream),
         )
     half_ms = NORMAL_95 * MEDIAN_ERROR * period.std / math.sqrt(steps.steady_count)
 
     def around(value: float) -> Drawn:
-        return of_interval(value, (value - half_ms, value + half_ms), stream=stream)
+        return draws_from_interval(value, (value - half_ms, value + half_ms), stream=stream)
 
     return Draws(source="spread", mean_ms=around(period.mean), median_ms=around(period.median))

@@ -10,7 +10,7 @@ import msgspec
 from lightning_gpuprof.model.comparison import WindowChanges
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.differences import Change, Status
-from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
+from lightning_gpuprof.model.trace.host_factor import beyond_factor, factor_sentence, host_factor
 from lightning_gpuprof.model.window import WindowFacts
 
 SAME_RATIO = 0.02
@@ -78,10 +78,10 @@ def window_changes(before: Report, after: Report) -> WindowChanges | None:
         kernel_total=total,
         kernel_classes=classes,
         kernels=kernels[:ROWS],
-        operators=tuple(msgspec.structs.replace(one, status=beyond(one, ratio)) for one in operators[:ROWS]),
+        operators=tuple(msgspec.structs.replace(one, status=beyond_factor(one, ratio)) for one in operators[:ROWS]),
         left_out=left_out + unknown,
         host_factor=ratio,
-        caveats=(*_caveats(sides, steps), *([words(ratio, "in the later run's windows")] if ratio else [])),
+        caveats=(*_caveats(sides, steps), *([factor_sentence(ratio, "in the later run's windows")] if ratio else [])),
     )
 
 

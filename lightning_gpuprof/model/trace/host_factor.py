@@ -38,11 +38,11 @@ def host_factor(operators: Sequence[Change]) -> float | None:
     large = [one for one in both if one.before_us >= least[0] or one.after_us >= least[1]]
     if len(large) < MIN_OPERATORS:
         return None
-    ratio = math.exp(statistics.median(math.log(_per_call(one)) for one in large))
+    ratio = math.exp(statistics.median(math.log(_per_call_ratio(one)) for one in large))
     return None if abs(math.log(ratio)) <= math.log1p(THROUGHOUT_RATIO) else ratio
 
 
-def beyond(change: Change, ratio: float | None) -> Status:
+def beyond_factor(change: Change, ratio: float | None) -> Status:
     """The status of an operator beside what all of them changed: ``same`` for what lies between 1 and that.
 
     Args:
@@ -58,7 +58,7 @@ def beyond(change: Change, ratio: float | None) -> Status:
     return "same" if own >= min(limit, 1.0) else "faster"
 
 
-def words(ratio: float, side: str) -> str:
+def factor_sentence(ratio: float, side: str) -> str:
     """The sentence that says it once.
 
     Args:
@@ -72,6 +72,6 @@ def words(ratio: float, side: str) -> str:
     )
 
 
-def _per_call(change: Change) -> float:
+def _per_call_ratio(change: Change) -> float:
     ratio = change.after_us / change.before_us
     return ratio * change.before_count / change.after_count if change.before_count and change.after_count else ratio

@@ -88,7 +88,7 @@ class LoaderCpuBound(StarvingRule):
         state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
         saved = gain_without(found, busy_ratio)
-        if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.wanted_workers or not saved:
+        if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.recommended_workers or not saved:
             return None
         others = state.others_cpus or 0.0
         crowded = state.usable_cpus > 0 and others / state.usable_cpus >= _CROWDED_RATIO

@@ -84,11 +84,13 @@ def why_workers(state: Loading, change: Change) -> str:
 
 
 def _reason(state: Loading, workers: Value, batch: str) -> str:
-    if workers == state.wanted_workers:
+    if workers == state.recommended_workers:
         spare = "; workers mostly wait here, so they may outnumber the CPUs" if state.cpu_bound is False else ""
         return f"a batch takes {batch} to make, the step {millis(state.compute_ms)}, and one is spare{spare}."
     if state.cpu_bound is False:
-        return f"{state.wanted_workers} would keep pace with the step, but more than {MAX_WORKERS} cost much memory."
+        return (
+            f"{state.recommended_workers} would keep pace with the step, but more than {MAX_WORKERS} cost much memory."
+        )
     if state.cpu_bound is None:
         return "as many as usable CPUs, because the CPU time of loading was not measured."
     return (

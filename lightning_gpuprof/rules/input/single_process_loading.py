@@ -111,7 +111,7 @@ class SingleProcessLoading(BaseRule):
             evidence.append(Evidence(name="free CPUs", value=state.free_cpus, unit="CPUs"))
         change = more_workers(metrics, state, plan.num_workers)
         return self.finding(
-            severity=wait_severity(state.idle_ratio, state.curable_ratio, metrics.steps.steady_count),
+            severity=wait_severity(state.idle_ratio, state.fixable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=(
                 f"Loading the batch in the main process takes {millis(state.wait.median_ms)} of each "

@@ -118,7 +118,7 @@ class TooManyWorkers(BaseRule):
 
     def _waiting(self, metrics: Metrics, state: Loading) -> Finding | None:
         idle = None if state.made is None else state.made.idle_ratio
-        wanted = state.wanted_workers
+        wanted = state.recommended_workers
         held = _held_bytes(metrics)
         if idle is None or held is None or idle < self.least_idle_ratio or 2 * wanted > state.num_workers:
             return None

@@ -28,7 +28,7 @@ class KernelRule(BaseRule, ABC):
         if run is None:
             return None
         self.require(metrics, run)
-        return None if run.host_sets_the_pace else self.judge(metrics, run)
+        return None if run.is_host_paced else self.judge(metrics, run)
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
         """Raise :class:`~lightning_gpuprof.rules.base.MissingSignal` for what this rule needs of every run."""

@@ -67,7 +67,7 @@ class CpuContention(BaseRule):
         if time is None:
             return None
         cpu, found, usable_cpus = metrics.cpu, metrics.contention, cpus(metrics.cpu.usable_cpus)
-        throttled = found.used_up_ratio or 0.0
+        throttled = found.quota_exhausted_ratio or 0.0
         by_quota = throttled >= QUOTA_RATIO
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"

@@ -47,7 +47,7 @@ def track_events(slices: Sequence[SliceTrack], counters: Sequence[CounterTrack],
 
 
 def _slices(track: SliceTrack, process: int, thread: int) -> Iterator[bytes]:
-    starts, durations, in_ns = _as_viewers_hold(track.start_ns, track.end_ns)
+    starts, durations, in_ns = _as_float_us(track.start_ns, track.end_ns)
     shown = np.flatnonzero(durations > 0)
     heads = [_head("X", label.name, process, thread) for label in track.labels]
     tails = [_notes(label) for label in track.labels]
@@ -60,7 +60,7 @@ def _slices(track: SliceTrack, process: int, thread: int) -> Iterator[bytes]:
 
 def _values(counter: CounterTrack, process: int) -> Iterator[bytes]:
     known = np.isfinite(counter.value)
-    times, _, in_ns = _as_viewers_hold(counter.time_ns[known], counter.time_ns[known])
+    times, _, in_ns = _as_float_us(counter.time_ns[known], counter.time_ns[known])
     head = _head("C", counter.name, process, process)
     unit = _json(counter.unit or "value")
     for begin in range(0, len(times), _CHUNK):
@@ -69,7 +69,7 @@ def _values(counter: CounterTrack, process: int) -> Iterator[bytes]:
             yield f'{head}{time}, "args": {{{unit}: {value:.15g}}}'.encode()
 
 
-def _as_viewers_hold(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64, bool]:
+def _as_float_us(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64, bool]:
     """Start, duration, and whether both are in nanoseconds, else in microseconds.
 
     Viewers read times as float64 microseconds. Perfetto makes whole nanoseconds of them, and of two stretches that

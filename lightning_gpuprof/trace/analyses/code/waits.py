@@ -103,7 +103,7 @@ def waits_of(linked: LinkedTrace) -> Waits:
     calls = linked.trace.runtime
     rows = blocking_calls(linked)
     outer = operation_of_call(linked)[rows]
-    kept = ~_at_the_edge(linked, rows)
+    kept = ~_at_window_edge(linked, rows)
     left_out = int((~kept).sum())
     rows, outer = rows[kept], outer[kept]
     if not len(rows):
@@ -141,7 +141,7 @@ def waits_of(linked: LinkedTrace) -> Waits:
     )
 
 
-def _at_the_edge(linked: LinkedTrace, rows: Rows) -> Mask:
+def _at_window_edge(linked: LinkedTrace, rows: Rows) -> Mask:
     """Which calls wait for the whole device, outside of operators, with no launch before or none after them."""
     calls = linked.trace.runtime
     whole = linked.named(calls, lambda name: name.startswith(_WHOLE_DEVICE))[rows]

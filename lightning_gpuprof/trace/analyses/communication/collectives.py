@@ -46,7 +46,7 @@ _DTYPE_BYTES: Mapping[str, int] = {
 
 
 @dataclass(frozen=True)
-class Described:
+class CollectiveDescription:
     """What a trace says of a collective; None is "not known"."""
 
     kind: CollectiveKind
@@ -66,7 +66,7 @@ class CollectiveCalls:
     """In :attr:`LinkedTrace.work`."""
     what: Rows
     """Index into :attr:`described`."""
-    described: tuple[Described, ...]
+    described: tuple[CollectiveDescription, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +151,7 @@ class _Sources(NamedTuple):
     kernel_name: int
 
 
-def _described(linked: LinkedTrace, told: _Sources, world: int | None) -> Described:
+def _described(linked: LinkedTrace, told: _Sources, world: int | None) -> CollectiveDescription:
     trace = linked.trace
     names = [trace.names[told.kernel_name]]
     if told.range_name != ABSENT:
@@ -173,7 +173,7 @@ def _described(linked: LinkedTrace, told: _Sources, world: int | None) -> Descri
     width = None if dtype is None else _DTYPE_BYTES.get(re.sub(r"[^a-z0-9]", "", dtype.lower()))
     if width is None and dtype is not None and "float8" in dtype.lower():
         width = 1
-    return Described(
+    return CollectiveDescription(
         kind=kind,
         dtype=None if dtype is None else dtype.lower().replace("c10::", "").replace("long int", "long"),
         message_bytes=None if width is None or elements is None else width * elements,

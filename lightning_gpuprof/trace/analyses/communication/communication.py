@@ -12,7 +12,7 @@ from lightning_gpuprof.model.trace.communication import (
 )
 from lightning_gpuprof.trace.analyses.communication.collectives import (
     CollectiveCalls,
-    Described,
+    CollectiveDescription,
     bus_factor,
     collective_calls,
 )
@@ -35,7 +35,7 @@ def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
     for device, covered in computation.items():
         own = linked.work.device[calls.rows] == device
         exposed_ns[own] -= covered.overlap_ns(start_ns[own], end_ns[own])
-    rows = _Grouped(calls, end_ns - start_ns, exposed_ns)
+    rows = _CollectiveGroups(calls, end_ns - start_ns, exposed_ns)
     of_size = rows.by_description()
     distributed = linked.trace.about.distributed
     backend = distributed.get("backend")
@@ -111,7 +111,7 @@ def _streams(
     return tuple(sorted(found, key=lambda one: (one.device, -one.communication_us, one.stream)))
 
 
-class _Grouped:
+class _CollectiveGroups:
     """Sums over collectives that are alike.
 
     Args:
@@ -150,7 +150,7 @@ class _Grouped:
             found.append(self._times(described, np.isin(self._what, alike)))
         return tuple(sorted(found, key=lambda row: (-row.total_us, row.kind)))
 
-    def _times(self, described: Described, chosen: Mask) -> CollectiveTimes:
+    def _times(self, described: CollectiveDescription, chosen: Mask) -> CollectiveTimes:
         duration_ns = self._duration_ns[chosen]
         total_ns = int(duration_ns.sum())
         sized = chosen & (self._bytes >= 0)
@@ -185,10 +185,10 @@ def _per_s(amount: Int64 | np.ndarray[tuple[int], np.dtype[np.float64]], duratio
     return float(amount.sum()) / int(duration_ns.sum()) * 1e9 if len(duration_ns) else None
 
 
-def _in_common(one: Described, other: Described) -> Described:
+def _in_common(one: CollectiveDescription, other: CollectiveDescription) -> CollectiveDescription:
     """What two collectives of a kind have in common."""
     same_size = one.group_size == other.group_size
-    return Described(
+    return CollectiveDescription(
         kind=one.kind,
         dtype=one.dtype if one.dtype == other.dtype else None,
         message_bytes=one.message_bytes if one.message_bytes == other.message_bytes else None,

@@ -58,7 +58,7 @@ def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
     return known
 
 
-def notes_on(
+def rank_caveats(
     traces: Sequence[LinkedTrace],
     names: Sequence[str],
     matched: Matched,

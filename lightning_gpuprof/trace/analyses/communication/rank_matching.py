@@ -10,7 +10,11 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind
 from lightning_gpuprof.model.trace.ranks import UnmatchedCollectives
-from lightning_gpuprof.trace.analyses.communication.collectives import CollectiveCalls, Described, collective_calls
+from lightning_gpuprof.trace.analyses.communication.collectives import (
+    CollectiveCalls,
+    CollectiveDescription,
+    collective_calls,
+)
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
@@ -85,7 +89,7 @@ class Matched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfRank:
+class _Calls:
     """The collectives of one rank under keys."""
 
     key: Rows
@@ -103,11 +107,11 @@ def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
     calls = [collective_calls(trace) for trace in traces]
     sized = _kinds_with_sizes(calls)
     keys: dict[Key, int] = {}
-    ranks = [_of_rank(trace, call, sized, keys) for trace, call in zip(traces, calls, strict=True)]
+    ranks = [_calls(trace, call, sized, keys) for trace, call in zip(traces, calls, strict=True)]
     names = tuple(keys)
     counts = np.array([np.bincount(rank.key, minlength=len(names)) for rank in ranks], np.int64)
     counts = counts.reshape(len(ranks), len(names))
-    reasons = [_why_not(key, counts[:, number]) for number, key in enumerate(names)]
+    reasons = [_mismatch(key, counts[:, number]) for number, key in enumerate(names)]
     good = np.array([not reason for reason in reasons], np.bool_)
     starts = np.concatenate(([0], np.cumsum(np.where(good, counts.max(axis=0, initial=0), 0))))
     shape = (int(starts[-1]), len(ranks))
@@ -147,7 +151,7 @@ def _kinds_with_sizes(calls: Sequence[CollectiveCalls]) -> set[CollectiveKind]:
     return set(SAME_SIZE - unknown)
 
 
-def _of_rank(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveKind], keys: dict[Key, int]) -> _OfRank:
+def _calls(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveKind], keys: dict[Key, int]) -> _Calls:
     work, rows = linked.work, calls.rows
     steps: list[str | None] = [*linked.steps.names, _BEFORE, None]
     at = linked.steps.at(linked.launch_start_ns[rows])
@@ -167,10 +171,10 @@ def _of_rank(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveK
     number = np.empty(len(order), np.intp)
     number[order] = position - np.maximum.accumulate(np.where(first, position, 0))
     base_ns = linked.trace.base_time_ns or 0
-    return _OfRank(key=key, number=number, start_ns=work.start_ns[rows] + base_ns, end_ns=work.end_ns[rows] + base_ns)
+    return _Calls(key=key, number=number, start_ns=work.start_ns[rows] + base_ns, end_ns=work.end_ns[rows] + base_ns)
 
 
-def _key(step: str | None, described: Described, sized: set[CollectiveKind]) -> Key:
+def _key(step: str | None, described: CollectiveDescription, sized: set[CollectiveKind]) -> Key:
     return Key(
         step=step,
         group=described.group,
@@ -179,7 +183,7 @@ def _key(step: str | None, described: Described, sized: set[CollectiveKind]) -> 
     )
 
 
-def _why_not(key: Key, counts: Int64) -> str:
+def _mismatch(key: Key, counts: Int64) -> str:
     """Why collectives under a key cannot be matched; empty if they can."""
     if key.step == _BEFORE:
         return "launched before the window"

@@ -14,7 +14,7 @@ from lightning_gpuprof.model.trace.ranks import (
     RankTimes,
 )
 from lightning_gpuprof.trace.analyses.communication.late_rank import late_rank
-from lightning_gpuprof.trace.analyses.communication.rank_checks import named, notes_on, ranks_of, world_size_of
+from lightning_gpuprof.trace.analyses.communication.rank_checks import named, rank_caveats, ranks_of, world_size_of
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
 from lightning_gpuprof.trace.distinct import median
 from lightning_gpuprof.trace.intervals import Coverage
@@ -47,7 +47,7 @@ def compare_ranks(
     traces, called, ranks = [traces[i] for i in order], [called[i] for i in order], [ranks[i] for i in order]
     world_size = next((size for trace in traces if (size := world_size_of(trace))), None)
     matched = match_collectives(traces)
-    devices = [_DeviceOfRank.of(trace) for trace in traces]
+    devices = [_RankDevice.of(trace) for trace in traces]
     clocks = _clocks(matched)
     times = tuple(
         _times(matched, column, rank, name, device, trace.trace.base_time_ns or 0, clocks)
@@ -68,12 +68,12 @@ def compare_ranks(
         ends_apart_us=None if clocks is None else clocks.apart_us,
         clocks_agree=agree,
         late=late_rank(matched, traces, times),
-        notes=notes_on(traces, called, matched, missing, world_size, agree, times),
+        notes=rank_caveats(traces, called, matched, missing, world_size, agree, times),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _DeviceOfRank:
+class _RankDevice:
     """The device of a rank that communicates, else its first one."""
 
     name: str | None
@@ -83,7 +83,7 @@ class _DeviceOfRank:
     computation: Coverage
 
     @staticmethod
-    def of(linked: LinkedTrace) -> _DeviceOfRank:
+    def of(linked: LinkedTrace) -> _RankDevice:
         work, count = linked.work, np.bincount(linked.work.device[linked.is_communication], minlength=1)
         device = int(count.argmax()) if count.any() else min(linked.device_rows, default=-1)
         rows = linked.device_rows.get(device, np.zeros(0, np.intp))
@@ -93,7 +93,7 @@ class _DeviceOfRank:
         def covered(chosen: Rows) -> Coverage:
             return Coverage(work.start_ns[chosen], work.end_ns[chosen])
 
-        return _DeviceOfRank(
+        return _RankDevice(
             name=linked.trace.devices[device] if len(rows) else None,
             window_ns=int(work.end_ns[rows].max() - work.start_ns[rows].min()) if len(rows) else 0,
             busy_ns=covered(rows).total_ns,
@@ -132,7 +132,7 @@ def _times(
     column: int,
     rank: int,
     name: str,
-    device: _DeviceOfRank,
+    device: _RankDevice,
     base_ns: int,
     clocks: _Clocks | None,
 ) -> RankTimes:

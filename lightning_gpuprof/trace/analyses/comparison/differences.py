@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trace.differences import (
     Status,
     Unit,
 )
-from lightning_gpuprof.model.trace.host_factor import beyond, host_factor, words
+from lightning_gpuprof.model.trace.host_factor import beyond_factor, factor_sentence, host_factor
 from lightning_gpuprof.trace.analyses.comparison.per_step import PerStep, Total, Totals
 from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -62,17 +62,17 @@ def differences_of(
         kernels_left_out=max(len(of_kernels) - kernels, 0),
         operators=tuple(_beyond(one, ratio) for one in of_operators[:operators]),
         operators_left_out=max(len(of_operators) - operators, 0),
-        caveats=(*_caveats(old, new, names), *([_of_host(ratio, names[1])] if ratio else [])),
+        caveats=(*_caveats(old, new, names), *([_host_side(ratio, names[1])] if ratio else [])),
         host_factor=ratio,
     )
 
 
 def _beyond(one: OperatorChange, ratio: float | None) -> OperatorChange:
-    return msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, status=beyond(one.host, ratio)))
+    return msgspec.structs.replace(one, host=msgspec.structs.replace(one.host, status=beyond_factor(one.host, ratio)))
 
 
-def _of_host(ratio: float, name: str) -> str:
-    sentence = words(ratio, f"in {name}")
+def _host_side(ratio: float, name: str) -> str:
+    sentence = factor_sentence(ratio, f"in {name}")
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
@@ -181,7 +181,7 @@ def _caveats(old: PerStep, new: PerStep, names: tuple[str, str]) -> tuple[str, .
             found.append(f"Few steps ({', '.join(short)}): small differences may be chance.")
     found += [
         f"{what}: {one} in {names[0]}, {other} in {names[1]}; {so}."
-        for what, one, other, so in _unequal(before, after)
+        for what, one, other, so in _unequal_properties(before, after)
         if one is not None and other is not None and one != other
     ]
     unknown = [
@@ -192,7 +192,7 @@ def _caveats(old: PerStep, new: PerStep, names: tuple[str, str]) -> tuple[str, .
     return tuple(found)
 
 
-def _unequal(before: LinkedTrace, after: LinkedTrace) -> list[tuple[str, object, object, str]]:
+def _unequal_properties(before: LinkedTrace, after: LinkedTrace) -> list[tuple[str, object, object, str]]:
     """What should be the same in both: what it is, its values (None: not known), and what follows if they differ."""
 
     def value(linked: LinkedTrace, key: str) -> object:

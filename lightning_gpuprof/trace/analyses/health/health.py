@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from lightning_gpuprof.model.trace.health import Health, LaunchCalls
-from lightning_gpuprof.trace.analyses.health.health_words import Losses, notes_on, problems_of
+from lightning_gpuprof.trace.analyses.health.health_words import Losses, caveats_of, problems_of
 from lightning_gpuprof.trace.analyses.health.signals import signals_of
 from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -81,7 +81,7 @@ def health_of(linked: LinkedTrace) -> Health:
         empty_kernels=losses.empty_kernels,
         signals=signals_of(linked),
         problems=problems_of(linked.trace, losses),
-        notes=notes_on(linked.trace, losses),
+        notes=caveats_of(linked.trace, losses),
     )
 
 

@@ -56,7 +56,7 @@ def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
             _launches_lost(losses),
             _shared_ids(losses),
             _clocks(losses),
-            _apart(losses),
+            _far_apart(losses),
             _overlaps(losses),
             _crossing(losses),
             _steps(losses),
@@ -65,7 +65,7 @@ def problems_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
     )
 
 
-def notes_on(trace: Trace, losses: Losses) -> tuple[str, ...]:
+def caveats_of(trace: Trace, losses: Losses) -> tuple[str, ...]:
     """What to know when reading the trace's numbers.
 
     Args:
@@ -85,7 +85,7 @@ def notes_on(trace: Trace, losses: Losses) -> tuple[str, ...]:
     )
 
 
-def _of(part: int, whole: int, what: str) -> str:
+def _share(part: int, whole: int, what: str) -> str:
     """``12 of 3,400 kernels (0.4 %)``; ``all 12 kernels``."""
     if part == whole:
         return f"all {whole:,} {what}"
@@ -99,7 +99,7 @@ def _sentence(text: str) -> str:
 
 def _file_is_broken(trace: Trace) -> str:
     if trace.unreadable:
-        unreadable = _of(trace.unreadable, trace.events, "entries of the file")
+        unreadable = _share(trace.unreadable, trace.events, "entries of the file")
         return f"{_sentence(unreadable)} cannot be read and are left out."
     if trace.how in ("repaired", "one by one"):
         rest = "" if trace.timeless else ", and all of its entries could be read"
@@ -111,9 +111,9 @@ def _bad_times(trace: Trace) -> str:
     spans = sum(trace.categories.values())
     said = []
     if trace.timeless:
-        said.append(f"{_of(trace.timeless, spans, 'spans')} have no time and are left out")
+        said.append(f"{_share(trace.timeless, spans, 'spans')} have no time and are left out")
     if trace.backwards:
-        said.append(f"{_of(trace.backwards, spans, 'spans')} end before they start and count as empty")
+        said.append(f"{_share(trace.backwards, spans, 'spans')} end before they start and count as empty")
     if not said:
         return ""
     return (
@@ -143,7 +143,7 @@ def _kernels_lost(losses: Losses) -> str:
     if not missing or not losses.device_work:
         return ""
     return (
-        f"The kernels of {_of(missing, losses.launches, 'launches')} are not in the trace: activity was dropped, and"
+        f"The kernels of {_share(missing, losses.launches, 'launches')} are not in the trace: activity was dropped, and"
         " device time is too low. Record fewer steps: TraceConfig(active=1)."
     )
 
@@ -152,8 +152,8 @@ def _launches_lost(losses: Losses) -> str:
     if not losses.lost:
         return ""
     return (
-        f"The launch of {_of(losses.lost, losses.device_work, 'pieces of device work')} is not in the trace, though it"
-        " came after the window began: calls were dropped, and this work has no operator, line or phase."
+        f"The launch of {_share(losses.lost, losses.device_work, 'pieces of device work')} is not in the trace, though"
+        " it came after the window began: calls were dropped, and this work has no operator, line or phase."
     )
 
 
@@ -170,9 +170,9 @@ def _clocks(losses: Losses) -> str:
     if not losses.starts_early:
         return ""
     return (
-        f"{_sentence(_of(losses.starts_early, losses.matched, 'pieces of device work'))} start before their launch, by"
-        f" up to {losses.starts_early_max_us:,.3g} us: the clocks of host and device do not agree, and idle causes and"
-        " launch times are off by as much."
+        f"{_sentence(_share(losses.starts_early, losses.matched, 'pieces of device work'))} start before their launch,"
+        f" by up to {losses.starts_early_max_us:,.3g} us: the clocks of host and device do not agree, and idle causes"
+        " and launch times are off by as much."
     )
 
 
@@ -180,7 +180,7 @@ APART_FROM_US = 1000.0
 """Work may well begin after the last call of a short window, but no launch takes so long to reach its device."""
 
 
-def _apart(losses: Losses) -> str:
+def _far_apart(losses: Losses) -> str:
     host, device = losses.host_window, losses.device_window
     if host is None or device is None or (host[0] <= device[1] and device[0] <= host[1]):
         return ""
@@ -197,8 +197,8 @@ def _overlaps(losses: Losses) -> str:
     if not losses.overlaps:
         return ""
     return (
-        f"{_sentence(_of(losses.overlaps, losses.device_work, 'pieces of device work'))} begin before what is ahead of"
-        " them in their stream has ended. Parts of a graph and programmatic dependent launches may do so; otherwise"
+        f"{_sentence(_share(losses.overlaps, losses.device_work, 'pieces of device work'))} begin before what is ahead"
+        " of them in their stream has ended. Parts of a graph and programmatic dependent launches may do so; otherwise"
         " times of the device are wrong."
     )
 
@@ -236,8 +236,8 @@ def _launched_before(losses: Losses) -> str:
     if not losses.before:
         return ""
     return (
-        f"{_sentence(_of(losses.before, losses.device_work, 'pieces of device work'))} were launched before the window"
-        " began: they count as device time, but have no operator, line or phase."
+        f"{_sentence(_share(losses.before, losses.device_work, 'pieces of device work'))} were launched before the"
+        " window began: they count as device time, but have no operator, line or phase."
     )
 
 

@@ -83,35 +83,35 @@ def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
     geometry = trace.kernel.geometry
     communication = int(linked.is_communication.sum())
     found = [
-        _counted("device work", len(work)),
-        _counted("runtime calls", len(trace.runtime)),
-        _counted("operators", len(ops)),
-        _counted("steps", len(linked.steps)),
-        _counted("shapes", int((ops.inputs >= 0).sum())),
-        _counted("stacks", frames or int((ops.stack >= 0).sum())),
+        _counted_signal("device work", len(work)),
+        _counted_signal("runtime calls", len(trace.runtime)),
+        _counted_signal("operators", len(ops)),
+        _counted_signal("steps", len(linked.steps)),
+        _counted_signal("shapes", int((ops.inputs >= 0).sum())),
+        _counted_signal("stacks", frames or int((ops.stack >= 0).sum())),
         _signal("module frames", None if frames and not trace.with_frames else modules > 0, modules or None),
-        _counted("forward-backward links", int((ops.forward_thread > 0).sum())),
+        _counted_signal("forward-backward links", int((ops.forward_thread > 0).sum())),
         # the events themselves are no spans and are not read
-        _signal("memory events", bool(trace.about.values["profile_memory"]) if _says(linked) else None, None),
-        _counted("occupancy", int(occupied[geometry[geometry >= 0]].sum()) if len(occupied) else 0),
+        _signal("memory events", bool(trace.about.values["profile_memory"]) if _records_memory(linked) else None, None),
+        _counted_signal("occupancy", int(occupied[geometry[geometry >= 0]].sum()) if len(occupied) else 0),
         _signal("device properties", bool(trace.about.device_properties), len(trace.about.device_properties) or None),
-        _counted("device waits", len(trace.device_wait)),
+        _counted_signal("device waits", len(trace.device_wait)),
         # a process on its own has no rank, and misses none
         _signal("rank", True if trace.about.rank is not None else False if communication else None, None),
     ]
     if communication:
-        found.append(_counted("collective metadata", int((trace.kernel.collective >= 0).sum())))
+        found.append(_counted_signal("collective metadata", int((trace.kernel.collective >= 0).sum())))
     else:
         found.append(Signal(name="collective metadata", present=None, count=None, without="", advice=""))
     found.append(_signal("absolute time", trace.base_time_ns is not None, None))
     return tuple(found)
 
 
-def _says(linked: LinkedTrace) -> bool:
+def _records_memory(linked: LinkedTrace) -> bool:
     return "profile_memory" in linked.trace.about.values
 
 
-def _counted(name: SignalName, count: int) -> Signal:
+def _counted_signal(name: SignalName, count: int) -> Signal:
     return _signal(name, count > 0, count)
 
 

@@ -55,7 +55,7 @@ class HostActivity:
             cause: A cause that a span tells.
             threads: Numbers of the threads.
         """
-        coverage = self._coverage(cause, self._of_cause[cause], threads)
+        coverage = self._coverage(cause, self._cause_spans[cause], threads)
         if cause != "profiler" or not len(self._linked.trace.overhead):
             return coverage
         overhead = self._linked.trace.overhead
@@ -83,14 +83,14 @@ class HostActivity:
         Left out are those whose absence is an answer: a trace with calls would hold those that wait or allocate, and
         without communication on a device the host hardly starts some.
         """
-        told: dict[IdleCause, bool] = {cause: bool(len(self._of_cause[cause])) for cause in _OF_PHASE}
+        told: dict[IdleCause, bool] = {cause: bool(len(self._cause_spans[cause])) for cause in _OF_PHASE}
         told["allocator"] = told["host_sync"] = bool(len(self._linked.trace.runtime))
-        told["communication"] = bool(len(self._of_cause["communication"]) or not self._linked.is_communication.any())
+        told["communication"] = bool(len(self._cause_spans["communication"]) or not self._linked.is_communication.any())
         told["between_steps"] = bool(len(self._linked.steps))
         return tuple(cause for cause in IDLE_CAUSES if not told.get(cause, True))
 
     @cached_property
-    def _of_cause(self) -> dict[IdleCause, Spans]:
+    def _cause_spans(self) -> dict[IdleCause, Spans]:
         linked, trace = self._linked, self._linked.trace
         frames, calls = trace.python_function.spans, trace.runtime.spans
         spans = {cause: self._in_phase(phase) for cause, phase in _OF_PHASE.items()}

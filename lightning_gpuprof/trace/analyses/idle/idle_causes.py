@@ -60,7 +60,7 @@ class CausedParts:
         return summed.astype(np.int64).reshape(len(IDLE_CAUSES), count)
 
 
-class _Parts:
+class _PartsBuilder:
     """Collects parts."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def causes_of(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Caused
     """
     steps = linked.steps
     bounds = distinct(np.concatenate((steps.start_ns, steps.end_ns)))
-    parts = _Parts()
+    parts = _PartsBuilder()
     host_ns = np.zeros(3, np.int64)
     all_gaps, all_starts, all_ends = cut(gaps.start_ns, gaps.host_end_ns, bounds)
     thread_of = gaps.thread[all_gaps]

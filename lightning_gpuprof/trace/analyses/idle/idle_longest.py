@@ -35,7 +35,7 @@ def longest_gaps(
     place[chosen] = np.arange(len(chosen))
     cause_ns = caused.by_cause(place[caused.gap], len(chosen))
     after = gaps.after[chosen]
-    threads = _asked_threads(linked, gaps.thread[chosen])
+    threads = _launching_threads(linked, gaps.thread[chosen])
     launched = linked.launched[after]
     late = gaps.host_ns[chosen] > 0
     middle_ns = np.where(
@@ -43,7 +43,7 @@ def longest_gaps(
         gaps.start_ns[chosen] + gaps.host_ns[chosen] // 2,
         np.where(launched, linked.launch_start_ns[after], gaps.start_ns[chosen]),
     )
-    before = _ended_last(linked, gaps, chosen)
+    before = _work_before(linked, gaps, chosen)
     step = linked.steps.at(middle_ns)
     phase = _phases(linked, middle_ns, threads)
     host = _HostSpans(linked, int(gaps.host_ns[chosen][late].min(initial=np.iinfo(np.int64).max)) // 2)
@@ -79,13 +79,13 @@ def _largest(causes: dict[IdleCause, int]) -> IdleCause:
     return max(causes, key=lambda cause: causes[cause])
 
 
-def _asked_threads(linked: LinkedTrace, launching: Int32) -> tuple[Int32, Int32]:
+def _launching_threads(linked: LinkedTrace, launching: Int32) -> tuple[Int32, Int32]:
     """Whom to ask what the host did, first and second: the launching thread and the main thread."""
     main = np.full(len(launching), ABSENT if linked.main_thread is None else linked.main_thread, np.int32)
     return np.where(launching > ABSENT, launching, main), main
 
 
-def _ended_last(linked: LinkedTrace, gaps: Gaps, chosen: Rows) -> Rows:
+def _work_before(linked: LinkedTrace, gaps: Gaps, chosen: Rows) -> Rows:
     """The work before each gap: the gap begins where it ends."""
     rows = linked.device_rows[gaps.device]
     by_end = rows[np.argsort(linked.work.end_ns[rows], kind="stable")]

@@ -41,7 +41,7 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Idle
     """
     late = np.flatnonzero(gaps.host_ns > 0)
     parts = [
-        _of_host(linked, gaps, activity, int(thread), late[gaps.thread[late] == thread])
+        _host_pieces(linked, gaps, activity, int(thread), late[gaps.thread[late] == thread])
         for thread in distinct(gaps.thread[late])
     ]
     device = np.flatnonzero(gaps.end_ns > gaps.host_end_ns)
@@ -55,7 +55,7 @@ def idle_pieces(linked: LinkedTrace, gaps: Gaps, activity: HostActivity) -> Idle
     return _merged(gap[order], starts[order], ends[order], cause[order])
 
 
-def _of_host(
+def _host_pieces(
     linked: LinkedTrace, gaps: Gaps, activity: HostActivity, thread: int, late: Rows
 ) -> tuple[Rows, Int64, Int64, Rows]:
     """Pieces of the host parts of the gaps that a thread ended: gap, start, end and cause."""

@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
 
-_MOST = 1 << 62
+_MAX_KEY = 1 << 62
 
 
 def is_backward(name: str) -> bool:
@@ -92,7 +92,7 @@ class Backward:
         candidates = candidates[outer_last]
         number, wanted = self._ops.sequence[candidates], self._ops.sequence[nodes]
         count = len(candidates) + 1
-        if int(number.max()) > _MOST // count:
+        if int(number.max()) > _MAX_KEY // count:
             numbers = distinct(number)
             number, wanted = np.searchsorted(numbers, number), np.searchsorted(numbers, wanted)
         # (number, place in time) as one sorted number

@@ -13,7 +13,7 @@ from lightning_gpuprof.trace.tables import Int32, Int64, Rows
 Float64 = npt.NDArray[np.float64]
 
 _SMALL = 1 << 31
-_MOST = 1 << 62
+_MAX_KEY = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
         width = int(column.max()) - low + 1
         if width > _SMALL:
             column, low, width = numbered(column).of_row.astype(np.int64), 0, rows
-        if size > _MOST // width:
+        if size > _MAX_KEY // width:
             key, size = numbered(key).of_row.astype(np.int64), rows
         key = key * width + (column.astype(np.int64) - low)
         size *= width
@@ -127,7 +127,7 @@ def statistics_of(values: Int64, groups: Groups) -> Statistics:
 def _sorted_in_groups(values: Int64, group: Int64, count: Int64) -> Int64:
     """Values of the first group in ascending order, then those of the second, and so on."""
     width = int(values.max()) + 1
-    if width > _MOST // len(count):
+    if width > _MAX_KEY // len(count):
         by_lexsort: Int64 = values[np.lexsort((values, group))]
         return by_lexsort
     base = np.repeat(np.arange(len(count), dtype=np.int64) * width, count)

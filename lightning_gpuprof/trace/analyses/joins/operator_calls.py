@@ -70,7 +70,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     known = of_work >= 0
     device_self_ns = _summed(of_work[known], linked.work.duration_ns[known], len(ops))
     work_self = np.bincount(of_work[known], minlength=len(ops)).astype(np.int64)
-    work_total = _with_inner(work_self, parent)
+    work_total = _with_children(work_self, parent)
     uploads = _uploads(linked, of_work[known], known, work_total, parent)
     return OperatorCalls(
         is_operator=is_operator,
@@ -80,7 +80,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
         operator_of_work=of_work,
         device_self_ns=device_self_ns,
         work_self=work_self,
-        device_total_ns=_with_inner(device_self_ns, parent),
+        device_total_ns=_with_children(device_self_ns, parent),
         work_total=work_total,
         uploads=uploads,
     )
@@ -89,7 +89,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
 def _uploads(linked: LinkedTrace, of_work: Rows, known: Mask, work_total: Int64, parent: Rows) -> Mask:
     work = linked.work
     is_upload = ~linked.is_kernel[known] & linked.named(work, lambda name: _UPLOAD.search(name) is not None)[known]
-    copies = _with_inner(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
+    copies = _with_children(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
     uploads: Mask = nearest(parent, (copies > 0) & (copies == work_total)) > ABSENT
     return uploads
 
@@ -102,7 +102,7 @@ def _host_self_ns(ops: OperatorSpans, is_operator: Mask, parent: Rows) -> Int64:
     return own
 
 
-def _with_inner(own: Int64, parent: Rows) -> Int64:
+def _with_children(own: Int64, parent: Rows) -> Int64:
     """Each row's value and those of all rows inside it."""
     total = own.copy()
     row = np.flatnonzero(own)

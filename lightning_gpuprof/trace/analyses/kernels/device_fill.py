@@ -23,7 +23,7 @@ OccupancySource = Literal["kineto", "computed"]
 _WARP_THREADS = 32
 _NO_DEVICE = 100_000
 """Multiprocessors that no device has."""
-_LEAST = 1e-9
+_TINY = 1e-9
 _MANY_BLOCKS = 1 << 40
 """More than any device holds; sums of so many still fit 64 bits."""
 
@@ -101,19 +101,19 @@ def _multiprocessors(
     told = Counter(
         count
         for geometry, of_device in zip(shapes.geometries, shapes.devices, strict=True)
-        if of_device == device and (count := _told_multiprocessors(geometry)) is not None
+        if of_device == device and (count := _recorded_multiprocessors(geometry)) is not None
     )
     return (told.most_common(1)[0][0] if told else None), None
 
 
-def _told_multiprocessors(geometry: Geometry) -> int | None:
+def _recorded_multiprocessors(geometry: Geometry) -> int | None:
     if geometry.grid is None or geometry.block is None:
         return None
     blocks, warps = prod(geometry.grid), prod(geometry.block) / _WARP_THREADS
     if geometry.blocks_per_sm:
-        count = blocks / max(geometry.blocks_per_sm, _LEAST)
+        count = blocks / max(geometry.blocks_per_sm, _TINY)
     elif geometry.warps_per_sm and warps.is_integer():
-        count = blocks * warps / max(geometry.warps_per_sm, _LEAST)
+        count = blocks * warps / max(geometry.warps_per_sm, _TINY)
     else:
         return None
     return round(count) if 0.5 < count < _NO_DEVICE else None

@@ -21,7 +21,7 @@ from lightning_gpuprof.trace.tables import Int64
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Alike:
+class _KernelGroup:
     """Kernels of one name and class that are all small, or all not."""
 
     trait: Trait
@@ -38,7 +38,7 @@ class _Alike:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Faster:
+class _FasterKernel:
     """How much faster than in fp32 the tensor cores of a device are, and with inputs of which type."""
 
     dtype: KernelDtype
@@ -63,7 +63,7 @@ def kernel_savings(
     faster = _faster_than_fp32(linked.trace) if available else None
     savings: list[SavingRow] = []
     without: dict[NoSaving, tuple[int, int]] = {}
-    for alike in _alike(linked, traits, fill, gap_ns):
+    for alike in _kernel_groups(linked, traits, fill, gap_ns):
         off_tensor_cores = available is not False and alike.trait.tensor_cores == "no" and not alike.trait.unsuited
         estimate = _estimate(alike, off_tensor_cores, faster)
         if isinstance(estimate, SavingRow):
@@ -80,7 +80,7 @@ def kernel_savings(
     )
 
 
-def _alike(linked: LinkedTrace, traits: KernelTraits, fill: KernelFill, gap_ns: Int64) -> list[_Alike]:
+def _kernel_groups(linked: LinkedTrace, traits: KernelTraits, fill: KernelFill, gap_ns: Int64) -> list[_KernelGroup]:
     kernel = linked.trace.kernel
     duration_ns = kernel.duration_ns
     small = duration_ns < SMALL_NS
@@ -99,7 +99,7 @@ def _alike(linked: LinkedTrace, traits: KernelTraits, fill: KernelFill, gap_ns: 
         groups.sums(gap_ns).tolist(),
     )
     return [
-        _Alike(
+        _KernelGroup(
             trait=traits.of_group[number],
             small=is_small,
             count=count,
@@ -113,7 +113,7 @@ def _alike(linked: LinkedTrace, traits: KernelTraits, fill: KernelFill, gap_ns: 
     ]
 
 
-def _estimate(alike: _Alike, off_tensor_cores: bool, faster: _Faster | None) -> SavingRow | NoSaving:
+def _estimate(alike: _KernelGroup, off_tensor_cores: bool, faster: _FasterKernel | None) -> SavingRow | NoSaving:
     if alike.trait.kernel_class == "communication":
         return "communication"
     row = SavingRow(
@@ -151,7 +151,7 @@ def _estimate(alike: _Alike, off_tensor_cores: bool, faster: _Faster | None) -> 
     return "fills the device" if alike.known_ns else "geometry not known"
 
 
-def _faster_than_fp32(trace: Trace) -> _Faster | None:
+def _faster_than_fp32(trace: Trace) -> _FasterKernel | None:
     """Of the devices that ran kernels, if they are of one product."""
     devices = distinct(trace.kernel.device).tolist()
     names = {device_name(properties_of(trace, device)) for device in devices}
@@ -164,4 +164,4 @@ def _faster_than_fp32(trace: Trace) -> _Faster | None:
     # TF32 takes a switch, half precision another type: the first that is faster
     targets: tuple[KernelDtype, ...] = ("tf32", "bf16", "fp16")
     rates = [(target, peaks.flops_per_s[target]) for target in targets if target in peaks.flops_per_s]
-    return next((_Faster(dtype=target, ratio=rate / fp32) for target, rate in rates if rate > fp32), None)
+    return next((_FasterKernel(dtype=target, ratio=rate / fp32) for target, rate in rates if rate > fp32), None)

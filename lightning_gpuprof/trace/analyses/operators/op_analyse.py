@@ -49,12 +49,12 @@ def op_analyse(linked: LinkedTrace, names: str | Sequence[str]) -> list[Operator
     for name in asked:
         found = [present[name]] if name in present else of_type.get(name) if isinstance(name, str) else None
         if not found:
-            raise _unknown(name, [*present, *of_type])
+            raise _unknown_name(name, [*present, *of_type])
         numbers.update(dict.fromkeys(found))
     return [
         entry
         for number in numbers
-        for entry in _of_operator(linked, np.flatnonzero((ops.name == number) & is_operator))
+        for entry in _analyses_of(linked, np.flatnonzero((ops.name == number) & is_operator))
     ]
 
 
@@ -68,7 +68,7 @@ def op_analyse_json(linked: LinkedTrace, names: str | Sequence[str]) -> str:
     return msgspec.json.encode(op_analyse(linked, names)).decode()
 
 
-def _unknown(name: object, known: Sequence[str]) -> ArgumentError:
+def _unknown_name(name: object, known: Sequence[str]) -> ArgumentError:
     if not known:
         return ArgumentError("names", name, "name operators of the trace", "The trace holds no operators.")
     lower = {text.lower(): text for text in known}
@@ -79,7 +79,7 @@ def _unknown(name: object, known: Sequence[str]) -> ArgumentError:
     return ArgumentError("names", name, "name operators of the trace", hint)
 
 
-def _of_operator(linked: LinkedTrace, rows: Rows) -> list[OperatorAnalysis]:
+def _analyses_of(linked: LinkedTrace, rows: Rows) -> list[OperatorAnalysis]:
     ops = linked.trace.cpu_op
     without = rows[ops.inputs[rows] < 0]
     found = shape_groups(linked, rows)

@@ -42,7 +42,7 @@ def operators(linked: LinkedTrace, *, name: str = "", most_shapes: int = SHAPE_R
     total_device_ns = int(linked.work.duration_ns.sum())
     chosen = calls.is_operator
     if name:
-        chosen = chosen & linked.named(ops, lambda text: fits(text, name))
+        chosen = chosen & linked.named(ops, lambda text: matches_filter(text, name))
     rows = np.flatnonzero(chosen)
     shapes, left_out = _shapes(linked, rows, most_shapes) or (None, 0)
     return Operators(
@@ -58,7 +58,7 @@ def operators(linked: LinkedTrace, *, name: str = "", most_shapes: int = SHAPE_R
     )
 
 
-def fits(operator: str, wanted: str) -> bool:
+def matches_filter(operator: str, wanted: str) -> bool:
     """Whether an operator's name is what a filter asks for; see :func:`operators`.
 
     Args:
@@ -87,8 +87,8 @@ def _types(
     names = linked.trace.names
     name = linked.trace.cpu_op.name[rows]
     count = np.bincount(name, minlength=len(names))
-    host_ns = _by(name, calls.host_self_ns[rows], len(names))
-    device_ns = _by(name, calls.device_self_ns[rows], len(names))
+    host_ns = _sums_by(name, calls.host_self_ns[rows], len(names))
+    device_ns = _sums_by(name, calls.device_self_ns[rows], len(names))
     sums: dict[str, tuple[int, int, int]] = {}
     for number in np.flatnonzero(count).tolist():
         kind = type_of(names[number])
@@ -113,7 +113,7 @@ def _types(
     )
 
 
-def _by(label: Int32, values: Int64, count: int) -> Int64:
+def _sums_by(label: Int32, values: Int64, count: int) -> Int64:
     # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
     return np.bincount(label, weights=values, minlength=count).astype(np.int64)
 

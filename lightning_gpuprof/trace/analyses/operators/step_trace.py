@@ -47,12 +47,12 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
             ),
         )
 
-    rows = tuple(row(name, partial(_one, at=at)) for at, name in enumerate(steps.names))
+    rows = tuple(row(name, partial(_value_at, at=at)) for at, name in enumerate(steps.names))
     mean = row(f"mean of {len(steps)}", lambda column: int(column.sum()) / len(steps)) if has_steps else None
     return StepTrace(steps=rows, mean=mean, has_steps=has_steps)
 
 
-def _one(column: Int64, at: int) -> float:
+def _value_at(column: Int64, at: int) -> float:
     return int(column[at])
 
 

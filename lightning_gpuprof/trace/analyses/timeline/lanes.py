@@ -46,7 +46,7 @@ class _Parts:
     count: Int64
 
 
-def within(events: Events, begin_ns: int, end_ns: int) -> Events:
+def clip(events: Events, begin_ns: int, end_ns: int) -> Events:
     """What of the events lies between two moments, in order of time; what is empty is left out.
 
     Args:
@@ -75,7 +75,7 @@ def lane(head: TimelineLane, events: Events, begin_ns: int, end_ns: int, limit: 
     Returns:
         None if it would be empty.
     """
-    events = within(events, begin_ns, end_ns)
+    events = clip(events, begin_ns, end_ns)
     if not len(events.start_ns):
         return None
     used, _, number = numbered(events.name)

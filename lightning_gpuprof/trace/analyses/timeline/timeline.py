@@ -62,7 +62,7 @@ def timeline(
     threads, left_out = _threads(linked, begin_ns, end_ns)
     blocking = blocking_calls(linked)
     for thread in threads:
-        events += _of_thread(linked, thread, blocking, begin_ns, end_ns)
+        events += _thread_lanes(linked, thread, blocking, begin_ns, end_ns)
     devices = _devices(linked)
     left_out += max(len(devices) - MAX_DEVICES, 0)
     activity = activity or HostActivity(linked)
@@ -91,7 +91,7 @@ def median_step(steps: Steps) -> int:
     return int(np.argsort(period_ns, kind="stable")[(len(period_ns) - 1) // 2])
 
 
-def _inside(spans: Spans, begin_ns: int, end_ns: int) -> Rows:
+def _rows_within(spans: Spans, begin_ns: int, end_ns: int) -> Rows:
     return np.flatnonzero((spans.start_ns < end_ns) & (spans.end_ns > begin_ns))
 
 
@@ -129,7 +129,7 @@ def _threads(linked: LinkedTrace, begin_ns: int, end_ns: int) -> tuple[list[int]
     ops, calls = linked.trace.cpu_op, linked.trace.runtime
     spent: dict[int, float] = {}
     is_operator = operator_calls(linked).is_operator
-    of_ops, of_calls = _inside(ops, begin_ns, end_ns), _inside(calls, begin_ns, end_ns)
+    of_ops, of_calls = _rows_within(ops, begin_ns, end_ns), _rows_within(calls, begin_ns, end_ns)
     for spans, rows in ((ops, of_ops[is_operator[of_ops]]), (calls, of_calls)):
         times = np.bincount(spans.thread[rows], weights=spans.duration_ns[rows]) if len(rows) else np.zeros(0)
         for thread in np.flatnonzero(times).tolist():
@@ -138,18 +138,18 @@ def _threads(linked: LinkedTrace, begin_ns: int, end_ns: int) -> tuple[list[int]
     return order[:MAX_THREADS], max(len(order) - MAX_THREADS, 0)
 
 
-def _of_thread(
+def _thread_lanes(
     linked: LinkedTrace, thread: int, blocking: Rows, begin_ns: int, end_ns: int
 ) -> Iterator[tuple[TimelineLane, Events]]:
     """Operators and calls of a thread."""
     name, main = _thread(linked, thread), thread == linked.main_thread
     ops, calls = linked.trace.cpu_op, linked.trace.runtime
-    rows = _inside(ops, begin_ns, end_ns)
+    rows = _rows_within(ops, begin_ns, end_ns)
     rows = rows[(ops.thread[rows] == thread) & operator_calls(linked).is_operator[rows]]
     rows = _outermost(ops, rows)
     operators = np.full(len(rows), KINDS.index("operator"), np.intp)
     yield TimelineLane(kind="operators", thread=name, main=main), _events(linked, ops, rows, operators)
-    rows = _inside(calls, begin_ns, end_ns)
+    rows = _rows_within(calls, begin_ns, end_ns)
     rows = _outermost(calls, rows[calls.thread[rows] == thread])
     yield (
         TimelineLane(kind="calls", thread=name, main=main),
