@@ -155,6 +155,17 @@ def write_reports(report: Report, directory: Path, kinds: Sequence[ReportKind]) 
     return {sink.label: str(sink.write_report(report, directory)) for sink in sinks(kinds)}
 
 
+def _copies(report: Report, target: Path, kinds: Sequence[ReportKind], folder: Path) -> dict[str, str]:
+    """Write the files elsewhere than into the run's folder, which their commands name all the same."""
+    written = write_reports(report, target, [kind for kind in kinds if kind != "html"])
+    if "html" in kinds:
+        from lightning_gpuprof.sinks import html
+
+        html.write(report, target / html.FILE_NAME, folder)
+        written["HTML"] = str(target / html.FILE_NAME)
+    return written
+
+
 def _worth_making(report: Report, asked: Sequence[ReportKind] | None) -> Sequence[ReportKind]:
     """What was asked for; if nobody said, everything, but no page of a run too short to judge."""
     if asked is not None:
@@ -278,10 +289,11 @@ def push_to_loggers(
         report,
         trainer_loggers,
         step,
-        write_files=lambda target: write_reports(report, target, _worth_making(report, kinds)),
+        write_files=lambda target: _copies(report, target, _worth_making(report, kinds), folder),
         guard=guard,
         late=late,
         finished=finished,
+        folder=folder,
     )
     return Logged(metrics=metrics, to=to)
 

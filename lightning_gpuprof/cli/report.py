@@ -51,7 +51,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
     report = source.remake(folder)
     if page is not None:
         with progress(f"writing {name(str(page))}"):
-            html.write(report, page)
+            html.write(report, page, folder)
     if as_json:
         sys.stdout.write(json_report.encode(report).decode())
         return 0

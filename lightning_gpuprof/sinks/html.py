@@ -15,17 +15,18 @@ from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS
 FILE_NAME = "report.html"
 
 
-def write(report: Report, target: Path) -> None:
+def write(report: Report, target: Path, folder: Path | None = None) -> None:
     """Write ``report.html`` whole or not at all.
 
     Args:
         report: The report.
-        target: The file, in the folder of the run.
+        target: The file.
+        folder: Of the run, for the command that proves the fix; None: that of the file.
 
     Raises:
         ReportError: The file cannot be written.
     """
-    write_whole(target, *_pieces(report, target.parent))
+    write_whole(target, *_pieces(report, folder or target.parent))
 
 
 def render_html(report: Report, folder: Path | None = None) -> str:

@@ -29,6 +29,7 @@ def push(
     guard: Callable[[object], AbstractContextManager[object]],
     late: Callable[[str], None],
     finished: bool = True,
+    folder: Path | None = None,
 ) -> str:
     """Hand the report to each logger that can take it.
 
@@ -42,16 +43,17 @@ def push(
         guard: A context around what is done with a logger; keeps what it raises from the other loggers.
         late: Told when the loggers took longer than they are given; what is under way goes on in its thread.
         finished: The run came to its own end. One that did not gives no files, and waits for nothing else for long.
+        folder: Of the run, for the command that proves a fix; None: not known.
 
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
     """
     shown: list[str] = []
     if not finished:
-        if not _within(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown)):
+        if not _within(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown, folder)):
             late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
-        _show(report, loggers, step, guard, shown)
+        _show(report, loggers, step, guard, shown, folder)
         keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
         if keepers and not _within(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
             late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
@@ -64,6 +66,7 @@ def _show(
     step: int,
     guard: Callable[[object], AbstractContextManager[object]],
     shown: list[str],
+    folder: Path | None,
 ) -> None:
     """Numbers, text and panel; the log folders of the loggers that took the text go to ``shown``."""
     numbers = final_scalars(report)
@@ -71,12 +74,12 @@ def _show(
         with guard(logger):
             _log_numbers(logger, numbers, step)
         with guard(logger):
-            if _add_text(logger, report, step):
+            if _add_text(logger, report, step, folder):
                 log_dir = getattr(logger, "log_dir", "")
                 shown += [log_dir] if isinstance(log_dir, str) and log_dir else []
         with guard(logger):
             if (show := attachments.panel(logger)) is not None:
-                show(_first_page(report), step)
+                show(_first_page(report, folder), step)
 
 
 def _attach(
@@ -157,20 +160,21 @@ def _log_numbers(logger: Any, numbers: dict[str, float], step: int) -> None:
         log_metrics(metrics=numbers.copy(), step=step)
 
 
-def _add_text(logger: Any, report: Report, step: int) -> bool:
+def _add_text(logger: Any, report: Report, step: int, folder: Path | None) -> bool:
     add_text = getattr(getattr(logger, "experiment", None), "add_text", None)
     if not callable(add_text):
         return False
-    add_text(TEXT_TAG, tensorboard_text.markdown(report), step)
+    add_text(TEXT_TAG, tensorboard_text.markdown(report, folder), step)
     return True
 
 
-def _first_page(report: Report) -> str:
+def _first_page(report: Report, folder: Path | None) -> str:
     """The first screen as a page of its own."""
-    from lightning_gpuprof.sinks.html_page import page  # only where it is shown
+    from lightning_gpuprof.sinks.first_screen import first_screen  # only where it is shown
+    from lightning_gpuprof.sinks.html_page import page
     from lightning_gpuprof.sinks.views import first
 
-    return page("gpuprof", [f'<main id="main">\n{first.first(report)}</main>\n'])
+    return page("gpuprof", [f'<main id="main">\n{first.render(first_screen(report, folder))}</main>\n'])
 
 
 def _name_of(report: Report) -> str:

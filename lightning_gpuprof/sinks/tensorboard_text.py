@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import method_tables, plain, tables, time_tables, wording
-from lightning_gpuprof.sinks.first_screen import first_screen
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
 
 TOP_ROWS = 12
 
@@ -26,16 +27,18 @@ def escape(text: str) -> str:
     return plain.visible(text).translate(_ENTITIES)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: Report, folder: Path | None = None) -> str:
     """The diagnosis as Markdown, for ``logger.experiment.add_text``.
 
     Args:
         report: The report.
+        folder: Of the run, for the command that proves the fix; None: not known.
     """
-    screen = first_screen(report)
+    screen = first_screen(report, folder)
     sections = [
         f"## {escape(screen.headline)}",
         escape(screen.sentence),
+        *_change(screen),
         escape(" · ".join(screen.meta)),
         f"**{escape(f'{screen.reliability.mark} {screen.reliability.words}')}** {escape(wording.steadiness(report))}",
         "\n".join(f"* {escape(caveat)}" for caveat in screen.reliability.details),
@@ -44,7 +47,7 @@ def markdown(report: Report) -> str:
         escape(wording.steps(report)),
         "## Findings",
         _findings(report),
-        f"## Next step\n\n{escape(wording.next_step(report))}",
+        "" if report.findings else f"## Next step\n\n{escape(wording.next_step(report))}",
         *([] if report.method is None else _method(report)),
         _section(tables.wall_table(report)),
         _section(tables.phase_table(report)),
@@ -55,6 +58,21 @@ def markdown(report: Report) -> str:
         _section(tables.overhead_table(report)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _change(screen: FirstScreen) -> list[str]:
+    """The change as a diff, the gain and the command that proves it."""
+    if screen.fix is None:
+        return []
+    fix = screen.fix
+    code = [f"    - {plain.visible(line)}" for line in fix.removed] + [
+        f"    + {plain.visible(line)}" for line in fix.added
+    ]
+    change = [f"**Change:** {escape(fix.where if code else fix.advice)}", "\n".join(code)]
+    if screen.today is not None and screen.after is not None:
+        ends = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
+        change.append(f"**Gain:** {' → '.join(ends)} ms per step at best")
+    return [*change, f"**Prove:**\n\n    {plain.visible(screen.proof)}"]
 
 
 def _method(report: Report) -> list[str]:

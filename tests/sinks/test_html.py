@@ -281,3 +281,10 @@ def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
     text = render_html(sample_report.full_report())
     assert text.count('<p class="gain">') == 3
     assert "no bound known" not in text
+
+
+def test_a_copy_elsewhere_names_the_folder_of_the_run(tmp_path: Path) -> None:
+    html.write(sample_report.full_report(), tmp_path / "copy.html", Path("runs/digits/version_0/gpuprof"))
+    text = (tmp_path / "copy.html").read_text(encoding="utf-8")
+    assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in text
+    assert str(tmp_path) not in text

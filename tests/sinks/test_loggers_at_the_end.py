@@ -128,6 +128,7 @@ class Given:
             guard=self._guard,
             late=self.late.append,
             finished=finished,
+            folder=Path("runs/digits/version_0/gpuprof"),
         )
 
     @contextmanager
@@ -183,6 +184,7 @@ def test_weights_and_biases_shows_the_first_screen(monkeypatch: pytest.MonkeyPat
     shown, step = next(value for name, value in wandb.calls[1:] if name == "log_metrics")
     assert step == 41
     page = shown[attachments.PANEL].data
+    assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in page
     assert escape(first_screen(report).headline) in page
     assert not shown[attachments.PANEL].inject
     assert len(page) < 100_000

@@ -33,6 +33,11 @@ LEVELS = 10
 """Consecutive parts of a run whose statistic is its speed level there."""
 MIN_LEVEL_STEPS = 10
 """Fewer steps make no level: a run needs 100 to have any."""
+SLOW_PARTS = 20
+"""Consecutive parts of a run in which a slow movement shows: each is then close to the one before."""
+SLOW_RATIO = 0.7
+"""Von Neumann's ratio of the parts' means, 2 where they are independent: below it the run moves slowly, and its noise
+may outlast it. Chosen by simulation (``benchmarks/compare_alarms.py``, decision 117)."""
 _STUDENT_STREAM = 1
 
 
@@ -49,11 +54,13 @@ class Drawn:
     """5th and 95th percentile of the steps."""
     levels: tuple[float, float] | None = None
     """Lowest and highest of the statistic in the tenths of the run; None below 100 steps or without a journal."""
+    slow: bool = False
+    """Parts of the run are close to the part before: its noise may outlast it."""
 
     @property
     def few(self) -> bool:
         """Too little is independent to know how far the statistic may be off."""
-        return self.blocks < MIN_BLOCKS
+        return self.slow or self.blocks < MIN_BLOCKS
 
 
 class Resampling:
@@ -118,7 +125,22 @@ def _draws_around(
 ) -> Drawn:
     low, high = np.quantile(values, [0.05, 0.95])
     usual = float(low), float(high)
-    return Drawn(at=centre + deviations, steps=len(values), blocks=blocks, usual=usual, levels=levels)
+    return Drawn(
+        at=centre + deviations,
+        steps=len(values),
+        blocks=blocks,
+        usual=usual,
+        levels=levels,
+        slow=_moves_slowly(values),
+    )
+
+
+def _moves_slowly(values: Floats) -> bool:
+    """Whether the mean of each part of a run is close to that of the part before; not known below 100 steps."""
+    if len(values) < LEVELS * MIN_LEVEL_STEPS:
+        return False
+    means = np.array([part.mean() for part in np.array_split(values, SLOW_PARTS)])
+    return float((np.diff(means) ** 2).sum()) < SLOW_RATIO * float(((means - means.mean()) ** 2).sum())
 
 
 def _levels(values: Floats, statistic: Callable[[Floats], float]) -> tuple[float, float] | None:

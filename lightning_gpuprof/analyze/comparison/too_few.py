@@ -25,8 +25,11 @@ def interval_obstacle(before: Drawn, after: Drawn) -> str:
         after: Of the later run.
     """
     name, drawn = min((("earlier", before), ("later", after)), key=lambda pair: pair[1].blocks)
-    if not drawn.few:
-        return ""
+    if drawn.blocks >= MIN_BLOCKS:
+        slow = " and ".join(name for name, drawn in (("earlier", before), ("later", after)) if drawn.slow)
+        return (
+            f"the speed of the {slow} run moved slowly: as much may lie between two runs; train longer" if slow else ""
+        )
     return (
         f"steps depend on each other over {drawn.steps / drawn.blocks:.0f} steps in the {name} run: its {drawn.steps} "
         f"are worth only {drawn.blocks:.1f} independent blocks, {MIN_BLOCKS} are needed; train longer"
