@@ -7,6 +7,7 @@ Run it from anywhere, with nothing else running::
     python benchmarks/truth.py --dose                   planted cost against the gain that the finding promises
     python benchmarks/truth.py --advice                 the advice is applied; what it brought against its bound
     python benchmarks/truth.py --traceml                TraceML's verdict on the same fits, beside ours
+    python benchmarks/truth.py --load 4                 is the first finding the same in five runs beside CPU hogs?
     python benchmarks/truth.py --show --only healthy    the whole reports
 
 Each run is a process of its own with a seed of its own. The matrix' exit code is 1 if a healthy run has a
@@ -18,8 +19,11 @@ from __future__ import annotations
 import argparse
 import functools
 import io
+import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,6 +46,18 @@ from truths.running import Done, Job, Said, run_all, said
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.terminal import print_report
+
+LOAD_RUNS = 5
+LOADED = (
+    "items of 10 ms, no workers",
+    "items of 15 ms, one worker",
+    "callback sleeps 20 ms after each batch",
+    "validation every 40 steps, 0.3 s",
+    "checkpoints of 0.2 s every 20 steps",
+    "forward computes 15 ms in Python, not traced",
+    "MLP",
+)
+"""Cases that are run beside CPU hogs, unless others are named: what a user meets first, and a healthy one."""
 
 console = wide_console()
 
@@ -229,6 +245,57 @@ def run_matrix(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 1 if summary.failed or summary.healthy.right < summary.healthy.of else 0
 
 
+@contextmanager
+def hogs(count: int) -> Iterator[None]:
+    """So many processes that compute until the end."""
+    processes = [multiprocessing.get_context("spawn").Process(target=_compute, daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _compute() -> None:
+    while True:
+        sum(range(100_000))
+
+
+def run_load(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    """Whether the next step is the same in all runs of a case while other programs have the CPUs."""
+    with hogs(options.load):
+        judgements = [one for number in range(options.repetitions) for one in matrix(cases, repetition=number)]
+    table = Table("case", "first finding", "runs", "same", title=f"First findings beside {options.load} CPU hogs")
+    rows = []
+    for case in cases:
+        firsts = Counter(first_finding(one) for one in judgements if one.case == case.name)
+        most, runs = firsts.most_common(1)[0]
+        table.add_row(case.name, "\n".join(firsts), "\n".join(map(str, firsts.values())), str(len(firsts) == 1))
+        rows.append({"case": case.name, "most": most, "most_runs": runs, "firsts": dict(firsts)})
+    console.print(table)
+    same = sum(len(one["firsts"]) == 1 for one in rows)  # type: ignore[arg-type]
+    print(f"the same next step in all {options.repetitions} runs: {same} of {len(rows)} cases")
+    write_json(
+        options.json,
+        "truth under load",
+        hogs=options.load,
+        repetitions=options.repetitions,
+        results=rows,
+        runs=[row(one) for one in judgements],
+    )
+    return 0
+
+
+def first_finding(one: Judgement) -> str:
+    """Rule and subject of what a report names first."""
+    if one.said is None:
+        return "failed"
+    return f"{one.said.findings[0].rule}: {one.said.findings[0].subject}" if one.said.findings else "none"
+
+
 def run_doses(options: argparse.Namespace) -> int:
     jobs = [job for repetition in range(options.repetitions) for job in doses.jobs(repetition)]
     jobs = [job for job in jobs if not options.only or any(part in job.name for part in options.only)]
@@ -265,6 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--dose", action="store_true", help="planted cost against the promised gain")
     what.add_argument("--advice", action="store_true", help="apply the advice and run again")
     what.add_argument("--traceml", action="store_true", help="the cases of other tools, also under TraceML")
+    what.add_argument(
+        "--load", type=int, default=0, metavar="N", help="beside N processes that compute, five runs each"
+    )
     what.add_argument("--show", action="store_true", help="print the whole report of each case")
     parser.add_argument(
         "--only",
@@ -273,24 +343,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="parts of names; groups: fault, pair, healthy, decoy; real: fits that run; computed: runs on a GPU that "
         "are computed or were recorded",
     )
-    parser.add_argument("--repetitions", type=int, default=1, help="rounds, each with a seed of its own")
+    parser.add_argument("--repetitions", type=int, help="rounds, each with a seed of its own (default: 1; --load: 5)")
     parser.add_argument(
         "--first", type=int, default=0, help="number of the first round of the matrix: others than before, other seeds"
     )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")
     parser.add_argument("--json", type=Path, help="default: truth.json, truth_doses.json and so on in results")
     options = parser.parse_args(arguments)
-    mode = next((name for name in ("dose", "advice", "traceml", "show") if getattr(options, name)), "")
+    mode = next((name for name in ("dose", "advice", "traceml", "load", "show") if getattr(options, name)), "")
     if options.json is None:
         options.json = RESULTS / f"truth{mode and '_'}{mode}.json"
+    options.repetitions = options.repetitions or (LOAD_RUNS if mode == "load" else 1)
     if mode == "dose":
         return run_doses(options)
     cases = chosen(options.only)
+    if mode == "load" and not options.only:
+        cases = [case for case in cases if case.name in LOADED]
     if not cases:
         parser.error(f"--only {' '.join(options.only)} names no case")
     if mode == "traceml" and (why := why_not()):
         parser.error(why)
-    return {"": run_matrix, "advice": run_advice, "traceml": run_peers, "show": show}[mode](cases, options)
+    return {"": run_matrix, "advice": run_advice, "traceml": run_peers, "load": run_load, "show": show}[mode](
+        cases, options
+    )
 
 
 if __name__ == "__main__":

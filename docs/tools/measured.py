@@ -15,7 +15,7 @@ from docstrings import table
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "diagnosis.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("diagnosis", "benchmarks", "compare")))
 
 _BLOCK = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -137,6 +137,38 @@ def truth() -> str:
     )
 
 
+def alarms() -> str:
+    """What simulated pairs of runs are called that are equal, or differ."""
+    results = _results("compare_alarms")
+    rows = [
+        (
+            ("" if one["differ"] else "equal, ") + one["kind"],
+            *(f"{100 * one[key] / one['pairs']:.0f} %" for key in ("changed", "within_noise", "not_comparable")),
+        )
+        for one in results["results"]
+    ]
+    settings = results["settings"]
+    return (
+        f"{settings['pairs']} simulated pairs of each kind, {settings['steps']} steps a run. Memory: the share of its "
+        "deviation that a step hands to the next.\n\n"
+        + table(("pairs", "changed", "within noise", "not comparable"), rows)
+        + "\n\nWhere noise outlasts the run, "
+        f"{100 * results['outlasting_changed_ratio']:.0f} % of equal runs are called changed."
+    )
+
+
+def limits() -> str:
+    """Limits that have a number."""
+    stalls = [one for one in _results("window_stall_waiting")["results"] if one["variant"] == "gpuprof-waiting"]
+    alarms = 100 * _results("compare_alarms")["outlasting_changed_ratio"]
+    return (
+        "- With a GPU, or a torch other than 2.13.0, training waits while a trace window is written: "
+        f"{stalls[0]['stall_ms']['median'] / 1e3:.1f} s for {round(stalls[0]['trace_events'], -3):,} events.\n"
+        f"- `gpuprof compare` calls {alarms:.0f} % of equal runs changed where the noise outlasts the run, and more on "
+        "a busy machine."
+    )
+
+
 def dose() -> str:
     """The gain that is promised against the time that was planted."""
     off: dict[str, list[float]] = {}
@@ -229,5 +261,6 @@ def versions() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (step_cost, profilers, windows, truth, dose, advice, traces, rest, versions)
+    one.__name__: one
+    for one in (step_cost, profilers, windows, truth, alarms, limits, dose, advice, traces, rest, versions)
 }

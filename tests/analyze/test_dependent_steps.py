@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from built_journals import wandering
 from built_reports import report_of, row
+from simulated_speeds import Speeds, demo, demo_fixed, outlasting, steady
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.dependence import dependence
@@ -145,6 +146,25 @@ def test_at_most_five_percent_of_equal_runs_that_drift_or_change_level_are_calle
     for kind in (drifting, switching):
         found = [compared(kind(seed), kind(seed + 10_000), threshold_ratio=0.03).outcome for seed in range(80)]
         assert np.mean([outcome in ("improved", "regressed") for outcome in found]) <= 0.05
+
+
+def test_noise_that_outlasts_the_run_is_seldom_called_a_change_and_the_demo_always() -> None:
+    """``benchmarks/compare_alarms.py`` has 500 pairs of each kind."""
+
+    def outcomes(before: Speeds, after: Speeds) -> list[Comparison]:
+        sides = before, after
+        return [
+            compared(
+                *(one(200, np.random.default_rng((side, seed))) for side, one in enumerate(sides)), threshold_ratio=0.03
+            )
+            for seed in range(40)
+        ]
+
+    found = outcomes(outlasting(1), outlasting(1))
+    assert np.mean([one.outcome in ("improved", "regressed") for one in found]) <= 0.07
+    assert any("moved slowly: as much may lie between two runs" in one.training.why for one in found)
+    assert np.mean([one.outcome == "improved" for one in outcomes(demo, demo_fixed)]) >= 0.95
+    assert np.mean([one.outcome == "within noise" for one in outcomes(steady, steady)]) >= 0.95
 
 
 def test_runs_that_stay_closer_than_the_threshold_are_within_noise_however_their_steps_wander() -> None:

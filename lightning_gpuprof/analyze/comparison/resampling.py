@@ -37,7 +37,7 @@ SLOW_PARTS = 20
 """Consecutive parts of a run in which a slow movement shows: each is then close to the one before."""
 SLOW_RATIO = 0.7
 """Von Neumann's ratio of the parts' means, 2 where they are independent: below it the run moves slowly, and its noise
-may outlast it. Chosen by simulation (``benchmarks/compare_alarms.py``, decision 117)."""
+may outlast it. Chosen by simulation (``benchmarks/compare_alarms.py``, decision 116)."""
 _STUDENT_STREAM = 1
 
 
