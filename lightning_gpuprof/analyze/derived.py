@@ -11,6 +11,7 @@ from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.host_limit import host_limit
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
+from lightning_gpuprof.analyze.memory_use import memory_holders
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
@@ -22,6 +23,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     """The metrics with everything that follows from their other fields."""
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
+    metrics = replace(metrics, holders=memory_holders(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics), host_limit=host_limit(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
     metrics = replace(

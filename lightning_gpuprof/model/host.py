@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from lightning_gpuprof.model.numbers import possible
+
 LONG_PAUSE_S = 0.005
 """Pauses of the garbage collector from here on are recorded one by one."""
 
@@ -229,6 +231,11 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     """Of the least memory in ten parts of the time, the median rise over the mean one: 1 if it goes on, 0 if it is a
     few jumps."""
 
+    @property
+    def latest_bytes_per_s(self) -> float:
+        """Slope of the later half where it is known."""
+        return self.slope_bytes_per_s if self.late_slope_bytes_per_s is None else self.late_slope_bytes_per_s
+
 
 class Reading(msgspec.Struct, kw_only=True, frozen=True):
     """What was read in a part of the run, by this process and its workers together."""
@@ -266,3 +273,12 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
     growth: tuple[MemoryGrowth, ...] = ()
     first_epoch: Reading | None = None
     later_epochs: Reading | None = None
+
+    @property
+    def memory_left_bytes(self) -> float | None:
+        """What is left of the machine's memory or of the control group's limit, whichever is less; None: not known."""
+        left = [self.machine.memory_available_min_bytes] if self.machine is not None else []
+        group = self.cgroup
+        if group is not None and group.memory_limit_bytes is not None and group.memory_working_bytes is not None:
+            left.append(group.memory_limit_bytes - group.memory_working_bytes.max)
+        return min((x for x in left if x is not None and possible(x)), default=None)

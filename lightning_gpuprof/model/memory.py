@@ -81,6 +81,18 @@ class Growth(msgspec.Struct, kw_only=True, frozen=True):
     """Median of the slopes from one epoch to the same position in the next one, which leaves out what is cleared at the
     end of each epoch. None: not known, as of a single epoch."""
 
+    @property
+    def kept_bytes_per_step(self) -> float:
+        """The slope, as far as it is no more than what stays from one epoch to the next."""
+        across = self.bytes_per_step_across_epochs
+        return self.bytes_per_step if across is None else min(self.bytes_per_step, across)
+
+    @property
+    def kept_bytes(self) -> float:
+        """The growth over all steps, likewise."""
+        grown = self.last_bytes - self.first_bytes
+        return grown if self.bytes_per_step_across_epochs is None else min(grown, self.kept_bytes_per_step * self.steps)
+
 
 class SourceHolder(msgspec.Struct, kw_only=True, frozen=True):
     """Memory that one source line had allocated and that was still held."""

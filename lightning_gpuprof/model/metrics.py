@@ -22,6 +22,7 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.memory_use import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Phase
@@ -189,6 +190,8 @@ class Metrics:
     """The windows that rules on kernels can look at; None: the model runs on the CPU."""
     gpus: tuple[Gpu, ...] = ()
     """The sampled GPUs, with what holds their clocks and links down."""
+    holders: MemoryHolders = field(default_factory=MemoryHolders)
+    """How full the GPU's memory is, and who holds it."""
     copies_to_device_ms: float | None = None
     """Time of a traced step's copies to the device, whether or not kernels ran beside them; None: not known."""
     fetch: Fetch = field(default_factory=Fetch)

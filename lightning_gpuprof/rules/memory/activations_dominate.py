@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.advice import smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 
 _FULL = {"allocated_gib": 120.0, "activations_gib": 96.0}
@@ -20,23 +21,19 @@ class ActivationsDominate(ShortMemoryRule):
     """GPU memory is short, and more than half of its peak is what forward keeps for backward.
 
     ## What it means
-
     Activations grow with the batch and the sequence length; parameters, gradients and optimizer state do not. Where
     memory is short and activations hold most of it, the batch is the place to look.
 
     ## How it is measured
-
     Memory allocated at the end of forward, minus the exact bytes of parameters, buffers, optimizer state and gradients
-    that are still there: more than 50 % of the run's peak, while the needed memory, with what others hold, is at least
-    80 % of the GPU. Information: it costs memory, not time.
+    that are still there, over the run's peak, while the needed memory, with what others hold, nearly fills the GPU.
+    Information: it costs memory, not time.
 
     ## When it is wrong
-
     - The batch, and whatever else is allocated on the device, counts as activations.
     - Manual optimization, or a model that was not counted: not evaluated.
 
     ## What to do
-
     Halve the batch and accumulate; recompute activations (about a third more compute); use
     `F.scaled_dot_product_attention`, which stores no score matrix.
     """
@@ -54,17 +51,15 @@ class ActivationsDominate(ShortMemoryRule):
         not_evaluated("activations were not measured", "memory of activations", allocator={"activations_gib": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
         """Judge what forward keeps."""
-        use = gpu_memory.use(metrics)
-        memory = use.memory
-        held, ratio = memory.activations_bytes, memory.activations_ratio
+        memory, held, ratio = use.memory, use.memory.activations_bytes, use.memory.activations_ratio
         if held is None or ratio is None or not (possible(held) and possible(ratio)):
             raise MissingSignal("the memory of activations was not measured")
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:
             return None
-        smaller, change = gpu_memory.smaller_batch(metrics)
-        return self.told(
+        smaller, change = smaller_batch(metrics)
+        return self.of_use(
             use,
             subject=memory.name,
             summary=f"Activations hold {gib(held)} ({percent(ratio)}) of the peak of "

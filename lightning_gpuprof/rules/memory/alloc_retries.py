@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
+from lightning_gpuprof.rules.memory.advice import growing_segments, smaller_batch
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, retries
 
 _RETRIES = {"retries_steady_count": 12}
+_ONE = {"retries_steady_count": 1}
 _GROWING = {"allocator.settings": "expandable_segments:True"}
 
 
@@ -21,24 +23,18 @@ class AllocRetries(AllocatorCallsRule):
     """Allocations failed at first: the allocator waited for the GPU, freed all cached memory and tried again.
 
     ## What it means
-
     The GPU has no memory left for a new segment. torch then frees every cached segment, which waits for the device, and
     requests new ones in the following steps. One retry can take as long as many steps, and an out-of-memory error is
     next.
 
     ## How it is measured
-
-    The rise of the allocator's counter `num_alloc_retries` over at least 20 steady steps. A warning from one in a
-    hundred steps on, information below. The cost is known if a trace window has calls such as cudaMalloc and cudaFree
-    in the device's idle time; by its lower bound it is a warning from a tenth of the step on, and critical from a
-    fifth.
+    The rise of the allocator's counter `num_alloc_retries` over steady steps. The cost is known if a trace window has
+    calls such as cudaMalloc and cudaFree in the device's idle time; its lower bound can make it worse.
 
     ## When it is wrong
-
     - Retries before the run was steady, and after the last reading, are not counted.
 
     ## What to do
-
     Let segments grow (`expandable_segments:True`), or need less: a smaller batch with accumulation. Emptying the cache
     by hand makes it worse: that is what a retry does.
     """
@@ -53,38 +49,29 @@ class AllocRetries(AllocatorCallsRule):
     examples = (
         fires("12 retries in 380 steps", "warning", "expandable_segments:True", allocator=_RETRIES),
         fires("segments grow already", "warning", "batch_size=16", allocator=_RETRIES, run=_GROWING),
-        fires(
-            "their cost is known",
-            "critical",
-            "1 allocation",
-            allocator={"retries_steady_count": 1},
-            idle={"allocator": 0.3},
-        ),
+        fires("their cost is known", "critical", "1 allocation", allocator=_ONE, idle={"allocator": 0.3}),
         quiet("there are none", allocator={}),
         looks_alike("they were before the run was steady", allocator={"retries_count": 5}),
         not_evaluated("they were not counted", "were not counted", allocator={"retries_steady_count": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the retries of steady steps."""
-        memory, steps = self.counted_steps(metrics)
-        retries = gpu_memory.counted(memory.retries_steady_count, "retries of the allocator")
-        if retries < self.least_count:
+    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
+        """Judge the retries."""
+        count, ratio = retries(memory), memory.peak_ratio
+        if count < self.least_count:
             return None
-        ratio = memory.peak_ratio
         full = "" if ratio is None else f" At the peak, {percent(ratio)} of {memory.name} was reserved."
-        setting = gpu_memory.expandable_advice(metrics)
-        smaller, fewer = gpu_memory.smaller_batch(metrics)
-        return self.told(
+        (setting, grow), (smaller, fewer) = growing_segments(metrics), smaller_batch(metrics)
+        return self.of_calls(
             metrics,
             memory,
-            "warning" if retries / steps >= self.warning_per_step else "info",
-            summary=f"{counted(retries, 'allocation')} in {counted(steps, 'steady step')} first had to free the cached "
+            "warning" if count / steps >= self.warning_per_step else "info",
+            summary=f"{counted(count, 'allocation')} in {counted(steps, 'steady step')} first had to free the cached "
             f"memory.{full}",
             advice=f"Before the start, set {setting}. If that is not enough: {smaller}"
             if setting
             else f"Need less memory (segments grow already): {smaller}",
-            change=gpu_memory.expandable_change(metrics) or fewer,
-            evidence=(self.evidence("least_count", retries, "retries"),),
+            change=grow or fewer,
+            evidence=(self.evidence("least_count", count, "retries"),),
             confidence=0.9,
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, allocs, frees, retries
 
 _NEW = {"device_allocs_steady_count": 190}
 
@@ -21,23 +22,19 @@ class CudamallocSteady(AllocatorCallsRule):
     """Long after the start, steps still need new memory segments from the device.
 
     ## What it means
-
     If batches are alike, the allocator's cache holds all that a step needs after a few steps. New segments later mean
     that sizes change from batch to batch. A cudaMalloc takes from some ten microseconds to milliseconds of host time.
 
     ## How it is measured
-
-    The rise of the allocator's counter of cudaMalloc over at least 20 steady steps is above one in ten steps, without
-    retries, hardly any cudaFree and no growing memory (`memory-leak`). The cost is known if a trace window has these
-    calls in the device's idle time; the severity follows from that share, and is information otherwise.
+    The rise of the allocator's counter of cudaMalloc over steady steps, without retries, hardly any cudaFree and no
+    growing memory (`memory-leak`). The cost is known if a trace window has these calls in the device's idle time; the
+    severity follows from that share, and is information otherwise.
 
     ## When it is wrong
-
     - Sequences of many lengths fill the cache slowly: it ends when the longest batches have been seen.
     - With expandable segments each step of growth counts, which is cheaper than a new segment.
 
     ## What to do
-
     Let segments grow, or make sizes alike: pad to a few lengths, `drop_last=True`.
     """
 
@@ -56,26 +53,23 @@ class CudamallocSteady(AllocatorCallsRule):
         not_evaluated("calls were not counted", "not counted", allocator={"device_allocs_steady_count": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
         """Judge what steady steps take from the device."""
-        memory, steps = self.counted_steps(metrics)
-        allocs = gpu_memory.counted(memory.device_allocs_steady_count, "calls of cudaMalloc")
-        retries = gpu_memory.counted(memory.retries_steady_count, "retries of the allocator")
-        frees = gpu_memory.counted(memory.device_frees_steady_count, "calls of cudaFree")
+        taken, retried, returned = allocs(memory), retries(memory), frees(memory)
         limit = self.least_per_step * steps
-        if allocs <= limit or frees > limit or retries or _grows(metrics):  # the last three are other rules'
+        if taken <= limit or returned > limit or retried or _grows(metrics):  # the last three are other rules'
             return None
-        setting = gpu_memory.expandable_advice(metrics)
-        alike = "make batch sizes alike: pad to a few lengths, DataLoader(..., drop_last=True)"
-        return self.told(
+        setting, change = growing_segments(metrics)
+        alike = "ake batch sizes alike: pad to a few lengths, DataLoader(..., drop_last=True)"
+        return self.of_calls(
             metrics,
             memory,
             "info",
-            summary=f"{counted(steps, 'steady step')} took {counted(allocs, 'new segment')} from {memory.name} "
-            f"({allocs / steps:.2g} a step) and returned {frees:,}.",
-            advice=f"Before the start, set {setting}. Or {alike}" if setting else f"{alike[0].upper()}{alike[1:]}",
-            change=gpu_memory.expandable_change(metrics),
-            evidence=(self.evidence("least_per_step", allocs / steps, "cudaMalloc per step"),),
+            summary=f"{counted(steps, 'steady step')} took {counted(taken, 'new segment')} from {memory.name} "
+            f"({taken / steps:.2g} a step) and returned {returned:,}.",
+            advice=f"Before the start, set {setting}. Or m{alike}" if setting else f"M{alike}",
+            change=change,
+            evidence=(self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),),
             confidence=0.8,
         )
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
+from lightning_gpuprof.rules.memory.advice import settings
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, allocs, frees, retries
 
 _COLLECTS = "garbage_collection_threshold"
-
-
 _EMPTIED = {"device_allocs_steady_count": 1500, "device_frees_steady_count": 1520}
 
 
@@ -24,24 +23,18 @@ class EmptyCacheInLoop(AllocatorCallsRule):
     """Steady steps return memory segments to the device and request them again: something empties the cache.
 
     ## What it means
-
     `torch.cuda.empty_cache()` calls cudaFree for every unused segment, which waits for the device, and the next step
     pays for cudaMalloc. It frees no memory that tensors hold, and torch frees its cache by itself when it has to.
 
     ## How it is measured
-
-    Over at least 20 steady steps the allocator's counters of cudaFree and cudaMalloc both rise by more than one in ten
-    steps, without retries: then only a call returns segments. A warning from one cudaFree per step on, information
-    below. If a trace window shows these calls in the device's idle time, the lower bound makes it a warning from a
-    tenth of the step on, and critical from a fifth.
+    Over steady steps the allocator's counters of cudaFree and cudaMalloc both rise, without retries: then only a call
+    returns segments. If a trace window shows these calls in the device's idle time, that share can make it worse.
 
     ## When it is wrong
-
     - `garbage_collection_threshold` in PYTORCH_CUDA_ALLOC_CONF returns segments, too: then this rule is silent.
     - A library may make the call; a trace window with stacks shows the line.
 
     ## What to do
-
     Remove the call, or make it once before validation, where sizes change.
     """
 
@@ -56,35 +49,28 @@ class EmptyCacheInLoop(AllocatorCallsRule):
         fires("4 segments a step come and go", "warning", "Remove torch.cuda.empty_cache()", allocator=_EMPTIED),
         quiet("none do", allocator={}),
         looks_alike("allocations are retried", allocator={**_EMPTIED, "retries_steady_count": 4}),
-        looks_alike(
-            "a setting returns them", allocator=_EMPTIED, run={"allocator.settings": "garbage_collection_threshold:0.8"}
-        ),
-        not_evaluated(
-            "calls were not counted", "cudaFree were not counted", allocator={"device_frees_steady_count": None}
-        ),
+        looks_alike("a setting returns them", allocator=_EMPTIED, run={"allocator.settings": f"{_COLLECTS}:0.8"}),
+        not_evaluated("calls were not counted", "cudaFree", allocator={"device_frees_steady_count": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
         """Judge what steady steps give back."""
-        memory, steps = self.counted_steps(metrics)
-        frees = gpu_memory.counted(memory.device_frees_steady_count, "calls of cudaFree")
-        allocs = gpu_memory.counted(memory.device_allocs_steady_count, "calls of cudaMalloc")
-        retries = gpu_memory.counted(memory.retries_steady_count, "retries of the allocator")
-        if retries or min(frees, allocs) <= self.least_per_step * steps or _COLLECTS in gpu_memory.settings(metrics):
+        returned, taken, retried = frees(memory), allocs(memory), retries(memory)
+        if retried or min(returned, taken) <= self.least_per_step * steps or _COLLECTS in settings(metrics):
             return None
-        return self.told(
+        return self.of_calls(
             metrics,
             memory,
-            "warning" if frees >= self.warning_per_step * steps else "info",
-            summary=f"{counted(steps, 'steady step')} returned {counted(frees, 'segment')} to {memory.name} and took "
-            f"{allocs:,} new ones, although memory was not short: something empties the cache.",
+            "warning" if returned >= self.warning_per_step * steps else "info",
+            summary=f"{counted(steps, 'steady step')} returned {counted(returned, 'segment')} to {memory.name} and "
+            f"took {taken:,} new ones, although memory was not short: something empties the cache.",
             advice="Remove torch.cuda.empty_cache() from the training loop and its callbacks. torch frees cached "
             "memory by itself when an allocation needs it.",
             change=Change(remove=("torch.cuda.empty_cache()",)),
             evidence=(
-                self.evidence("least_per_step", frees / steps, "cudaFree per step"),
-                self.evidence("least_per_step", allocs / steps, "cudaMalloc per step"),
-                Evidence(name="retries", value=retries),
+                self.evidence("least_per_step", returned / steps, "cudaFree per step"),
+                self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),
+                Evidence(name="retries", value=retried),
             ),
             confidence=0.8,
         )

@@ -9,7 +9,8 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.advice import growing_segments
+from lightning_gpuprof.rules.memory.memory_rule import memory_use
 
 _PIECES = {
     "allocated_gib": 95.0,
@@ -24,23 +25,19 @@ class Fragmentation(BaseRule):
     """The GPU is nearly all reserved, and a large part of that is free pieces between tensors in use.
 
     ## What it means
-
     torch cuts its segments into blocks. A free piece next to a used block cannot be returned to the device, and a
     tensor larger than any piece does not fit, although the sum would. It costs nothing until memory is short.
 
     ## How it is measured
-
     Inactive split bytes over reserved bytes, in the reading with most allocated bytes (between steps, or after
-    gradients are cleared, that share is large in any run). It must pass 20 %, and reserved memory, with what others
-    hold, must be at least 80 % of the GPU. A warning if allocations were retried in steady steps, else information.
+    gradients are cleared, that share is large in any run), while reserved memory, with what others hold, nearly fills
+    the GPU. A warning if allocations were retried in steady steps, else information.
 
     ## When it is wrong
-
     - The allocator is read at the ends of phases: at the very peak, inside backward, the share may differ.
     - Sequences of many lengths fragment anyway; sizes in a few steps help more than a setting.
 
     ## What to do
-
     Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
     """
 
@@ -61,25 +58,25 @@ class Fragmentation(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the fullest reading."""
-        use = gpu_memory.use(metrics)
+        use = memory_use(metrics)
         memory, reserved = use.memory, use.reserved_ratio
         pieces, ratio = memory.inactive_split_at_peak_bytes, memory.fragmentation_ratio
         if reserved is None or pieces is None or ratio is None or not (possible(pieces) and possible(ratio)):
             raise MissingSignal("free pieces of the reserved memory were not measured")
         if ratio <= self.pieces_ratio or reserved < self.reserved_ratio:
             return None
-        setting = gpu_memory.expandable_advice(metrics)
-        retries = memory.retries_steady_count or 0
-        tried = f" {retries:,} allocations were retried." if retries > 0 else ""
+        setting, change = growing_segments(metrics)
+        retries = max(0, memory.retries_steady_count or 0)
+        tried = f" {retries:,} allocations were retried." if retries else ""
         return self.finding(
-            severity="warning" if retries > 0 else "info",
+            severity="warning" if retries else "info",
             subject=memory.name,
             summary=f"{gib(pieces)} of the reserved {gib(pieces / ratio)} ({percent(ratio)}) were free but in pieces. "
             f"{percent(reserved)} of {memory.name} was reserved.{tried}",
             advice=f"Before the start, set {setting}"
             if setting
             else "Use fewer different sizes, for example pad to a few lengths (segments grow already).",
-            change=gpu_memory.expandable_change(metrics),
+            change=change,
             evidence=(
                 self.evidence("pieces_ratio", ratio, "free pieces, share of reserved memory"),
                 self.evidence("reserved_ratio", reserved, "reserved memory, share of the GPU"),

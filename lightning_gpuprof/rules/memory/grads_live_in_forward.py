@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 
 _PEAK = {"allocated_gib": 110.0, "peak_phase": "forward"}
 _GRADIENTS = {"gradients_bytes": 16 * 2**30}
+_ACCUMULATED = "trainer.accumulate_grad_batches"
 _CLEAR = (
     "def on_train_batch_end(self, outputs, batch, batch_idx):",
     "    for optimizer in self.trainer.optimizers:",
@@ -27,24 +29,20 @@ class GradsLiveInForward(ShortMemoryRule):
     """The peak is reached in forward, while the gradients of the previous step are still there.
 
     ## What it means
-
     Lightning clears the gradients after forward, right before backward. All of forward runs with the old gradients in
     memory. If the peak lies in forward, clearing them at the end of the step lowers it by up to their size.
 
     ## How it is measured
-
-    In most readings at the end of forward a parameter still had its gradient; the run's peak rose to its highest in
-    forward; the exact bytes of the gradients are at least a tenth of the peak; and the needed memory, with what others
-    hold, is at least 70 % of the GPU. Silent with manual optimization, accumulated gradients or gradients in DDP's
-    buckets. Information: it costs memory, not time.
+    In most readings at the end of forward a parameter still had its gradient, and the run's peak rose to its highest in
+    forward. The exact bytes of the gradients over the peak decide, while the needed memory, with what others hold,
+    fills much of the GPU. Silent with manual optimization, accumulated gradients or gradients in DDP's buckets.
+    Information: it costs memory, not time.
 
     ## When it is wrong
-
     - The next highest peak, inside backward, is not measured: the size of the gradients is an upper bound.
     - Code of yours that reads gradients after the step (logging, clipping) must do so before they are cleared.
 
     ## What to do
-
     Clear them at the end of the step, in `on_train_batch_end`.
     """
 
@@ -55,39 +53,35 @@ class GradsLiveInForward(ShortMemoryRule):
     short_ratio: float = threshold(0.70, source="the rule catalogue: of the GPU's memory")
 
     examples = (
-        fires(
-            "16 of 110 GiB are old gradients", "info", "zero_grad(set_to_none=True)", allocator=_PEAK, held=_GRADIENTS
-        ),
+        fires("16 of 110 GiB are old gradients", "info", "set_to_none=True", allocator=_PEAK, held=_GRADIENTS),
         quiet("the GPU has room", allocator={}),
         looks_alike("the peak is in backward", allocator={**_PEAK, "peak_phase": "backward"}, held=_GRADIENTS),
-        looks_alike(
-            "they are accumulated", allocator=_PEAK, held=_GRADIENTS, run={"trainer.accumulate_grad_batches": 4}
-        ),
-        not_evaluated(
-            "they were not counted", "gradients were not counted", allocator=_PEAK, held={"gradients_bytes": None}
-        ),
+        looks_alike("they are accumulated", allocator=_PEAK, held=_GRADIENTS, run={_ACCUMULATED: 4}),
+        not_evaluated("they were not counted", "not counted", allocator=_PEAK, held={"gradients_bytes": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
         """Judge what is there in forward."""
-        use = gpu_memory.use(metrics)
-        memory = use.memory
-        if condition(metrics, "model.automatic_optimization") is False or _accumulates(metrics) or _in_buckets(metrics):
+        memory, peak = use.memory, use.memory.allocated_peak_bytes
+        batches = condition(metrics, _ACCUMULATED)
+        in_buckets = condition(metrics, "trainer.gradient_as_bucket_view") is True  # views, which stay where they are
+        if condition(metrics, "model.automatic_optimization") is False or in_buckets:
+            return None
+        if isinstance(batches, int) and batches > 1:
             return None
         if memory.gradients_live_in_forward is None:
             raise MissingSignal("whether forward holds old gradients was not measured")
-        counted = [row.gradients_bytes for row in gpu_memory.held_on_gpu(metrics) if row.gradients_bytes is not None]
+        gradients = measured(metrics.holders.model).gradients_bytes
         if not memory.gradients_live_in_forward or use.ratio < self.short_ratio:
             return None
-        if not counted:
+        if gradients is None:
             raise MissingSignal("the gradients were not counted")
         if memory.peak_phase is None:
             raise MissingSignal("the phase of the peak is not known")
-        gradients, peak = float(sum(counted)), memory.allocated_peak_bytes
         ratio = gradients / peak if peak > 0 else 0.0
         if memory.peak_phase != "forward" or ratio < self.least_ratio:
             return None
-        return self.told(
+        return self.of_use(
             use,
             subject=str(condition(metrics, "model.class") or "the model"),
             summary=f"Gradients of the previous step hold {gib(gradients)} ({percent(ratio)} of the peak) during "
@@ -101,13 +95,3 @@ class GradsLiveInForward(ShortMemoryRule):
             ),
             confidence=0.8,
         )
-
-
-def _accumulates(metrics: Metrics) -> bool:
-    batches = condition(metrics, "trainer.accumulate_grad_batches")
-    return isinstance(batches, int) and not isinstance(batches, bool) and batches > 1
-
-
-def _in_buckets(metrics: Metrics) -> bool:
-    """Whether gradients are views of DDP's buckets, which stay where they are."""
-    return condition(metrics, "trainer.gradient_as_bucket_view") is True

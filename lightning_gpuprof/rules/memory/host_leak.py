@@ -10,10 +10,8 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
-_MIB = 2**20
 _HOUR_S = 3600.0
-_PROCESS = "process_private"
-_WORKERS = "workers_pss"
+_PROCESS, _WORKERS = "process_private", "workers_pss"
 _OWNERS = {_PROCESS: "main process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
 
@@ -23,28 +21,23 @@ class HostLeak(BaseRule):
     """The memory of the main process, or of the workers, keeps growing.
 
     ## What it means
-
     Every step keeps something: losses with their graphs, outputs of all batches, a cache without a limit, lists of
     metrics. When the memory is full, the run is killed, often hours later and without an error message.
 
     ## How it is measured
-
     Resident memory without file pages and shared memory, once a second after warm-up (more often at first); shared
     pages of workers are divided, so that copy on write is no growth. Trace windows are left out with what they leave
-    behind. Mann and Kendall's test must find a chance below 0.1 %; the growth from the first to the last tenth must be
-    at least 5 % and 64 MiB; in the later half it must go on at half the speed or more (Theil and Sen's slopes); and it
-    must be spread over the run: over up to ten parts, the median rise of the least memory must be half of the mean
-    rise. The severity goes by when the rest (of the machine, or of the control group's limit) is used up: critical
-    within an hour, a warning within a day. There is no gain, as it costs no time.
+    behind. Mann and Kendall's test must find it, in the later half it must go on (Theil and Sen's slopes), and it must
+    be spread over the run: over up to ten parts, the median rise of the least memory beside the mean rise. The severity
+    goes by when the rest (of the machine, or of the control group's limit) is used up. There is no gain, as it costs no
+    time.
 
     ## When it is wrong
-
     - A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information
       only, or a warning if the memory ends within an hour.
     - A run that was seen for a sixtieth of the time until then, or less, foretells nothing: information only.
 
     ## What to do
-
     Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a
     Dataset hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
     """
@@ -81,42 +74,36 @@ class HostLeak(BaseRule):
         growing = [row for row in rows if self._grows(row)]
         if not growing:
             return None
-        worst = max(growing, key=_slope)
-        left_bytes = _left_bytes(metrics)
-        hours = None if left_bytes is None else left_bytes / _slope(worst) / _HOUR_S
-        owner = _OWNERS[worst.of]
-        step = worst.slope_bytes_per_step
-        rate = (
-            f"{_size(step)} per step" if step is not None and possible(step) else f"{_size(_slope(worst))} per second"
-        )
-        full = "" if left_bytes is None or hours is None else f" The {_size(left_bytes)} left last {hours:.2g} h."
+        worst = max(growing, key=lambda row: row.latest_bytes_per_s)
+        owner, slope, step = _OWNERS[worst.of], worst.latest_bytes_per_s, worst.slope_bytes_per_step
+        left = metrics.host.memory_left_bytes
+        hours = None if left is None else left / slope / _HOUR_S
+        rate = f"{_size(slope)} per second" if step is None or not possible(step) else f"{_size(step)} per step"
+        full = "" if left is None or hours is None else f" The {_size(left)} left last {hours:.2g} h."
         return self.finding(
             severity=self._severity(metrics, worst, hours),
             subject=owner,
-            summary=(
-                f"Memory of the {owner} grows by {rate}, from {_size(worst.first_bytes)} to "
-                f"{_size(worst.last_bytes)} so far.{full}"
-            ),
+            summary=f"Memory of the {owner} grows by {rate}, from {_size(worst.first_bytes)} to "
+            f"{_size(worst.last_bytes)} so far.{full}",
             advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", worst.last_bytes / worst.first_bytes - 1, "growth"),
                 Evidence(name="slope", value=worst.slope_bytes_per_s / 1e6, unit="MB/s"),
-                Evidence(name="slope of the later half", value=_slope(worst) / 1e6, unit="MB/s"),
+                Evidence(name="slope of the later half", value=slope / 1e6, unit="MB/s"),
                 self.evidence("most_chance", worst.p_value, "chance of this without growth"),
-                Evidence(name="samples", value=worst.samples, limit=self.least_samples),
+                self.evidence("least_samples", worst.samples, "samples"),
             ),
             confidence=0.8 if len(metrics.epoch_starts) >= _EPOCHS else 0.6,
         )
 
     def _grows(self, row: MemoryGrowth) -> bool:
-        late = row.late_slope_bytes_per_s
+        late, grown = row.late_slope_bytes_per_s, row.last_bytes - row.first_bytes
         numbers = (row.first_bytes, row.last_bytes, row.p_value, row.slope_bytes_per_s, late)
         if late is None or row.first_bytes <= 0 or not all(x is not None and possible(x) for x in numbers):
             return False
-        grown = row.last_bytes - row.first_bytes
         return (
             row.p_value < self.most_chance
-            and grown >= max(self.least_ratio * row.first_bytes, self.least_mib * _MIB)
+            and grown >= max(self.least_ratio * row.first_bytes, self.least_mib * 2**20)
             and late > 0
             and late >= self.least_late_ratio * row.slope_bytes_per_s
             and row.typical_rise_ratio is not None
@@ -124,30 +111,13 @@ class HostLeak(BaseRule):
         )
 
     def _severity(self, metrics: Metrics, row: MemoryGrowth, hours: float | None) -> Severity:
-        if hours is None or hours > self.warning_h:
-            return "info"
         seen_s = (row.last_bytes - row.first_bytes) / row.slope_bytes_per_s
-        if hours * 3600 > self.most_times_seen * seen_s:
+        if hours is None or hours > self.warning_h or hours * _HOUR_S > self.most_times_seen * seen_s:
             return "info"
         soon = hours <= self.critical_h
         if len(metrics.epoch_starts) < _EPOCHS:  # a cache on purpose grows, too
             return "warning" if soon else "info"
         return "critical" if soon else "warning"
-
-
-def _slope(row: MemoryGrowth) -> float:
-    late = row.late_slope_bytes_per_s
-    return row.slope_bytes_per_s if late is None else late
-
-
-def _left_bytes(metrics: Metrics) -> float | None:
-    """What is left of the machine's memory or of the control group's limit, whichever is less."""
-    machine, group = metrics.host.machine, metrics.host.cgroup
-    left = [machine.memory_available_min_bytes] if machine is not None else []
-    if group is not None and group.memory_limit_bytes is not None and group.memory_working_bytes is not None:
-        left.append(group.memory_limit_bytes - group.memory_working_bytes.max)
-    known = [x for x in left if x is not None and possible(x)]
-    return min(known, default=None)
 
 
 def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
@@ -157,11 +127,10 @@ def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
             f"Limit what {dataset or 'the Dataset'} keeps per sample (caches, lists). Without persistent workers it is "
             "freed after each epoch."
         )
-    model = metrics.run.get("model.class")
     return (
-        f"Find the list, cache or graph that {model or 'the module'} or a callback keeps in every step. Keep "
-        "loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X tracemalloc names "
-        "the lines."
+        f"Find the list, cache or graph that {metrics.run.get('model.class') or 'the module'} or a callback keeps in "
+        "every step. Keep loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X "
+        "tracemalloc names the lines."
     )
 
 

@@ -6,21 +6,15 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    MissingSignal,
-    device_idle_ratio,
-    possible,
-    steady_period_ms,
-    step_share,
-    threshold,
-)
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import gib, percent, possible
+from lightning_gpuprof.model.signals import device_idle_ratio, steady_period_ms, step_share
+from lightning_gpuprof.rules.base import BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
-from lightning_gpuprof.rules.memory.gpu_memory import Use
+from lightning_gpuprof.rules.memory.memory_rule import memory_use
 
 _SMALL = {"allocated_gib": 22.0, "activations_gib": 10.0}
 _LARGE = {"allocated_gib": 69.0, "activations_gib": 68.0}
@@ -32,24 +26,20 @@ class MemoryHeadroom(BaseRule):
     """More than half of the GPU's memory is free while the GPU has too little to do: a larger batch fits.
 
     ## What it means
-
     Small kernels leave multiprocessors idle, and launching them costs the host as much as launching large ones. A
     larger batch gives each launch more work.
 
     ## How it is measured
-
-    The needed memory, with what others hold, is below half of the GPU, and the GPU is underused: idle in 30 % of the
-    step (trace windows), or less than half of its multiprocessors active (GPM, 95 % upper bound of the mean). Silent
-    where the wait for batches takes a tenth of the step. The proposed batch is twice the size, or less if this run's
-    activations would not fit into 85 % of the GPU. Information without a gain, which must be tried.
+    The needed memory, with what others hold, beside how the GPU is used: how long it idles (trace windows), else how
+    many of its multiprocessors are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches.
+    The proposed batch is twice the size, or less if this run's activations would not fit. Information without a gain,
+    which must be tried.
 
     ## When it is wrong
-
     - A larger batch changes the training: learning rate and number of steps go with it.
     - Neither windows nor counters, or no batch size: not evaluated.
 
     ## What to do
-
     Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
     """
 
@@ -72,12 +62,12 @@ class MemoryHeadroom(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the room and the use of the GPU."""
-        use = gpu_memory.use(metrics)
-        period_ms = steady_period_ms(metrics)
-        wait = step_share(metrics, "data_wait")
-        if use.ratio >= self.needed_ratio or wait.median_ratio >= self.wait_ratio:
+        use, name = memory_use(metrics), memory_use(metrics).memory.name
+        steady_period_ms(metrics)
+        wait_ratio = step_share(metrics, "data_wait").median_ratio
+        if use.ratio >= self.needed_ratio or wait_ratio >= self.wait_ratio:
             return None
-        why = self._underused(metrics, use, period_ms)
+        why = self._underused(metrics, name)
         size = metrics.loader.batch_size if metrics.loader is not None else None
         if why and not size:
             raise MissingSignal("the batch size is not known")
@@ -86,40 +76,34 @@ class MemoryHeadroom(BaseRule):
             return None
         return self.finding(
             severity="info",
-            subject=use.memory.name,
+            subject=name,
             summary=f"The run needs at most {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
-            f"of {use.memory.name}, {why}.",
+            f"of {name}, {why}.",
             advice=f"Try batch_size={larger} instead of {size} and compare samples per second. Learning rate and "
             "number of steps may have to change with it.",
             change=Change(call="DataLoader", arguments={"batch_size": larger}, before={"batch_size": size}),
             evidence=(
                 self.evidence("needed_ratio", use.ratio, "needed memory, share of the GPU"),
-                Evidence(
-                    name="wait for batches, share of the step",
-                    value=wait.median_ratio,
-                    unit="ratio",
-                    limit=self.wait_ratio,
-                ),
+                self.evidence("wait_ratio", wait_ratio, "wait for batches, share of the step"),
             ),
             confidence=0.5,
         )
 
-    def _underused(self, metrics: Metrics, use: Use, period_ms: float) -> str:
+    def _underused(self, metrics: Metrics, name: str) -> str:
         """In what way the GPU is underused; empty if it is not."""
         idle = device_idle_ratio(metrics)
-        device = next((d for d in metrics.devices if d.subject == use.memory.name), None)
-        active = device.values.get("sm_active_ratio") if device is not None else None
-        counted = device is not None and active is not None and device.samples >= MIN_SAMPLES
         if idle is not None and idle >= self.idle_ratio:
             return f"which is idle for {percent(idle)} of the step"
-        if device is not None and active is not None and counted and possible(active.mean) and possible(active.std):
+        device = next((d for d in metrics.devices if d.subject == name and d.samples >= MIN_SAMPLES), None)
+        active = device.values.get("sm_active_ratio") if device is not None else None
+        if device is not None and active is not None and possible(active.mean) and possible(active.std):
             low = active.upper_mean(device.samples) < self.active_ratio
             return f"and only {percent(active.mean)} of its multiprocessors are active" if low else ""
         if idle is None:
             raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")
         return ""
 
-    def _larger(self, use: Use, size: int) -> int:
+    def _larger(self, use: MemoryUse, size: int) -> int:
         held = use.memory.activations_bytes
         if held is None or not possible(held) or held <= 0:
             return 2 * size

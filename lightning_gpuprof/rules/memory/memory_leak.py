@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.memory import Growth
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, gib, percent
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.memory_rule import allocator
 
 _EPOCHS = 2
 """Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""
-
 
 _GROWS = {"bytes_per_step": 4 * 2**20}
 _FAST = {"bytes_per_step": 400 * 2**20}
@@ -26,25 +26,20 @@ class MemoryLeak(BaseRule):
     """The memory that tensors hold on the GPU grows from step to step, at every point of the step.
 
     ## What it means
-
     Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the end of
     the epoch, a metric that stores every prediction. It slows nothing down until memory is full, and then the run ends.
 
     ## How it is measured
-
     Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median slope between
-    all pairs (Theil, Sen) and the seasonal Kendall test, over at least 20 readings and 50 steps. The test must pass 1
-    %, and the growth 32 MiB and 1 %. From the second epoch on only growth from one epoch to the same position in the
-    next counts. A warning from 100 MiB and 5 % on, within the first epoch only if the GPU would be full before it ends;
-    critical if the run ended out of memory.
+    all pairs (Theil, Sen) and the seasonal Kendall test. From the second epoch on only growth from one epoch to the
+    same position in the next counts. Within the first epoch it is a warning only if the GPU would be full before the
+    epoch ends; critical if the run ended out of memory.
 
     ## When it is wrong
-
     - What is gathered on purpose until the end of an epoch grows in this way: information only before a second epoch.
     - Batches that get larger during the run grow at the end of forward, not at all ends; the median slope is then 0.
 
     ## What to do
-
     Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the end of the epoch.
     A window with `TraceConfig(memory_snapshot=True)` names the lines that hold most.
     """
@@ -70,41 +65,39 @@ class MemoryLeak(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the growth of what is allocated."""
-        memory = gpu_memory.allocator(metrics)
-        growth = next((row for row in metrics.memory.growth if row.what == f"{memory.name} allocated"), None)
+        name = allocator(metrics).name
+        growth = next((row for row in metrics.memory.growth if row.what == f"{name} allocated"), None)
         if growth is None or growth.steps < self.least_steps or growth.samples < self.least_samples:
-            read = 0 if growth is None else growth.samples
+            read, steps = (0, 0) if growth is None else (growth.samples, growth.steps)
             raise MissingSignal(
-                f"the allocator was read {read} times over {0 if growth is None else growth.steps} steps after warm-up "
-                f"({self.least_samples} over {self.least_steps} are needed)"
+                f"the allocator was read {read} times over {steps} steps after warm-up ({self.least_samples} over "
+                f"{self.least_steps} are needed)"
             )
         if not (possible(growth.first_bytes) and possible(growth.last_bytes) and possible(growth.p_value)):
             raise MissingSignal("the growth is an impossible number")
-        slope, grown = growth.bytes_per_step, growth.last_bytes - growth.first_bytes
-        if growth.bytes_per_step_across_epochs is not None:
-            slope = min(slope, growth.bytes_per_step_across_epochs)
-            grown = min(grown, slope * growth.steps)
-        ratio = grown / max(1.0, growth.first_bytes)
+        grown, ratio = growth.kept_bytes, growth.kept_bytes / max(1.0, growth.first_bytes)
         if growth.p_value >= self.largest_p or grown < self.least_bytes or ratio < self.least_ratio:
             return None
+        left = _steps_until_full(metrics, growth.kept_bytes_per_step)
+        full = "" if left is None else f" It will be full after another {left:,.0f} steps."
         return self.finding(
-            severity=self._severity(metrics, growth, grown, ratio),
-            subject=memory.name,
-            summary=f"Allocated memory of {memory.name} grew by {gib(slope)} per step, {gib(grown)} over "
-            f"{counted(growth.steps, 'step')} ({percent(ratio)}).{_until_full(metrics, slope)}",
-            advice="Keep loss.detach() instead of loss in lists and dicts, and empty them at the end of the epoch."
+            severity=self._severity(metrics, growth, ratio),
+            subject=name,
+            summary=f"Allocated memory of {name} grew by {gib(growth.kept_bytes_per_step)} per step, {gib(grown)} over "
+            f"{counted(growth.steps, 'step')} ({percent(ratio)}).{full}",
+            advice="Keep loss.detach() instead of loss in lists and dicts, and empty them at the end of the epoch. "
             f"{_holders(metrics)}",
             evidence=(
                 self.evidence("least_bytes", grown, "growth", "bytes"),
-                Evidence(name="growth over the start", value=ratio, unit="ratio", limit=self.least_ratio),
+                self.evidence("least_ratio", ratio, "growth over the start"),
                 self.evidence("largest_p", growth.p_value, "chance of it without growth"),
-                Evidence(name="readings", value=growth.samples, limit=self.least_samples),
+                self.evidence("least_samples", growth.samples, "readings"),
             ),
             confidence=0.9,
         )
 
-    def _severity(self, metrics: Metrics, growth: Growth, grown: float, ratio: float) -> Severity:
-        if grown < self.warning_bytes or ratio < self.warning_ratio:
+    def _severity(self, metrics: Metrics, growth: Growth, ratio: float) -> Severity:
+        if growth.kept_bytes < self.warning_bytes or ratio < self.warning_ratio:
             return "info"
         if metrics.memory.out_of_memory is not None:
             return "critical"
@@ -115,28 +108,15 @@ def _may_end_with_the_epoch(metrics: Metrics, growth: Growth) -> bool:
     """Whether it may be gathered on purpose until the epoch's end, as nothing tells before the second epoch."""
     if growth.epochs is None or growth.epochs > _EPOCHS or growth.bytes_per_step_across_epochs is not None:
         return False
-    full, batches = (
-        _steps_until_full(metrics, growth.bytes_per_step),
-        condition(metrics, "trainer.num_training_batches"),
-    )
+    full = _steps_until_full(metrics, growth.bytes_per_step)
+    batches = condition(metrics, "trainer.num_training_batches")
     # Where the GPU is full before the epoch ends, it makes no difference.
     return full is None or not isinstance(batches, int) or growth.steps + full >= batches
 
 
 def _steps_until_full(metrics: Metrics, bytes_per_step: float) -> float | None:
-    try:
-        use = gpu_memory.use(metrics)
-    except MissingSignal:
-        return None
-    left = use.total_bytes - use.needed_bytes
-    return None if left <= 0 or bytes_per_step <= 0 else left / bytes_per_step
-
-
-def _until_full(metrics: Metrics, bytes_per_step: float) -> str:
-    steps = _steps_until_full(metrics, bytes_per_step)
-    if steps is None:
-        return ""
-    return f" It will be full after another {steps:,.0f} steps."
+    use = metrics.holders.use
+    return use.steps_until_full(bytes_per_step) if isinstance(use, MemoryUse) else None
 
 
 def _holders(metrics: Metrics) -> str:
@@ -144,5 +124,5 @@ def _holders(metrics: Metrics) -> str:
     for history in reversed(metrics.memory.histories):
         if history.at_peak:
             largest = history.at_peak[0]
-            return f" At the peak of a window {largest.place} held most ({gib(largest.held_bytes)})."
-    return " This names the lines that hold most: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"
+            return f"At the peak of a window {largest.place} held most ({gib(largest.held_bytes)})."
+    return "This names the lines that hold most: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"

@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.memory import DeviceMemory
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, steady_period_ms, threshold
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
+
+
+def allocator(metrics: Metrics) -> DeviceMemory:
+    """Torch's allocator on the device that the run trains on.
+
+    Raises:
+        NotApplicable: The model runs on the CPU.
+        MissingSignal: No allocator was read.
+    """
+    if metrics.memory.devices:
+        return metrics.memory.devices[0]
+    if is_cpu_only(metrics):
+        raise NotApplicable("the model runs on the CPU")
+    raise MissingSignal("torch's caching allocator was not read")
+
+
+def memory_use(metrics: Metrics) -> MemoryUse:
+    """How full the GPU was.
+
+    Raises:
+        MissingSignal: As :func:`allocator`; or the size of the GPU is not known, or a number is impossible.
+    """
+    allocator(metrics)
+    return measured(metrics.holders.use)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortMemoryRule(BaseRule):
+class ShortMemoryRule(BaseRule, ABC):
     """A rule about what fills a GPU whose memory is short: information, as it costs memory and no time."""
 
-    short_ratio: float = threshold(gpu_memory.SHORT_RATIO, source="heuristic: of the GPU's memory, so that it matters")
+    short_ratio: float = threshold(0.80, source="heuristic: of the GPU's memory, so that it matters")
 
-    def told(
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge what fills the GPU."""
+        return self.judge(metrics, memory_use(metrics))
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
+        """Judge it; whether memory is short is a part of that."""
+
+    def of_use(
         self,
-        use: gpu_memory.Use,
+        use: MemoryUse,
         *,
         subject: str,
         summary: str,
@@ -43,22 +80,26 @@ class ShortMemoryRule(BaseRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocatorCallsRule(BaseRule):
+class AllocatorCallsRule(BaseRule, ABC):
     """A rule about calls of the allocator in steady steps."""
 
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
-    def counted_steps(self, metrics: Metrics) -> tuple[DeviceMemory, int]:
-        """The allocator and the steady steps over which its calls were counted.
-
-        Raises:
-            MissingSignal: It was not read, or over too few steps.
-        """
-        memory = gpu_memory.allocator(metrics)
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the calls of steady steps."""
+        memory, steps = allocator(metrics), allocator(metrics).steady_steps or 0
         steady_period_ms(metrics)
-        return memory, gpu_memory.require_steady_steps(memory, self.least_steps)
+        if steps < self.least_steps:
+            raise MissingSignal(
+                f"the allocator's calls were counted over {steps} of the {self.least_steps} steady steps needed"
+            )
+        return self.judge(metrics, memory, steps)
 
-    def told(
+    @abstractmethod
+    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
+        """Judge the calls of so many steady steps."""
+
+    def of_calls(
         self,
         metrics: Metrics,
         memory: DeviceMemory,
@@ -71,10 +112,12 @@ class AllocatorCallsRule(BaseRule):
         confidence: float,
     ) -> Finding:
         """The finding, with what a trace window says about its cost; ``least`` is its severity by number."""
-        gain = gpu_memory.allocator_gain(metrics)
+        gain = _gain(metrics)
+        lower_ms = 0.0 if gain is None else gain.saved_lower_ms_per_step or 0.0
+        cost = severity(lower_ms / steady_period_ms(metrics), metrics.steps.steady_count)
         steps = Evidence(name="steady steps", value=memory.steady_steps or 0, limit=self.least_steps)
         return self.finding(
-            severity=gpu_memory.cost_severity(metrics, gain, least),
+            severity=min(least, cost, key=SEVERITIES.index),
             subject=memory.name,
             summary=summary,
             advice=advice,
@@ -84,3 +127,38 @@ class AllocatorCallsRule(BaseRule):
             confidence=confidence,
             explains=claims.ALLOCATOR,
         )
+
+
+def allocs(memory: DeviceMemory) -> int:
+    """Calls of cudaMalloc in steady steps."""
+    return _counted(memory.device_allocs_steady_count, "calls of cudaMalloc")
+
+
+def frees(memory: DeviceMemory) -> int:
+    """Calls of cudaFree in steady steps."""
+    return _counted(memory.device_frees_steady_count, "calls of cudaFree")
+
+
+def retries(memory: DeviceMemory) -> int:
+    """Allocations in steady steps that first had to give cached memory back."""
+    return _counted(memory.retries_steady_count, "retries of the allocator")
+
+
+def _counted(value: int | None, what: str) -> int:
+    if value is None or value < 0:  # this torch does not have the counter, or it went back
+        raise MissingSignal(f"{what} were not counted")
+    return value
+
+
+def _gain(metrics: Metrics) -> Gain | None:
+    """What steps without calls of the device's allocator gain: at most the idle time of untraced steps that is theirs.
+
+    None if no window of ordinary steps tells, or it is not worthwhile.
+    """
+    step = metrics.device_step
+    if is_cpu_only(metrics) or not isinstance(step, ExplainedStep):
+        return None
+    if step.analysis.idle is None or "allocator" in step.analysis.idle.unseen:
+        return None
+    cost_ms = step.cause_ms("allocator")
+    return worthwhile_gain(cost_ms, step.lower_ms(cost_ms), step.period_ms) if possible(cost_ms) else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
+from lightning_gpuprof.rules.memory.advice import sharding
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 
 _FULL = {"allocated_gib": 120.0}
@@ -22,21 +24,17 @@ class OptimizerStateDominates(ShortMemoryRule):
     """GPU memory is short, and two fifths of its peak are optimizer state.
 
     ## What it means
-
     Adam keeps two numbers for each parameter, usually in fp32: twice the parameters, four times those of a bf16 model.
     They stay on the GPU all the time and are used once a step.
 
     ## How it is measured
-
-    The exact bytes of the optimizers' states on GPUs are above 40 % of the run's peak, while the needed memory, with
-    what others hold, is at least 80 % of the GPU. Information: it costs memory, not time.
+    The exact bytes of the optimizers' states on GPUs over the run's peak, while the needed memory, with what others
+    hold, nearly fills the GPU. Information: it costs memory, not time.
 
     ## When it is wrong
-
     - States that were not counted (too short a run, a custom optimizer): not evaluated.
 
     ## What to do
-
     Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
     """
 
@@ -53,24 +51,22 @@ class OptimizerStateDominates(ShortMemoryRule):
         not_evaluated("it was not counted", "was not counted", allocator=_FULL, held=None),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
         """Judge what the optimizers hold."""
-        use = gpu_memory.use(metrics)
-        state = float(sum(row.optimizer_state_bytes for row in gpu_memory.held_on_gpu(metrics)))
-        peak = use.memory.allocated_peak_bytes
+        state, peak = measured(metrics.holders.model).optimizer_state_bytes, use.memory.allocated_peak_bytes
         ratio = state / peak if peak > 0 else 0.0
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:
             return None
-        name = condition(metrics, "model.optimizer") or "the optimizer"
-        shard = gpu_memory.shard_advice(metrics)
+        name = str(condition(metrics, "model.optimizer") or "the optimizer")
+        shard, change = sharding(metrics)
         less = "keep it in 8 bits (bitsandbytes) or factored (Adafactor)"
-        return self.told(
+        return self.of_use(
             use,
-            subject=str(name),
+            subject=name,
             summary=f"The state of {name} holds {gib(state)} ({percent(ratio)}) of the peak of {gib(peak)} on "
             f"{use.memory.name}, which is {percent(use.ratio)} full.",
             advice=f"To free memory, {less}{f', or {shard}' if shard else ''}.",
-            change=gpu_memory.shard_change(metrics),
+            change=change,
             evidence=(self.evidence("least_ratio", ratio, "optimizer state, share of the peak"),),
             confidence=0.9,
         )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory import gpu_memory
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 
@@ -26,23 +26,19 @@ class UnevenPeakPhase(ShortMemoryRule):
     """The peak of GPU memory lies in the optimizer's update and comes from temporary tensors.
 
     ## What it means
-
     On a GPU torch's optimizers update all parameters at once (`foreach`), with temporary copies of about the size of
     the parameters. Where activations are small, that is the peak of the step and limits the model size.
 
     ## How it is measured
-
-    The run's peak rose to its highest in the optimizer phase, a tenth above the fullest end of any phase, and the
-    needed memory, with what others hold, is at least 70 % of the GPU. Silent if the first parameter group says
-    `fused=True` or `foreach=False`. Information: it costs memory, not time.
+    The run's peak rose to its highest in the optimizer phase, above the fullest end of any phase, while the needed
+    memory, with what others hold, fills much of the GPU. Silent if the first parameter group says `fused=True` or
+    `foreach=False`. Information: it costs memory, not time.
 
     ## When it is wrong
-
     - Gradient clipping lies in the same phase and makes temporary tensors, too.
     - Not evaluated unless the step of the peak was read at every end of a phase.
 
     ## What to do
-
     `fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place and faster;
     `foreach=False` saves the memory but is slower.
     """
@@ -62,10 +58,9 @@ class UnevenPeakPhase(ShortMemoryRule):
         not_evaluated("the peak's phase is unknown", "phase of the peak", allocator={**_PEAK, "peak_phase": None}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
         """Judge in which phase the peak lies."""
-        use = gpu_memory.use(metrics)
-        memory = use.memory
+        memory, peak = use.memory, use.memory.allocated_peak_bytes
         if use.ratio < self.short_ratio:
             return None
         if memory.peak_phase is None or not memory.phases:
@@ -73,15 +68,14 @@ class UnevenPeakPhase(ShortMemoryRule):
         in_place = condition(metrics, "model.optimizer_fused") is True
         if memory.peak_phase != "optimizer" or in_place or condition(metrics, "model.optimizer_foreach") is False:
             return None
-        peak = memory.allocated_peak_bytes
         temporary = peak - max(row.allocated_bytes for row in memory.phases)
         if not 0 < temporary <= peak or temporary < self.least_ratio * peak:
             return None
-        name = condition(metrics, "model.optimizer") or "the optimizer"
-        advice, change = _advice(metrics, str(name))
-        return self.told(
+        name = str(condition(metrics, "model.optimizer") or "the optimizer")
+        advice, change = _advice(metrics, name)
+        return self.of_use(
             use,
-            subject=str(name),
+            subject=name,
             summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which makes the peak of "
             f"{gib(peak)} on {memory.name}. It is {percent(use.ratio)} full.",
             advice=advice,
@@ -93,12 +87,12 @@ class UnevenPeakPhase(ShortMemoryRule):
 
 def _advice(metrics: Metrics, name: str) -> tuple[str, Change | None]:
     if can_fuse(metrics):
-        return f"Update in place, which is faster too: {name}(..., fused=True)", _set(name, fused=True)
-    if name in FUSED | FOREACH:
-        how = f"Update one tensor at a time, which is slower: {name}(..., foreach=False)"
-        return how, _set(name, foreach=False)
-    return f"Check whether {name} can update in place (fused=True) or one tensor at a time (foreach=False).", None
-
-
-def _set(name: str, **arguments: bool) -> Change:
-    return Change(call=f"torch.optim.{name}", arguments={**arguments})
+        change, how = Change(call=f"torch.optim.{name}", arguments={"fused": True}), "in place, which is faster too"
+    elif name in FUSED | FOREACH:
+        change, how = (
+            Change(call=f"torch.optim.{name}", arguments={"foreach": False}),
+            "one tensor at a time, which is slower",
+        )
+    else:
+        return f"Check whether {name} can update in place (fused=True) or one tensor at a time (foreach=False).", None
+    return f"Update {how}: {change.added[0].removeprefix('torch.optim.')}", change

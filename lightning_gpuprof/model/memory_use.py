@@ -1,0 +1,64 @@
+"""How full a GPU was at its fullest, and what held its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lightning_gpuprof.model.memory import DeviceMemory
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUse:
+    """How full a GPU was at its fullest."""
+
+    memory: DeviceMemory
+    total_bytes: float
+    needed_bytes: float
+    """The allocator's peak of tensors, with what others hold beside it; what the allocator only keeps is not in it."""
+    outside_bytes: float | None
+    """Held by CUDA's context, NCCL and other processes: in use on the GPU beyond what torch had reserved. None: not
+    known, and not in ``needed_bytes``."""
+
+    @property
+    def ratio(self) -> float:
+        """Needed over total."""
+        return self.needed_bytes / self.total_bytes
+
+    @property
+    def reserved_ratio(self) -> float | None:
+        """Reserved and outside, over total; None: not measured."""
+        reserved = self.memory.reserved_peak_bytes
+        return None if reserved is None else (reserved + (self.outside_bytes or 0.0)) / self.total_bytes
+
+    def steps_until_full(self, bytes_per_step: float) -> float | None:
+        """At this growth; None if it is full already, or does not grow."""
+        left = self.total_bytes - self.needed_bytes
+        return None if left <= 0 or bytes_per_step <= 0 else left / bytes_per_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelMemory:
+    """What model and optimizers hold on the one GPU that they are on."""
+
+    gradients_bytes: float | None
+    """None: not counted."""
+    optimizer_state_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHolders:
+    """Who holds the memory."""
+
+    use: MemoryUse | Unmeasured = NOT_COMPUTED
+    model: ModelMemory | Unmeasured = NOT_COMPUTED
+    held_bytes: Mapping[str, float] = field(default_factory=dict)
+    """Parameters, gradients, optimizer state and activations, at the moment when the memory ran out where it did; empty
+    unless all are known."""
+
+    @property
+    def largest(self) -> str:
+        """Who holds most; empty if that is not known."""
+        kind = max(self.held_bytes, key=lambda name: self.held_bytes[name], default="")
+        return kind if kind and self.held_bytes[kind] > 0 else ""
