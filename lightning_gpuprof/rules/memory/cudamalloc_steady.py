@@ -60,14 +60,14 @@ class CudamallocSteady(AllocatorCallsRule):
         if taken <= limit or returned > limit or retried or _grows(metrics):  # the last three are other rules'
             return None
         setting, change = growing_segments(metrics)
-        alike = "ake batch sizes alike: pad to a few lengths, DataLoader(..., drop_last=True)"
+        alike = "make batch sizes alike: pad to a few lengths, DataLoader(..., drop_last=True)"
         return self.of_calls(
             metrics,
             memory,
             "info",
             summary=f"{counted(steps, 'steady step')} took {counted(taken, 'new segment')} from {memory.name} "
             f"({taken / steps:.2g} a step) and returned {returned:,}.",
-            advice=f"Before the start, set {setting}. Or m{alike}" if setting else f"M{alike}",
+            advice=f"Before the start, set {setting}. Or {alike}" if setting else f"M{alike[1:]}",
             change=change,
             evidence=(self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),),
             confidence=0.8,
