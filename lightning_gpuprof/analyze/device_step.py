@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lightning_gpuprof.analyze.clocks import clock_loss
+from lightning_gpuprof.analyze.device_copies import device_copies
+from lightning_gpuprof.analyze.host_waits import host_waits
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.device_step import HOST_SLICES, ClockLoss, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
@@ -230,7 +232,7 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
     traced_idle_ms = max(sum(window.steps_us) - device.busy_us, device.idle_us) / 1e3 / step.steps
     data_ms = _idle_for_data_ms(step, window, traced_ms.get("data", 0.0), metrics)
     others_ms = traced_idle_ms - traced_ms.get("data", 0.0)
-    return ExplainedStep(
+    explained = ExplainedStep(
         **vars(step),
         analysis=window.analysis,
         device=device,
@@ -244,7 +246,9 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
             if phase not in COMPUTE_PHASES and share.median_ms > 0
         ),
         scale=min(1.0, (step.idle_ms - data_ms) / others_ms) if others_ms > 0 else 0.0,
+        copies=device_copies(metrics, window.analysis, step.steps),
     )
+    return replace(explained, waits=host_waits(metrics, explained))
 
 
 def _idle_for_data_ms(step: DeviceStep, window: WindowFacts, traced_data_ms: float, metrics: Metrics) -> float:

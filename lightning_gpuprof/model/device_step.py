@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from lightning_gpuprof.model.device_copies import DeviceCopies
+from lightning_gpuprof.model.host_waits import HostWaits, WaitCause
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause, IdleGap
@@ -140,6 +143,10 @@ class ExplainedStep(DeviceStep):
     """Untraced time of the host in phases that are not the model's."""
     scale: float
     """Untraced over traced idle time that is not spent on data, 0 to 1."""
+    waits: Mapping[WaitCause, HostWaits] | Unmeasured = NOT_COMPUTED
+    """The host's waits for the device, by who makes it wait."""
+    copies: DeviceCopies | Unmeasured = NOT_COMPUTED
+    """Between host and device."""
 
     def estimate_ms(self, traced_ms: float) -> float:
         """What is left, in an untraced step, of an idle time per traced step that is not spent on data."""

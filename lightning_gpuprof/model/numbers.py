@@ -277,3 +277,11 @@ def gib(value: float) -> str:
 def mhz(value: float) -> str:
     """A clock for people: ``1,980 MHz``."""
     return f"{value:,.0f} MHz"
+
+
+def decimal_size(value: float) -> str:
+    """Bytes for people in decimal units, as rates of links have them: ``38.5 MB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= 0.9995 * factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"

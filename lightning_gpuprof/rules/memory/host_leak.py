@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
@@ -78,13 +79,17 @@ class HostLeak(BaseRule):
         owner, slope, step = _OWNERS[worst.of], worst.latest_bytes_per_s, worst.slope_bytes_per_step
         left = metrics.host.memory_left_bytes
         hours = None if left is None else left / slope / _HOUR_S
-        rate = f"{_size(slope)} per second" if step is None or not possible(step) else f"{_size(step)} per step"
-        full = "" if left is None or hours is None else f" The {_size(left)} left last {hours:.2g} h."
+        rate = (
+            f"{decimal_size(slope)} per second"
+            if step is None or not possible(step)
+            else f"{decimal_size(step)} per step"
+        )
+        full = "" if left is None or hours is None else f" The {decimal_size(left)} left last {hours:.2g} h."
         return self.finding(
             severity=self._severity(metrics, worst, hours),
             subject=owner,
-            summary=f"Memory of the {owner} grows by {rate}, from {_size(worst.first_bytes)} to "
-            f"{_size(worst.last_bytes)} so far.{full}",
+            summary=f"Memory of the {owner} grows by {rate}, from {decimal_size(worst.first_bytes)} to "
+            f"{decimal_size(worst.last_bytes)} so far.{full}",
             advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", worst.last_bytes / worst.first_bytes - 1, "growth"),
@@ -132,10 +137,3 @@ def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
         "every step. Keep loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X "
         "tracemalloc names the lines."
     )
-
-
-def _size(value: float) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} B"

@@ -13,8 +13,8 @@ from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distribut
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
-from lightning_gpuprof.rules.transfers.device_waits import costly_waits, times
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
 
 SUBJECT = "Lightning's check of all ranks"
 
@@ -92,21 +92,21 @@ class FrameworkDdpSync(BaseRule):
         return self._on_cpu(metrics) if is_cpu_only(metrics) else self._on_device(metrics)
 
     def _on_device(self, metrics: Metrics) -> Finding | None:
-        found = costly_waits(metrics, "rank check", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
+        step, change = explained_step(metrics), _larger_batch(metrics)
+        found = costly_waits(step, "rank check", least_per_step=self.least_per_step, least_ratio=self.least_ratio)
         if found is None:
             return None
-        step, change = found.step, _larger_batch(metrics)
         return self.finding(
             severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether to stop, and "
-                f"reads the answer on the host: {found.idle_words}.{remark(step)}"
+                f"reads the answer on the host: {idle_words(found)}.{remark(step)}"
             ),
             advice=_advice(metrics, change),
             change=change,
             evidence=(
-                self.evidence("least_ratio", found.cost_ms / step.period_ms, "idle after the check, share of the step"),
+                self.evidence("least_ratio", found.ratio, "idle after the check, share of the step"),
                 Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
                 *step_evidence(step),
             ),

@@ -6,23 +6,22 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence
+from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import condition, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.steps.fused_update import FUSED
-from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
 
 def _scaled(us: float = 2000.0, reads: str = "scaler", run: dict[str, Value] | None = None) -> dict[str, object]:
     """A run of an example: 10 ms of kernels; a value is read, and then the host takes a while."""
-    return {
-        "step": {"kernels": 100, "reads": {reads: us}},
-        "run": {"trainer.precision": "16-mixed", **(run or {})},
-    }
+    return {"step": {"kernels": 100, "reads": {reads: us}}, "run": {"trainer.precision": "16-mixed", **(run or {})}}
 
 
+_CLIP = "trainer.gradient_clip_val"
 _OLD: dict[str, Value] = {"device.capability": "7.0"}
 
 
@@ -31,23 +30,19 @@ class AmpScalerSync(WaitRule):
     """The gradient scaler asks in every step whether a gradient overflowed, and the GPU then idles.
 
     ## What it means
-
     With `precision="16-mixed"`, `GradScaler.step` reads one value per device from the GPU before it calls the
     optimizer: the host waits until the backward pass is done. `bf16-mixed` has the range of fp32 and needs no scaler;
     an optimizer with `fused=True` reads the value on the GPU.
 
     ## How it is measured
-
     As `sync-points`, for values that are read in Lightning's `optimizer_step`, but not in the optimizer itself, with a
     `trainer.precision` that begins with 16.
 
     ## When it is wrong
-
     - A value that your own `optimizer_step` reads counts here.
     - If another place waits in every step, too, the wait moves there: see `sync-points`.
 
     ## What to do
-
     `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True`, which in Lightning excludes
     gradient clipping.
     """
@@ -63,63 +58,50 @@ class AmpScalerSync(WaitRule):
     examples = (
         fires("the GPU has bf16", "warning", "bf16-mixed", saves_ms=2, **_scaled(run={"device.capability": "9.0"})),
         fires("it has none", "warning", "fused=True", lacks="bf16-mixed", **_scaled(run=_OLD)),
-        fires(
-            "gradients are clipped", "warning", "clip_val", **_scaled(run={**_OLD, "trainer.gradient_clip_val": 1.0})
-        ),
+        fires("gradients are clipped", "warning", "clip_val", **_scaled(run={**_OLD, _CLIP: 1.0})),
         fires("RMSprop cannot be fused", "warning", "does not", **_scaled(run={**_OLD, "model.optimizer": "RMSprop"})),
         fires("the host takes 0.65 ms", "info", "gradient scaler", **_scaled(650)),
         quiet("the host takes 0.4 ms", **_scaled(400)),
         quiet("the next launch follows at once", **_scaled(0)),
         looks_alike("there is no scaler", **_scaled(run={"trainer.precision": "bf16-mixed"})),
         looks_alike("the optimizer reads the value", **_scaled(reads="optimizer")),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def subject(self, found: CostlyWaits) -> str:
+    def subject(self, found: HostWaits) -> str:
         """What waits, wherever it is called."""
         return "GradScaler"
 
-    def summary(self, found: CostlyWaits) -> str:
+    def summary(self, found: HostWaits) -> str:
         """How often the scaler reads a value."""
-        return (
-            f"The gradient scaler reads a value from the GPU {times(found.per_step)} per step. The host waits for it, "
-            f"and {found.idle_words}"
-        )
+        often = f"The gradient scaler reads a value from the GPU {times(found.per_step)} per step"
+        return f"{often}. The host waits for it, and {idle_words(found)}"
 
     def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
         """The precision that needs a scaler."""
         return (Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),)
 
-    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+    def advice(self, metrics: Metrics, found: HostWaits) -> str:
         """How to do without, as far as the GPU can."""
-        change = self.change(metrics, found)
-        capability = str(condition(metrics, "device.capability") or "")
-        if not _lacks_bf16(metrics):
-            known = (
-                f"The GPU has compute capability {capability}." if capability else "It needs compute capability 8.0."
-            )
-            return f'Train in bf16, which needs no scaler: Trainer(precision="bf16-mixed"). {known}'
+        change, optimizer = self.change(metrics, found), condition(metrics, "model.optimizer")
         if change is None:
             return (
                 "Take an optimizer that reads the scaler's value on the GPU, Adam, AdamW, SGD or Adagrad with "
-                f"fused=True; {condition(metrics, 'model.optimizer')} does not."
+                f"fused=True; {optimizer} does not."
             )
-        clips = condition(metrics, "trainer.gradient_clip_val")
-        also = " Lightning does not clip the gradients of fused optimizers: remove gradient_clip_val." if clips else ""
-        return f"Let the optimizer read the scaler's value on the GPU: {change.added[0]}.{also}"
+        if change.call == "Trainer":
+            capability = condition(metrics, "device.capability")
+            known = f"The GPU has compute capability {capability}" if capability else "It needs compute capability 8.0"
+            return f'Train in bf16, which needs no scaler: Trainer(precision="bf16-mixed"). {known}.'
+        also = " Lightning does not clip the gradients of fused optimizers: remove gradient_clip_val."
+        clips = condition(metrics, _CLIP)
+        return f"Let the optimizer read the scaler's value on the GPU: {change.added[0]}.{also if clips else ''}"
 
-    def change(self, metrics: Metrics, found: CostlyWaits) -> Change | None:
+    def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
         """The precision, else the optimizer; None where it cannot be fused."""
-        if not _lacks_bf16(metrics):
+        major = str(condition(metrics, "device.capability") or "").split(".", 1)[0]
+        if not (major.isdigit() and int(major) < 8):
             before = {"precision": condition(metrics, "trainer.precision")}
             return Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before=before)
-        kind = condition(metrics, "model.optimizer")
-        if kind is not None and kind not in FUSED:
-            return None
-        return Change(call=f"torch.optim.{kind or 'AdamW'}", arguments={"fused": True})
-
-
-def _lacks_bf16(metrics: Metrics) -> bool:
-    major = str(condition(metrics, "device.capability") or "").split(".", 1)[0]
-    return major.isdigit() and int(major) < 8
+        kind = condition(metrics, "model.optimizer") or "AdamW"
+        return Change(call=f"torch.optim.{kind}", arguments={"fused": True}) if kind in FUSED else None

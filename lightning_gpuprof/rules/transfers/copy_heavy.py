@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_copies import DeviceCopies
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step, less_work_saves_ms
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.transfers.device_copies import copies
+from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
 
 _BF16, _FLOAT = "c10::BFloat16", "float"
 
@@ -28,30 +30,26 @@ def _copied(
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyHeavy(StepRule):
+class CopyHeavy(CopyRule):
     """The GPU spends a good part of the step on copying tensors within its memory.
 
     ## What it means
-
     `contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and type conversions
     read and write whole tensors without computing anything.
 
     ## How it is measured
-
     Trace window: the device time of `aten::copy_` without copies from and to the host. If shapes were recorded, only
     copies between tensors of one type count, since mixed precision has to convert; without shapes a run in mixed
     precision is not judged. The gain is that time without the idle time in which launches come late, which would take
     its place.
 
     ## When it is wrong
-
     - Some copies are needed: a kernel that demands contiguous inputs can be slower without one.
     - Only the largest rows of the table by shapes are known, so the time is a lower bound.
     - Where copies from the host take more than a tenth as long, no shape is named: the table mixes both.
     - Silent where the GPU waits 15 % of the step for slow workers: they set the pace.
 
     ## What to do
-
     Keep one layout: drop `contiguous()` where the next operator takes strides, use `expand` instead of `repeat`, write
     into slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
     """
@@ -62,7 +60,6 @@ class CopyHeavy(StepRule):
     certainty = 0.5
 
     least_ratio: float = threshold(0.10, source="the catalogue: 40 % is too late, warn from 10 %")
-
     most_outside_ratio: float = threshold(0.10, source="heuristic: more of the rows' time, and no shape is named")
 
     examples = (
@@ -72,14 +69,12 @@ class CopyHeavy(StepRule):
         quiet("they take 1 ms", **_copied(100)),
         looks_alike("mixed precision converts types", **_copied(300, (_BF16, _FLOAT))),
         not_evaluated("there are no shapes", "recorded without shapes", **_copied(300, None)),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge copies within the device."""
-        step = explained_step(metrics)
-        outside_ms = copies(step, "HtoD").total_ms + copies(step, "DtoH").total_ms
+        outside_ms = copies.of("HtoD").total_ms + copies.of("DtoH").total_ms
         all_ms, rows = _layout_ms(metrics, step)
         if outside_ms > self.most_outside_ratio * all_ms:
             rows = ()  # the largest may be the batch on its way to the device
@@ -87,22 +82,17 @@ class CopyHeavy(StepRule):
         saved_ms = less_work_saves_ms(metrics, step, found_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        shapes = [
-            f"{_tensor(row)} ({percent(row.device_self_us / 1e3 / step.steps / all_ms)})"
-            for row in rows[:2]
-            if row.device_self_us
-        ]
-        mostly = f", mostly of {listed(shapes)}" if shapes else ""
+        of_all = [(_tensor(row), (row.device_self_us or 0.0) / 1e3 / step.steps / all_ms) for row in rows[:2]]
+        shapes = [f"{tensor} ({percent(ratio)})" for tensor, ratio in of_all if ratio]
         look = f" Look for what copies {_tensor(rows[0])}." if rows else ""
         return self.of_step(
             metrics,
             step,
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
-            summary=f"Copies within the GPU take {of_every_step(found_ms, step)}{mostly}.",
-            advice=(
-                "Keep one memory layout: drop contiguous() or reshape after permute, use expand instead of repeat, or "
-                f"let torch.compile fuse the copy.{look}"
-            ),
+            summary=f"Copies within the GPU take {of_every_step(found_ms, step)}"
+            f"{f', mostly of {listed(shapes)}' if shapes else ''}.",
+            advice="Keep one memory layout: drop contiguous() or reshape after permute, use expand instead of repeat, "
+            f"or let torch.compile fuse the copy.{look}",
             evidence=(
                 self.evidence("least_ratio", found_ms / step.period_ms, "copies within the GPU, share of the step"),
                 Evidence(name="copies with the host per step", value=outside_ms, unit="ms"),
@@ -117,17 +107,14 @@ def _layout_ms(metrics: Metrics, step: ExplainedStep) -> tuple[float, tuple[Oper
     if operators is None or operators.device_us is None:
         raise MissingSignal("the operators of the trace window could not be analysed")
     if operators.shapes is not None:
-        rows = tuple(row for row in operators.shapes if row.operator == "aten::copy_" and _one_type(row))
+        copied = (row for row in operators.shapes if row.operator == "aten::copy_")
+        rows = tuple(row for row in copied if row.dtype and "," not in row.dtype)  # of one type
         return sum(row.device_self_us or 0.0 for row in rows) / 1e3 / step.steps, rows
-    precision = str(condition(metrics, "trainer.precision") or "")
-    if "mixed" in precision or not precision:
+    precision = str(condition(metrics, "trainer.precision") or "mixed")
+    if "mixed" in precision:
         raise MissingSignal("the window was recorded without shapes, so conversions of types look like copies")
     total_us = sum(row.device_self_us or 0.0 for row in operators.types if row.type == "copy_")
     return total_us / 1e3 / step.steps, ()
-
-
-def _one_type(row: OperatorShapes) -> bool:
-    return bool(row.dtype) and "," not in row.dtype
 
 
 def _tensor(row: OperatorShapes) -> str:

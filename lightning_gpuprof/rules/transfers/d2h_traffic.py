@@ -4,45 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.finding import Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold, worthwhile
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
 
 
-def _copied(us: float, nbytes: int, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
+def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
     """Steps of an example: 10 ms of kernels after copies."""
-    return {
-        "kernels": 100,
-        "copy": {"kind": kind, "us": us, "nbytes": nbytes, "count": count, "phase": "training_step"},
-    }
+    copy = {"kind": kind, "us": us, "nbytes": int(nbytes), "count": count, "phase": "training_step"}
+    return {"kernels": 100, "copy": copy}
 
 
 @dataclass(frozen=True, kw_only=True)
-class D2hTraffic(StepRule):
+class D2hTraffic(CopyRule):
     """Large tensors are copied back to the host in every step.
 
     ## What it means
-
     Outputs collected with `.cpu()`, logged images, offloaded activations or optimizer states cross the link in every
     step, and the kernels behind them wait.
 
     ## How it is measured
-
-    Trace window: copies from the GPU to the host of at least 1 MiB per step, and of them what certainly no kernel
-    covers. That is also the gain. The idle time after the host's waits for them is in `sync-points`.
+    Trace window: copies from the GPU to the host, and of them what certainly no kernel covers. That is also the gain.
+    The idle time after the host's waits for them is in `sync-points`.
 
     ## When it is wrong
-
     - Offloading by choice (DeepSpeed, FSDP with `cpu_offload`) is such traffic, and saves memory.
 
     ## What to do
-
     Reduce on the GPU and copy the result; keep outputs there until the epoch ends; copy to pinned memory with
     `non_blocking=True` on a stream of its own.
     """
@@ -57,43 +52,33 @@ class D2hTraffic(StepRule):
 
     examples = (
         fires(
-            "18 MB take 3 ms",
-            "critical",
-            "18 MB at 6.0 GB/s ... at train.py(61): collect",
-            saves_ms=3,
-            step=_copied(3000, 18_000_000),
+            "18 MB take 3 ms", "critical", "18 MB at 6.0 GB/s ... train.py(61)", saves_ms=3, step=_copied(3000, 18e6)
         ),
-        fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3_000_000)),
-        quiet("3 MB take 0.48 ms", step=_copied(480, 3_000_000)),
+        fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3e6)),
+        quiet("3 MB take 0.48 ms", step=_copied(480, 3e6)),
         quiet("nothing is copied", step={}),
         looks_alike("single values are read", step=_copied(20, 4, 50)),
-        looks_alike("the batch is copied to the GPU", step=_copied(3000, 18_000_000, kind="HtoD (Pinned -> Device)")),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        looks_alike("the batch is copied to the GPU", step=_copied(3000, 18e6, kind="HtoD (Pinned -> Device)")),
+        *UNTRACED,
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge copies to the host."""
-        step = explained_step(metrics)
-        found = copies(step, "DtoH")
+        found = copies.of("DtoH")
         if found.total_bytes < self.least_bytes or found.exposed_ms < self.least_ratio * step.period_ms:
             return None
         if not worthwhile(found.exposed_ms, step.period_ms):
             return None
         place = _place(step)
         at = f" at {place}" if place else ""
-        least, moved = self.least_bytes / 1e6, megabytes(found.total_bytes)
+        moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
             metrics,
             step,
             subject=place or "outputs",
-            summary=(
-                f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found.rate_words}{at}."
-            ),
-            advice=(
-                f"Reduce on the GPU before copying{at}, and do not collect outputs. Copy the rest into pinned memory "
-                "with non_blocking=True."
-            ),
+            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found}{at}.",
+            advice=f"Reduce on the GPU before copying{at}, and do not collect outputs. Copy the rest into pinned "
+            "memory with non_blocking=True.",
             evidence=(
                 self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host"),
                 self.evidence("least_bytes", moved, "bytes per step to the host", limit=least),
@@ -107,7 +92,7 @@ def _place(step: ExplainedStep) -> str:
     """Where the host waits longest for such a copy: the line, else the phase; empty if it waits for none."""
     points = step.analysis.sync_points
     sites = [site for site in points.sites if "DtoH" in (site.copy or "")] if points is not None else []
-    if not sites:
+    longest = max(sites, key=lambda site: site.blocked_us, default=None)
+    if longest is None:
         return ""
-    longest = max(sites, key=lambda site: site.blocked_us)
     return longest.line.frame if longest.line is not None else longest.phase or ""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.device_copies import DeviceCopies
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import condition, threshold, worthwhile
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step, less_work_saves_ms
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.transfers.device_copies import copies, megabytes
+from lightning_gpuprof.rules.base import condition, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
 
 
 def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", **step: float) -> dict[str, object]:
@@ -24,27 +27,23 @@ _FLOATS = {"batch.dtypes": "float32, int64"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dExposed(StepRule):
+class H2dExposed(CopyRule):
     """The GPU waits for the copy of the batch, although the batch is in pinned memory.
 
     ## What it means
-
     Lightning copies the batch on the stream that computes: kernels of the step wait for the copy, and the copy waits
     for the kernels of the step before. Sized loaders are not prefetched to the device.
 
     ## How it is measured
-
     Trace window: copies to the GPU that are not from pageable memory, and of them what certainly no kernel covers. The
     gain is that time without the idle time in which launches come late, which would take its place.
 
     ## When it is wrong
-
     - A copy that waits for kernels on another stream counts only while it runs.
     - Silent where the GPU waits 15 % of the step for slow workers: they set the pace. If other host work does, a hidden
       copy gains less than the bound.
 
     ## What to do
-
     Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or copy the next batch on a stream of
     its own during the step.
     """
@@ -64,33 +63,27 @@ class H2dExposed(StepRule):
         quiet("nothing is copied", step={}),
         looks_alike("the batch is in pageable memory", step=_copied(4000, 20, kind="Pageable")),
         looks_alike("launches come late", step=_copied(1000, 20, kernel_us=2, python_us=60)),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge copies of pinned memory to the device."""
-        step = explained_step(metrics)
-        found = copies(step, "HtoD", pageable=False)
+        found = copies.of("HtoD", pageable=False)
         saved_ms = less_work_saves_ms(metrics, step, found.exposed_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
             return None
-        floats = "float32" in str(condition(metrics, "batch.dtypes") or "")
         fewer = " A uint8 image has a quarter of the bytes of a float32 one: normalise it in on_after_batch_transfer."
+        floats = "float32" in str(condition(metrics, "batch.dtypes") or "")
         return self.of_step(
             metrics,
             step,
             subject="batch",
-            summary=(
-                f"The GPU waits {of_every_step(found.exposed_ms, step)} for the copy of the batch: {found.rate_words}."
-            ),
-            advice=(
-                f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
-                "(torch.cuda.Stream) during the step."
-            ),
+            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for the copy of the batch: {found}.",
+            advice=f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
+            "(torch.cuda.Stream) during the step.",
             evidence=(
                 self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies, share of the step"),
-                Evidence(name="bytes per step", value=megabytes(found.total_bytes)),
+                Evidence(name="bytes per step", value=decimal_size(found.total_bytes)),
                 Evidence(name="copies per step", value=found.count),
             ),
             saved_ms=saved_ms,

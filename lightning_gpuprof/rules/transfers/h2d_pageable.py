@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.transfers.device_copies import LEAST_BYTES, copies, megabytes, pinned_bytes_per_s
-from lightning_gpuprof.rules.transfers.device_waits import waits
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
 
 
 def _copied(
@@ -31,30 +32,26 @@ _SLOW = _copied(10_000, 40 * _MB)
 
 
 @dataclass(frozen=True, kw_only=True)
-class H2dPageable(StepRule):
+class H2dPageable(CopyRule):
     """Batches are copied to the GPU from pageable memory: slower, and the host waits for each copy.
 
     ## What it means
-
     The driver copies pageable memory through a small pinned buffer of its own, and the call returns when the copy is
     done, behind everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no
     effect on pageable memory.
 
     ## How it is measured
-
-    Trace window: copies named `HtoD (Pageable -> Device)`, at least 1 MiB per step. Their cost is the time in which
-    they run and no kernel does, plus the GPU's idle time that follows the host's wait for them (see `sync-points`). The
-    gain is that idle time, and what the exposed bytes take longer than from pinned memory: at the rate of pinned copies
-    in the same window, else at three quarters of the PCIe link, else at 12 GB/s.
+    Trace window: copies named `HtoD (Pageable -> Device)`. Their cost is the time in which they run and no kernel does,
+    plus the GPU's idle time that follows the host's wait for them (see `sync-points`). The gain is that idle time, and
+    what the exposed bytes take longer than from pinned memory: at the rate of pinned copies in the same window, else at
+    three quarters of the PCIe link, else at 12 GB/s.
 
     ## When it is wrong
-
     - The rate of pinned memory is an assumption unless the window holds such copies.
     - Copies within the model's phases are not the loader's: see `host-tensor-creation`.
     - Traces of ROCm do not distinguish pageable from pinned memory: not evaluated.
 
     ## What to do
-
     `DataLoader(..., pin_memory=True)`. A batch of a class of its own needs a method `pin_memory()` that returns it
     pinned, and `to(device, non_blocking=...)` that passes the argument on.
     """
@@ -79,49 +76,46 @@ class H2dPageable(StepRule):
         looks_alike("single values are copied", **_copied(100, 4096, count=20)),
         looks_alike("the copy is as fast as a pinned one", **_copied(2000, 26 * _MB)),
         not_evaluated("the kind of memory is not known", "pageable from pinned", **_copied(10_000, _MB, kind="Host")),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge copies of pageable memory to the device."""
-        step = explained_step(metrics)
-        found = copies(step, "HtoD", pageable=True)
+        found = copies.of("HtoD", pageable=True)
         if found.total_bytes < self.least_bytes:
             return None
-        waited_ms = sum(wait.cost_ms for wait in waits(metrics, step, "batch upload"))
-        cost_ms = found.exposed_ms + waited_ms
-        cost_lower_ms = found.exposed_ms + step.lower_ms(waited_ms)
-        pinned, source = pinned_bytes_per_s(metrics, step)
+        waits, period_ms = measured(step.waits).get("batch upload"), step.period_ms
+        waited_ms, waited_lower_ms = (0.0, 0.0) if waits is None else (waits.cost_ms, waits.lower_ms)
+        cost_ms, pinned = found.exposed_ms + waited_ms, copies.pinned_bytes_per_s
         faster_ms = min(found.exposed_ms, max(0.0, found.total_ms - found.total_bytes / pinned * 1e3))
-        saved_ms, lower_ms = faster_ms + waited_ms, faster_ms + step.lower_ms(waited_ms)
-        if cost_lower_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
+        if found.exposed_ms + waited_lower_ms < self.least_ratio * period_ms:
+            return None
+        if not worthwhile(faster_ms + waited_ms, period_ms):
             return None
         pins = metrics.loader.pin_memory if metrics.loader is not None else None
         before: dict[str, Value] = {} if pins is None else {"pin_memory": pins}
         change = None if pins else Change(call="DataLoader", arguments={"pin_memory": True}, before=before)
+        advice = (
+            "Pin what is copied: it is pageable although pin_memory is True. A batch of a class of its own needs "
+            "pin_memory() and to(device, non_blocking=...); tensors made later need tensor.pin_memory()."
+        )
+        if change is not None:
+            advice = f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
         idles = f" After them it idles {millis(waited_ms)}, because the host waited."
-        least, moved = self.least_bytes / 1e6, megabytes(found.total_bytes)
+        moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
             metrics,
             step,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
-            summary=(
-                f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies of pageable batches: "
-                f"{found.rate_words}.{idles if waited_ms >= 0.01 * step.period_ms else ''}"
-            ),
-            advice=(
-                f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
-                if change is not None
-                else "Pin what is copied: it is pageable although pin_memory is True. A batch of a class of its own "
-                "needs pin_memory() and to(device, non_blocking=...); tensors made later need tensor.pin_memory()."
-            ),
+            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies of pageable batches: {found}."
+            f"{idles if waited_ms >= 0.01 * period_ms else ''}",
+            advice=advice,
             evidence=(
-                self.evidence("least_ratio", cost_ms / step.period_ms, "copies and the idle time after them"),
+                self.evidence("least_ratio", cost_ms / period_ms, "copies and the idle time after them"),
                 self.evidence("least_bytes", moved, "pageable bytes per step", limit=least),
-                Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=source),
+                Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=copies.pinned_source),
             ),
-            saved_ms=saved_ms,
-            lower_ms=lower_ms,
+            saved_ms=faster_ms + waited_ms,
+            lower_ms=faster_ms + waited_lower_ms,
             change=change,
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
 
 def _tensors(count: int, us: float) -> dict[str, object]:
@@ -25,22 +26,18 @@ class HostTensorCreation(WaitRule):
     """In every step the model creates tensors on the host and copies them to the GPU, for which the host waits.
 
     ## What it means
-
     `torch.tensor([...], device="cuda")`, `torch.zeros(n).to(x.device)` or indexing with a Python list in forward,
     backward or the optimizer copies pageable memory: the host waits until the copy is done, behind everything that is
     queued on the GPU.
 
     ## How it is measured
-
     As `sync-points`, for copies of pageable memory to the GPU within the model's own phases: at least two per step.
 
     ## When it is wrong
-
     - Traces of ROCm do not distinguish pageable from pinned memory; there, all copies that wait count.
     - If another place waits in every step, too, the wait moves there: see `sync-points`.
 
     ## What to do
-
     Create constants once (`self.register_buffer`), others on the GPU (`torch.zeros(n, device=x.device)`), and move what
     depends on the data into the batch.
     """
@@ -55,29 +52,20 @@ class HostTensorCreation(WaitRule):
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     examples = (
-        fires(
-            "4 tensors take 0.6 ms each",
-            "warning",
-            "4 times per step ... net.py(20)",
-            saves_ms=2.43,
-            step=_tensors(4, 600),
-        ),
+        fires("4 tensors take 0.6 ms each", "warning", "4 times ... net.py(20)", saves_ms=2.43, step=_tensors(4, 600)),
         fires("4 tensors take 0.17 ms each", "info", "register_buffer", step=_tensors(4, 170)),
         quiet("4 tensors take 0.1 ms each", step=_tensors(4, 100)),
         quiet("one tensor takes 3 ms", step=_tensors(1, 3000)),
         looks_alike("the batch is copied", step={"kernels": 100, "copy": _BATCH}),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def summary(self, found: CostlyWaits) -> str:
+    def summary(self, found: HostWaits) -> str:
         """How often tensors are copied."""
-        return (
-            f"The model copies tensors from the host to the GPU {times(found.per_step)} per step. The host waits for "
-            f"each, and {found.idle_words}"
-        )
+        often = f"The model copies tensors from the host to the GPU {times(found.per_step)} per step"
+        return f"{often}. The host waits for each, and {idle_words(found)}"
 
-    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+    def advice(self, metrics: Metrics, found: HostWaits) -> str:
         """Where to make them on the device."""
         places = list(dict.fromkeys(wait.where for wait in found.waits))[:3]
         return (

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.device_copies import DeviceCopies
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold, worthwhile
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
-from lightning_gpuprof.rules.transfers.device_copies import copies
-from lightning_gpuprof.rules.transfers.device_waits import waits
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.launches.step_rule import of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
 
 
 def _copied(
@@ -24,28 +26,24 @@ def _copied(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManySmallCopies(StepRule):
+class ManySmallCopies(CopyRule):
     """A step copies many small tensors to the GPU, each with a call of its own.
 
     ## What it means
-
     A copy of a few kilobytes takes the host about 10 us and the GPU a few, whatever its size; from pageable memory the
     host also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
 
     ## How it is measured
-
-    Trace window: copies to the GPU of kinds whose median size is below 64 KiB, more than 10 per step. Their cost is 10
-    us each as far as the GPU waits for late launches at all, plus the idle time that follows the host's waits for them
-    (see `sync-points`). Where their mean is 64 KiB or more, the waits may be for large copies and do not count. The
-    gain is the cost.
+    Trace window: copies to the GPU of kinds whose median size is small. Their cost is the host time of their calls as
+    far as the GPU waits for late launches at all, plus the idle time that follows the host's waits for them (see
+    `sync-points`). Where their mean is not small, the waits may be for large copies and do not count. The gain is the
+    cost.
 
     ## When it is wrong
-
     - Small and large copies of one kind are distinguished by the median of the kind.
     - 10 us is what a call takes on ordinary machines, not a measurement of this one.
 
     ## What to do
-
     Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
     """
 
@@ -66,33 +64,30 @@ class ManySmallCopies(StepRule):
         quiet("nothing is copied", step={}),
         looks_alike("the host is far ahead", step=_copied(kind="Pinned", kernel_us=100.0), period_ms=10.4),
         looks_alike("copies are large", step=_copied(kind="Pinned", nbytes=400_000, us=20.0)),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge small copies to the device."""
-        step = explained_step(metrics)
-        found = copies(step, "HtoD", smaller_than=self.most_bytes)
+        found = copies.of("HtoD", smaller_than=self.most_bytes)
         if found.count <= self.least_copies:
             return None
         late_ms = step.cause_ms("launch", "launch_latency")
         calls_ms = min((found.count - self.least_copies) * self.call_us / 1e3, late_ms)
         alike = found.total_bytes < self.most_bytes * found.count
-        waited = waits(metrics, step, "batch upload") if alike else ()
-        cost_ms = calls_ms + sum(wait.cost_ms for wait in waited if wait.site.copy in found.names)
+        uploads = measured(step.waits).get("batch upload") if alike else None
+        waits = () if uploads is None else uploads.waits
+        cost_ms = calls_ms + sum(wait.cost_ms for wait in waits if wait.site.copy in found.names)
         lower_ms = step.lower_ms(cost_ms)
         if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):
             return None
-        average = f"They have {found.total_bytes / found.count / 1e3:.3g} kB on average."
+        average = f"They have {decimal_size(found.total_bytes / found.count)} on average."
         return self.of_step(
             metrics,
             step,
             subject="batch",
-            summary=(
-                f"{found.count:.0f} small copies to the GPU take {of_every_step(cost_ms, step)}. "
-                f"{average if alike else 'A few copies among them are large.'}"
-            ),
+            summary=f"{found.count:.0f} small copies to the GPU take {of_every_step(cost_ms, step)}. "
+            f"{average if alike else 'A few copies among them are large.'}",
             advice="Collate the batch into few tensors. Create constants once: self.register_buffer(name, tensor).",
             evidence=(
                 self.evidence("least_copies", found.count, "small copies per step"),

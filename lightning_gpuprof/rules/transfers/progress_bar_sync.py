@@ -7,12 +7,13 @@ import re
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.transfers.device_waits import CostlyWaits, WaitRule, times
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
 
 def _bar(us: float, name: str = "TQDMProgressBar") -> dict[str, object]:
@@ -25,22 +26,18 @@ class ProgressBarSync(WaitRule):
     """The progress bar reads a value from the GPU in every step, and the GPU then idles.
 
     ## What it means
-
     `self.log(..., prog_bar=True)` hands a tensor to the progress bar, which needs its value whenever it is drawn: with
     `refresh_rate=1`, the default, in every step. The host waits until the GPU is done.
 
     ## How it is measured
-
     As `sync-points`, for waits inside of the hooks of a progress bar. The advised refresh rate brings their cost below
     1 % of the step; the gain is the rest.
 
     ## When it is wrong
-
     - If another place waits in every step, too, the wait moves there: see `sync-points`.
     - A bar whose class has no "ProgressBar" in its name counts as a callback's code, under `sync-points`.
 
     ## What to do
-
     Draw less often, or log without `prog_bar=True`.
     """
 
@@ -60,33 +57,29 @@ class ProgressBarSync(WaitRule):
         fires("it takes 0.8 ms", "info", "once per step", step=_bar(800)),
         quiet("it takes 0.5 ms", step=_bar(500)),
         looks_alike("another callback takes 2 ms", step=_bar(2000, "Watch")),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
-        not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+        *UNTRACED,
     )
 
-    def summary(self, found: CostlyWaits) -> str:
+    def summary(self, found: HostWaits) -> str:
         """How often the bar reads a value."""
-        return (
-            f"The progress bar reads a value from the GPU {times(found.per_step)} per step. The host waits for it, and "
-            f"{found.idle_words}"
-        )
+        often = f"The progress bar reads a value from the GPU {times(found.per_step)} per step"
+        return f"{often}. The host waits for it, and {idle_words(found)}"
 
-    def advice(self, metrics: Metrics, found: CostlyWaits) -> str:
+    def advice(self, metrics: Metrics, found: HostWaits) -> str:
         """How often to draw it."""
-        left = found.cost_ms / found.step.period_ms / self._every(found)
+        rate, left = self.change(metrics, found).added[0], percent(found.ratio / self._every(found))
         return (
-            f"Draw the progress bar less often: {self.change(metrics, found).added[0]}, or log without prog_bar=True. "
-            f"That leaves {percent(left)} of the step."
+            f"Draw the progress bar less often: {rate}, or log without prog_bar=True. That leaves {left} of the step."
         )
 
-    def change(self, metrics: Metrics, found: CostlyWaits) -> Change:
+    def change(self, metrics: Metrics, found: HostWaits) -> Change:
         """The refresh rate."""
         named = re.match(r"(TQDM|Rich)ProgressBar\b", found.worst.where)
         return Change(call=named[0] if named else "TQDMProgressBar", arguments={"refresh_rate": self._every(found)})
 
-    def saved_ratio(self, found: CostlyWaits) -> float:
+    def saved_ratio(self, found: HostWaits) -> float:
         """All but what is drawn then."""
         return 1 - 1 / self._every(found)
 
-    def _every(self, found: CostlyWaits) -> int:
-        return max(10, math.ceil(found.cost_ms / found.step.period_ms / self.target_ratio))
+    def _every(self, found: HostWaits) -> int:
+        return max(10, math.ceil(found.ratio / self.target_ratio))

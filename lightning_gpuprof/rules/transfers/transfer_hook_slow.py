@@ -22,14 +22,15 @@ from lightning_gpuprof.rules.base import (
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
-_MOVES, _AFTER = "transfer_batch_to_device", "on_after_batch_transfer"
+_BEFORE, _MOVES, _AFTER = "on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"
+_SAID = f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly at {_SITE}"
 _GPU = {"device.type": "cuda"}
 
 
 def _hook(ms: float, name: str = _AFTER, **more: object) -> dict[str, object]:
     """A run of an example: steps of 50 ms and the hook."""
-    hooks = {("Net", name): ms, ("Data", "on_before_batch_transfer"): 0.05}
+    hooks = {("Net", name): ms, ("Data", _BEFORE): 0.05}
     return {"times_ms": {"h2d": ms + 0.1}, "hooks": hooks, "sites": {"h2d": [(_SITE, 9)]}, **more}
 
 
@@ -38,25 +39,21 @@ class TransferHookSlow(BaseRule):
     """A hook around the batch transfer takes a noticeable part of every step.
 
     ## What it means
-
     `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the LightningModule or its
     DataModule run on the main thread, between the fetch of a batch and `training_step`: training waits for them.
 
     ## How it is measured
-
     The exclusive time of each overridden hook as a share of untraced steady steps, with its lower bound; of a hook that
     works only every few batches, its part of the total time without outliers. The finding names the slowest hook and
     the line at which the main thread was most often seen. The gain is its time per step. On a GPU only the part
     counts in which the GPU idles; without a trace window it is information.
 
     ## When it is wrong
-
     - The copy to a GPU is a part of an overridden `transfer_batch_to_device`: there the gain has no lower bound.
     - On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`) waits for the GPU: see `sync-points`.
     - Work that moves to the DataLoader workers needs CPUs there.
 
     ## What to do
-
     Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do it during the step; on a GPU keep
     `on_after_batch_transfer` to operators on whole batches.
     """
@@ -68,19 +65,8 @@ class TransferHookSlow(BaseRule):
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %; here the move of the batch")
 
     examples = (
-        fires(
-            "a hook takes 50 of 100 ms",
-            "critical",
-            f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly at {_SITE}",
-            saves_ms=50,
-            **_hook(50),
-        ),
-        fires(
-            "it is before the transfer",
-            "critical",
-            "Move the work of on_before",
-            **_hook(50, "on_before_batch_transfer"),
-        ),
+        fires("a hook takes 50 of 100 ms", "critical", _SAID, saves_ms=50, **_hook(50)),
+        fires("it is before the transfer", "critical", "Move the work of on_before", **_hook(50, _BEFORE)),
         fires("it is after the transfer to a GPU", "info", "no loop over samples", **_hook(50, run=_GPU)),
         fires("it is the transfer", "critical", f"return super().{_MOVES}(batch, device", **_hook(50, _MOVES)),
         fires("it takes 2.8 of 52.8 ms", "info", "5.3 %", **_hook(2.8)),

@@ -1,0 +1,81 @@
+"""From the tables of a trace window to a device's copies per step, and to what pinned memory would reach."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopyKind, DeviceCopies
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+
+PINNED_BYTES_PER_S = 12e9
+"""What copies of pinned memory reach at least: of the 15.75 GB/s of PCI Express 3.0 with 16 lanes, 12 arrive.
+Heuristic."""
+
+_REACHED_RATIO = 0.75
+"""Of a link's rate that copies of pinned memory reach. Heuristic."""
+
+_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of one lane, by generation. PCI-SIG."""
+
+
+def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> DeviceCopies | Unmeasured:
+    """The copies of a window.
+
+    Args:
+        metrics: The run.
+        analysis: Of its window.
+        steps: Traced ones.
+
+    Returns:
+        Unmeasured: the copies of the window were not analysed, or several devices worked in it.
+    """
+    tables, streams = analysis.api_tables, analysis.streams
+    if tables is None or streams is None:
+        return Unmeasured(why="the copies of the trace window could not be analysed")
+    if len(streams.devices) != 1:
+        return Unmeasured(
+            why=f"{len(streams.devices)} devices worked in the trace window: and their copies are not separated"
+        )
+    (device,), sizes = streams.devices, {row.name: row for row in tables.cuda_gpu_mem_size_sum}
+    kinds = []
+    for row in tables.cuda_gpu_mem_time_sum:
+        size = sizes.get(row.name)
+        median = None if size is None else size.median_bytes
+        kinds.append(
+            CopyKind(
+                name=row.name,
+                count=row.count / steps,
+                total_ms=row.total_us / 1e3 / steps,
+                total_bytes=0.0 if size is None else (size.total_bytes or 0) / steps,
+                median_bytes=math.inf if median is None else float(median),
+            )
+        )
+    rate, source = _of_link(metrics)
+    found = DeviceCopies(
+        kinds=tuple(kinds),
+        all_ms=device.copy_us / 1e3 / steps,
+        all_exposed_ms=device.exposed_copy_us / 1e3 / steps,
+        pinned_bytes_per_s=rate,
+        pinned_source=source,
+    )
+    try:
+        pinned = found.of("HtoD", pageable=False)
+    except MissingSignal:
+        return found
+    if pinned.total_bytes < LEAST_BYTES or pinned.bytes_per_s is None:
+        return found
+    return replace(found, pinned_bytes_per_s=pinned.bytes_per_s, pinned_source="pinned copies of the same window")
+
+
+def _of_link(metrics: Metrics) -> tuple[float, str]:
+    facts = metrics.devices[0].facts if len(metrics.devices) == 1 else None
+    if facts is not None and facts.pcie_generation_max and facts.pcie_width_max:
+        generation, lanes = facts.pcie_generation_max, facts.pcie_width_max
+        lane = _LANE_BYTES_PER_S.get(int(generation)) if possible(generation) else None
+        if lane is not None and possible(lanes):
+            return _REACHED_RATIO * lane * lanes, f"three quarters of PCI Express {generation:.0f} x{lanes:.0f}"
+    return PINNED_BYTES_PER_S, "what PCI Express 3.0 x16 reaches"

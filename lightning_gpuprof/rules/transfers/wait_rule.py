@@ -1,0 +1,133 @@
+"""What the rules about waits of the host share, and those about copies."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.device_copies import DeviceCopies
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.host_waits import HostWaits, WaitCause
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.rules.base import BaseRule, gain, severity
+from lightning_gpuprof.rules.examples import not_evaluated
+from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+
+UNTRACED = (
+    not_evaluated("the model is on the CPU", "runs on the CPU"),
+    not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
+)
+"""Examples of all rules about waits and copies."""
+
+
+class WaitRule(BaseRule, ABC):
+    """A rule about the waits of one cause: what they cost is judged here, each rule has the words."""
+
+    cause: ClassVar[WaitCause]
+    explains: ClassVar[Claim]
+    counted: ClassVar[str] = "waits"
+    """What is counted per step, as evidence."""
+    least_per_step: float
+    """How many from which it speaks; a threshold of each rule."""
+    least_ratio: float
+    """Share of the step time that their cost has to reach for certain; likewise."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the waits of the cause."""
+        step = explained_step(metrics)
+        found = costly_waits(step, self.cause, least_per_step=self.least_per_step, least_ratio=self.least_ratio)
+        if found is None:
+            return None
+        saved = self.saved_ratio(found)
+        return self.finding(
+            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
+            subject=self.subject(found),
+            summary=f"{self.summary(found)}.{remark(step)}",
+            advice=self.advice(metrics, found),
+            evidence=(
+                self.evidence("least_ratio", found.ratio, "idle after waits, share of the step"),
+                self.evidence("least_per_step", found.per_step, f"{self.counted} per step"),
+                *self.beside(metrics),
+                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
+                *step_evidence(step),
+            ),
+            gain=gain(found.cost_ms * saved, found.lower_ms * saved, step.period_ms),
+            confidence=confidence(step),
+            explains=self.explains,
+            change=self.change(metrics, found),
+        )
+
+    @abstractmethod
+    def summary(self, found: HostWaits) -> str:
+        """Who waits, how often and for how long, without the full stop."""
+
+    @abstractmethod
+    def advice(self, metrics: Metrics, found: HostWaits) -> str:
+        """What to do instead."""
+
+    def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
+        """The advice as data."""
+        return None
+
+    def subject(self, found: HostWaits) -> str:
+        """What it is about: the costliest place."""
+        return found.worst.where
+
+    def saved_ratio(self, found: HostWaits) -> float:
+        """Part of the cost that following the advice saves."""
+        return 1.0
+
+    def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
+        """Further evidence."""
+        return ()
+
+
+class CopyRule(StepRule, ABC):
+    """A rule about the copies of a traced step."""
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge the copies."""
+        step = explained_step(metrics)
+        return self.judge(metrics, step, measured(step.copies))
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
+        """Judge the copies of the step."""
+
+
+def costly_waits(
+    step: ExplainedStep, cause: WaitCause, *, least_per_step: float, least_ratio: float
+) -> HostWaits | None:
+    """The waits of one cause, if they are worth a finding.
+
+    Args:
+        step: The device's step.
+        cause: Whose waits.
+        least_per_step: Waits per step that are needed.
+        least_ratio: Share of the step time that the lower bound of their cost has to reach.
+
+    Raises:
+        MissingSignal: The sync points of the window could not be computed.
+    """
+    found = measured(step.waits).get(cause)
+    if found is None or found.per_step < least_per_step or not worthwhile(found.cost_ms, step.period_ms):
+        return None
+    return found if found.lower_ms >= least_ratio * step.period_ms else None
+
+
+def idle_words(found: HostWaits) -> str:
+    """``the GPU then idles 3.10 ms of every 24.0 ms step (13 %)``."""
+    return (
+        f"the GPU then idles {millis(found.cost_ms)} of every {millis(found.period_ms)} step ({percent(found.ratio)})"
+    )
+
+
+def times(per_step: float) -> str:
+    """How often per step: ``once``, ``2.5 times``."""
+    return "once" if abs(per_step - 1) < 0.05 else f"{per_step:.1f}".removesuffix(".0") + " times"
