@@ -29,8 +29,8 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Lines of a diff without the minus."""
-        return (*((_call(self.call, self.before),) if self.arguments else ()), *self.remove)
+        """Lines of a diff without the minus; of a call only where its earlier values are known."""
+        return (*((_call(self.call, self.before),) if self.arguments and self.before else ()), *self.remove)
 
     @property
     def added(self) -> tuple[str, ...]:

@@ -264,6 +264,15 @@ FACTS: tuple[Fact, ...] = (
         {"trainer.callbacks_not_of_lightning": "those of the callbacks whose class Lightning does not define"},
     ),
     *_facts(
+        "trainer",
+        "label",
+        False,
+        {
+            "trainer.config_file": "the configuration that LightningCLI was given, if it was one file",
+            "trainer.config_data": "arguments of the data module in LightningCLI's configuration",
+        },
+    ),
+    *_facts(
         "flags",
         "tested",
         True,

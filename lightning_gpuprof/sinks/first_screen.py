@@ -5,7 +5,6 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
+from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
 
 ReliabilityKind = Literal["ok", "conditional", "too little"]
 Scale = Literal["step", "run"]
@@ -28,6 +27,8 @@ OTHER = "other"
 SLOW_STEPS = "slow_steps"
 MIN_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
+MAX_TWO_SENTENCES = 220
+"""Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
 
@@ -48,7 +49,6 @@ _MIN_SHOWN_RATIO = 0.02
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 _VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
-_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +84,6 @@ class StepBar:
 
     ms: float
     segments: tuple[Segment, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fix:
-    """What the first finding proposes."""
-
-    where: str = ""
-    """``train.py:42``; empty: not known."""
-    removed: tuple[str, ...] = ()
-    """Lines of a diff without the minus."""
-    added: tuple[str, ...] = ()
-    """Lines of a diff without the plus."""
-    advice: str = ""
-    """The same in a sentence, with its reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +184,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=None if saved_ms is None else _wall_after_s(report, saved_ms, scale),
-        fix=None if first is None else _fix(first, report.run),
+        fix=None if first is None else fix_of(first, report.run),
         proof="" if first is None else proof(folder),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report.findings),
@@ -247,7 +233,7 @@ def title_of(finding: Finding) -> str:
 
 def first_sentence(text: str) -> str:
     """The first sentence of a summary."""
-    return plain.sentence(_SENTENCE_END.split(text.strip(), maxsplit=1)[0])
+    return plain.sentence(SENTENCE_END.split(text.strip(), maxsplit=1)[0])
 
 
 def proof(folder: Path | None) -> str:
@@ -328,13 +314,14 @@ def _too_short(report: Report) -> bool:
 def faster(times: float) -> str:
     """``2x faster``; of small gains ``4 % faster``."""
     if times < 1.1:
-        return f"{numbers.significant(round(100 * (times - 1), 1))} % faster"
+        return f"{round(100 * (times - 1), 1):g} % faster"
     return f"{times:.1f}x faster".replace(".0x", "x") if times < 10 else f"{times:.0f}x faster"
 
 
 def _sentence(report: Report, first: Finding | None) -> str:
     if first is not None:
-        return first_sentence(first.summary)
+        two = " ".join(SENTENCE_END.split(plain.sentence(first.summary.strip()))[:2])
+        return two if first.change is None and len(two) <= MAX_TWO_SENTENCES else first_sentence(first.summary)
     if _too_short(report):
         return f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps: the first ones of a run are slower."
     return plain.sentence(report.verdict.summary)
@@ -426,56 +413,6 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
     inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
     most_s = inside_s if scale == "step" else report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
-
-
-def _fix(finding: Finding, run: Mapping[str, Value]) -> Fix:
-    change, advice = finding.change, plain.sentence(finding.advice)
-    if change is None:
-        return Fix(advice=advice)
-    where = f"{change.file}:{change.line}" if change.file and change.line else change.file
-    removed, added = change.removed, change.added
-    at, by = run.get("loader.built_at"), run.get("loader.built_by")
-    if not where and change.call == "DataLoader" and at is not None:
-        where = str(at)
-        if by is not None and (own := _in_own_code(str(by), change)) is not None:
-            removed, added = own
-    return Fix(
-        where=plain.name(where),
-        removed=tuple(map(plain.sentence, removed)),
-        added=tuple(map(plain.sentence, added)),
-        advice=advice,
-    )
-
-
-def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The user's own call before and after; None if it takes no such arguments or cannot be read.
-
-    An argument that is an expression is shown by itself: it may be set elsewhere, as in a configuration.
-    """
-    try:
-        parsed = ast.parse(call, mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
-    if not isinstance(parsed, ast.Call):
-        return None
-    given = {keyword.arg: keyword for keyword in parsed.keywords if keyword.arg is not None}
-    if any(keyword.arg is None for keyword in parsed.keywords):  # **options may hold them already
-        return None
-    new = {name: ast.Constant(value=value) for name, value in change.arguments.items()}
-    if any(name in given and not isinstance(given[name].value, ast.Constant) for name in new):
-        removed = [f"{name}={ast.unparse(given[name].value)}," + _now(change, name) for name in new if name in given]
-        return tuple(removed), tuple(f"{name}={ast.unparse(value)}," for name, value in new.items())
-    kept = [keyword for keyword in parsed.keywords if keyword.arg not in new]
-    after = ast.Call(
-        func=parsed.func,
-        args=parsed.args,
-        keywords=kept + [ast.keyword(arg=name, value=value) for name, value in new.items()],
-    )
-    return (call,), (ast.unparse(after),)
-
-
-def _now(change: Change, name: str) -> str:
-    return f"  # {change.before[name]!r} in this run" if name in change.before else ""
 
 
 def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:

@@ -30,6 +30,8 @@ _LEFT_OUT = ("explain", "second", "others", "outside")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
+MAX_CODE = 6
+"""Lines of a diff."""
 LONGEST_LINES = 2
 """Of a sentence; all of it is under ``--all``."""
 LABEL_WIDTH = 11
@@ -222,9 +224,9 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
         lines.append(indented(said(_short(screen.sentence, width))))
     fix = screen.fix
     if fix is not None:
-        code = [("- " + line, "red") for line in fix.removed] + [("+ " + line, "green") for line in fix.added]
+        code = [(f"{mark} {line}", {"-": "red", "+": "green"}.get(mark, "")) for mark, line in fix.diff[:MAX_CODE]]
         lines.append(labelled("change:", fix.where if code else _short(fix.advice, width)))
-        lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code[:4]]
+        lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.today is not None and screen.after is not None:
         what = "a step" if screen.scale == "step" else "per step of the run"
         gain = f"{numbers.significant(screen.today.ms)} -> {numbers.significant(screen.after.ms)} ms {what} at best"

@@ -8,7 +8,8 @@ from html import escape
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.html_page import bdi
@@ -16,6 +17,7 @@ from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
 
 QUIET = "No finding from this trace."
 HOW = "Trainer(callbacks=[GpuProfiler()])"
+HOW_SHAPES = "record the trace with record_shapes=True"
 
 _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -25,8 +27,7 @@ def terminal(found: TraceDiagnosis) -> list[RenderableType]:
     lines: list[RenderableType] = [said(plain.sentence(found.verdict.summary), "bold")]
     lines += [said(plain.sentence(caveat), "yellow") for caveat in found.caveats]
     lines += [_finding(number, finding) for number, finding in enumerate(found.findings, 1)] or [Text(QUIET)]
-    if found.need_a_run:
-        lines.append(Text(f"{_need(found)}: {HOW}", style="dim"))
+    lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in _open(found)]
     return [Group(*lines, Text(""))]
 
 
@@ -34,19 +35,28 @@ def html(found: TraceDiagnosis) -> str:
     """The same as a section of the page; the rules that need a run unfold."""
     caveats = "".join(f"<p>{bdi(plain.sentence(caveat))}</p>\n" for caveat in found.caveats)
     cards = "".join(map(_card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
-    rows = "".join(
-        f"<li>{bdi(why)}: {bdi(', '.join(rules))}</li>\n" for why, rules in wording.by_reason(found.need_a_run)
-    )
-    rest = f"<details>\n<summary>{escape(_need(found))}</summary>\n<p><code>{HOW}</code></p>\n<ul>\n{rows}</ul>\n"
+    rest = "".join(_folded(*one) for one in _open(found))
     return (
         f'<section id="findings">\n<h2>{bdi(plain.sentence(found.verdict.summary))}</h2>\n{caveats}{cards}'
-        f"{f'{rest}</details>' if rows else ''}\n</section>\n"
+        f"{rest}</section>\n"
     )
 
 
-def _need(found: TraceDiagnosis) -> str:
-    count = len(found.need_a_run)
-    return f"{count} rule{' needs' if count == 1 else 's need'} a run"
+def _open(found: TraceDiagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
+    """Rules that could not judge: what they need, how to get it, and which they are."""
+    shapes = [one for one in found.need_a_run if "shape" in one.why]
+    runs = [one for one in found.need_a_run if "shape" not in one.why]
+    needs = (("a run", HOW, runs), ("the shapes of inputs", HOW_SHAPES, shapes))
+    return [
+        (f"{counted(len(rules), 'rule')} {'needs' if len(rules) == 1 else 'need'} {what}", how, rules)
+        for what, how, rules in needs
+        if rules
+    ]
+
+
+def _folded(words: str, how: str, rules: list[NotEvaluated]) -> str:
+    rows = "".join(f"<li>{bdi(why)}: {bdi(', '.join(ids))}</li>\n" for why, ids in wording.by_reason(rules))
+    return f"<details>\n<summary>{escape(words)}</summary>\n<p><code>{escape(how)}</code></p>\n<ul>\n{rows}</ul>\n</details>\n"
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:

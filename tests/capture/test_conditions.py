@@ -18,6 +18,8 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from jsonargparse import Namespace
+from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -145,6 +147,21 @@ def test_whose_callbacks_they_are_and_how_often_checkpoints_come_by_time() -> No
         "checkpoint_train_time_interval_s": 120.0,
         "checkpoint_every_n_train_steps": None,
     }
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_the_configuration_of_a_command_line_is_known(nested: bool) -> None:
+    data: dict[str, object] = {"num_workers": 0, "batch_size": 32}
+    config = Namespace(
+        config=["configs/digits.yaml"], data=Namespace(init_args=Namespace(data)) if nested else Namespace(data)
+    )
+    saves = SaveConfigCallback(LightningArgumentParser(), config)
+    subject = Subject(SimpleNamespace(callbacks=[saves]), None, None, Surroundings(environ={}))
+    assert READERS["trainer.config_file"](subject) == "configs/digits.yaml"
+    section = "data.init_args" if nested else "data"
+    assert READERS["trainer.config_data"](subject) == f"{section}.num_workers, {section}.batch_size"
+    without = Subject(SimpleNamespace(callbacks=[Timer()]), None, None, Surroundings(environ={}))
+    assert READERS["trainer.config_file"](without) is READERS["trainer.config_data"](without) is None
 
 
 def test_reading_starts_neither_cuda_nor_dynamo_and_keeps_the_random_numbers(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.trace import OutputOptions, run
+from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.sinks import trace_findings
 
 FIRST: dict[str, tuple[str | None, str]] = {
     "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
@@ -94,3 +97,12 @@ def test_facts_alone_ask_no_rule(shared: Path) -> None:
         "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')]"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:
+    whys = ("there is no run", "the GPU was not sampled", "the window was recorded without shapes")
+    rules = tuple(NotEvaluated(rule=f"rule-{number}", why=why) for number, why in enumerate(whys))
+    found = diagnosed(shared / "traces" / "h100_bert_small.json.gz")
+    page = trace_findings.html(msgspec.structs.replace(found, need_a_run=rules))
+    assert "2 rules need a run" in page
+    assert "1 rule needs the shapes of inputs" in page

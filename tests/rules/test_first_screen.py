@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+import yaml
 from example_runs import example_run
 from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from metrics_builder import build
@@ -21,7 +22,8 @@ from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO, BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
-from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, FirstScreen, Fix, StepBar, first_screen, proof
+from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, FirstScreen, StepBar, first_screen, proof
+from lightning_gpuprof.sinks.fix import Fix, fix_of
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
 EXAMPLES = [
@@ -214,6 +216,107 @@ def test_advice_without_a_change_is_told_in_words() -> None:
     finding = msgspec.structs.replace(report.findings[0], change=None, advice="Write fewer checkpoints: save(every=5).")
     fix = first_screen(msgspec.structs.replace(report, findings=(finding,))).fix
     assert fix == Fix(advice=finding.advice)
+
+
+def test_a_value_that_was_not_known_is_not_shown_as_an_empty_call() -> None:
+    fix = fix_of(finding_with(Change(call="Trainer", arguments={"benchmark": True})), {})
+    assert fix.diff == (("+", "Trainer(..., benchmark=True)"),)
+
+
+CLI = {
+    "trainer.callbacks": "SaveConfigCallback, ModelCheckpoint",
+    "trainer.config_file": "configs/digits.yaml",
+    "trainer.config_data": "data.init_args.num_workers, data.init_args.batch_size",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            Change(call="Trainer", arguments={"log_every_n_steps": 50}, before={"log_every_n_steps": 1}),
+            ["  trainer:", "-   log_every_n_steps: 1", "+   log_every_n_steps: 50"],
+        ),
+        (
+            Change(call="Trainer", arguments={"precision": "16-mixed", "benchmark": True, "val_check_interval": None}),
+            ["  trainer:", '+   precision: "16-mixed"', "+   benchmark: true", "+   val_check_interval: null"],
+        ),
+        (
+            Change(call="DataLoader", arguments={"num_workers": 2}, before={"num_workers": 0}),
+            ["  data:", "    init_args:", "-     num_workers: 0", "+     num_workers: 2"],
+        ),
+        (
+            Change(call="ModelCheckpoint", arguments={"every_n_epochs": 5}),
+            [
+                "  trainer:",
+                "    callbacks:",
+                "    - class_path: ModelCheckpoint",
+                "      init_args:",
+                "+       every_n_epochs: 5",
+            ],
+        ),
+    ],
+    ids=["trainer", "kinds of values", "data module", "callback"],
+)
+def test_a_run_of_a_configuration_is_changed_there(change: Change, lines: list[str]) -> None:
+    fix = fix_of(finding_with(change), CLI)
+    assert [f"{mark} {line}" for mark, line in fix.diff] == lines
+    assert fix.where == "configs/digits.yaml"
+    written = yaml.safe_load("\n".join((*fix.inside, *fix.added)))
+    for name in ("data", "trainer", "callbacks", 0, "init_args"):
+        written = (
+            written[name]
+            if isinstance(name, int)
+            else written.get(name, written)
+            if isinstance(written, dict)
+            else written
+        )
+    assert written == change.arguments
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(call="DataLoader", arguments={"num_workers": 2, "prefetch_factor": 4}),
+        Change(call="torch.optim.AdamW", arguments={"fused": True}),
+        Change(add=("model = torch.compile(model)",)),
+    ],
+    ids=["an argument that the data module has not", "no part of the configuration", "a line of code"],
+)
+def test_what_the_configuration_does_not_have_is_changed_in_python(change: Change) -> None:
+    fix = fix_of(finding_with(change), CLI)
+    assert fix.inside == ()
+    assert fix.added == change.added
+
+
+def test_the_reason_of_a_number_and_what_else_the_change_does_are_said() -> None:
+    change = Change(call="ModelCheckpoint", arguments={"every_n_epochs": 71}, before={"every_n_epochs": 1})
+    finding = msgspec.structs.replace(finding_with(change), advice="Save less. Why 71: that leaves 1 % of the step.")
+    fix = fix_of(finding, {})
+    assert fix.why == "Why 71: that leaves 1 % of the step."
+    assert fix.effect == "A crash then loses more work."
+
+
+def test_a_setting_of_the_profiler_is_no_fix() -> None:
+    advice = (
+        "Find what changed at batch 100 in Items. Two windows show the difference: GpuProfiler(windows=[(52, 54)])."
+    )
+    finding = msgspec.structs.replace(finding_with(None), advice=advice)
+    assert fix_of(finding, {}).advice == "Find what changed at batch 100 in Items."
+    only = msgspec.structs.replace(finding, advice="Trace the first steps: GpuProfiler(windows=[(1, 3)])")
+    assert fix_of(only, {}).advice == only.advice
+
+
+def test_a_finding_without_code_is_explained_by_two_sentences() -> None:
+    report = fixed({})
+    summary = "From batch 100 on, steps take 53.2 ms instead of 24.3 ms. 98 % of it is in data_wait. More."
+    finding = msgspec.structs.replace(report.findings[0], change=None, summary=summary)
+    screen = first_screen(msgspec.structs.replace(report, findings=(finding,)))
+    assert screen.sentence == summary.removesuffix(" More.")
+
+
+def finding_with(change: Change | None) -> Finding:
+    return msgspec.structs.replace(fixed({}).findings[0], change=change)
 
 
 def test_the_proof_names_the_run_and_the_next_one() -> None:

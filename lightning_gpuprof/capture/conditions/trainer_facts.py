@@ -20,6 +20,28 @@ def _is_from_lightning(callback: Any) -> bool:
     return type(callback).__module__.partition(".")[0] in _LIGHTNING
 
 
+def _configuration(subject: Subject) -> Any:
+    """LightningCLI's configuration of this run: its own callback has it, to save it."""
+    for callback in subject.trainer.callbacks:
+        if any(one.__name__ == "SaveConfigCallback" for one in type(callback).__mro__):
+            return callback.config
+    return None
+
+
+def _config_file(subject: Subject) -> str | None:
+    files = (_configuration(subject) or {}).get("config")
+    return str(files[0]) if isinstance(files, list) and len(files) == 1 else None
+
+
+def _config_data(subject: Subject) -> str | None:
+    data = (_configuration(subject) or {}).get("data")
+    if data is None:
+        return None
+    given = data.get("init_args")
+    section, names = ("data", data) if given is None else ("data.init_args", given)
+    return ", ".join(f"{section}.{name}" for name in vars(names))
+
+
 def _ddp(subject: Subject, name: str, default: object) -> object:
     """An argument of DDP; the default of torch if it was not given, and None for another strategy."""
     given = getattr(subject.trainer.strategy, "_ddp_kwargs", None)
@@ -128,6 +150,8 @@ FACTS: dict[str, Reader] = {
     "trainer.log_every_n_steps": lambda s: getattr(s.trainer, "log_every_n_steps", None),
     "trainer.loggers": lambda s: _classes(s.trainer.loggers),
     "trainer.callbacks": lambda s: _classes(s.trainer.callbacks),
+    "trainer.config_file": _config_file,
+    "trainer.config_data": _config_data,
     "trainer.callbacks_not_of_lightning": lambda s: _classes(
         c for c in s.trainer.callbacks if not _is_from_lightning(c)
     ),

@@ -89,6 +89,7 @@ class LoggingOverhead(PhaseRule):
         advice, change = _less(
             metrics,
             every if isinstance(every, int) else None,
+            ratio=time.ratio,
             rarer=max(2, math.ceil(time.ratio / self.wanted_ratio)),
             each_step=metrics.shares["logging"].lower_ratio >= self.least_ratio,
         )
@@ -105,7 +106,9 @@ class LoggingOverhead(PhaseRule):
         )
 
 
-def _less(metrics: Metrics, every: int | None, *, rarer: int, each_step: bool) -> tuple[str, Change | None]:
+def _less(
+    metrics: Metrics, every: int | None, *, ratio: float, rarer: int, each_step: bool
+) -> tuple[str, Change | None]:
     fewer = "one self.log_dict(...) instead of many self.log, and on_step=False, on_epoch=True for values of an epoch"
     if every is not None and every > 1 and each_step:
         return (
@@ -113,4 +116,5 @@ def _less(metrics: Metrics, every: int | None, *, rarer: int, each_step: bool) -
             f"log_every_n_steps is {every}."
         ), None
     change = logging_change(metrics, rarer)
-    return f"Log less often: {change.added[0]}. And log fewer keys: {fewer}.", change
+    why = f"Why {change.arguments['log_every_n_steps']}: that leaves {percent(ratio / rarer)} of the step."
+    return f"Log less often: {change.added[0]}. {why} And log fewer keys: {fewer}.", change

@@ -10,13 +10,15 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Fix, Opportunity, StepBar, faster, first_screen
+from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, StepBar, faster, first_screen
+from lightning_gpuprof.sinks.fix import Fix
 from lightning_gpuprof.sinks.html_page import bdi
 
 SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
 _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 """Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
+_DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
 
 
@@ -79,7 +81,7 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
         if share < _MIN_DRAWN_RATIO:
             continue
         label = f"{segment.label} {duration(segment.ms)}"
-        shown = label if _fits(label, share) else ""
+        shown = next((text for text in (label, segment.label) if _fits(text, share)), "")
         pieces.append(
             f'<span class="c-{escape(segment.key)}" style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
             f'title="{escape(label)}">{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
@@ -109,17 +111,18 @@ def duration(ms: float) -> str:
 
 
 def _fix(fix: Fix, proof: str, tried: str) -> str:
-    diff = "".join(f'<span class="minus">- {escape(line)}</span>\n' for line in fix.removed)
-    diff += "".join(f'<span class="plus">+ {escape(line)}</span>\n' for line in fix.added)
+    diff = "".join(f'<span class="{_DIFF[mark]}">{mark} {escape(line)}</span>\n' for mark, line in fix.diff)
     where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
     if diff:
-        shown = _code(diff, "\n".join(fix.added))
-        shown += f"<details>\n<summary>Why, and what else to know</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
+        shown = _code(diff, "\n".join((*fix.inside, *fix.added)))
+        more = " ".join(text for text in (fix.why, fix.effect) if text)
+        shown += f"<details>\n<summary>{bdi(more or 'More about this change')}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
         shown = f"<p>{bdi(fix.advice)}</p>\n"
     measured = f"<p>Tried: <b>{escape(tried)}</b></p>\n" if tried else ""
     prove = f"<h2>Run again with the change, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
-    return f'<div class="card">\n<h2>Change this{where}</h2>\n{shown}{measured}{prove}</div>\n'
+    title = "Change this" if diff else "What to do"
+    return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
 
 def _code(shown: str, copied: str) -> str:

@@ -1,0 +1,133 @@
+"""A finding and the conditions of its run flow in, what to change flows out: lines of a diff, their place and reason."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.yaml_change import yaml_change
+
+SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
+_EFFECTS: Mapping[str, str] = {
+    "accumulate_grad_batches": "The optimizer then steps less often.",
+    "batch_size": "A larger batch may need another learning rate.",
+    "check_val_every_n_epoch": "Validation results then come less often.",
+    "drop_last": "The last, smaller batch of each epoch is then left out.",
+    "every_n_epochs": "A crash then loses more work.",
+    "every_n_train_steps": "A crash then loses more work.",
+    "limit_val_batches": "Validation results are then less exact.",
+    "log_every_n_steps": "Curves then have fewer points.",
+    "num_sanity_val_steps": "An error in validation then shows later.",
+    "precision": "Compare the losses of both runs.",
+    "refresh_rate": "The progress bar then moves less often.",
+    "val_check_interval": "Validation results then come less often.",
+}
+"""What else a new value of an argument does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """What the first finding proposes."""
+
+    where: str = ""
+    """``train.py:42``; empty: not known."""
+    inside: tuple[str, ...] = ()
+    """Lines around the diff: of a configuration, its section."""
+    removed: tuple[str, ...] = ()
+    """Lines of a diff without the minus."""
+    added: tuple[str, ...] = ()
+    """Lines of a diff without the plus."""
+    advice: str = ""
+    """The same in sentences, with its reason."""
+    why: str = ""
+    """Reason of a number in the diff, a sentence; empty: not known."""
+    effect: str = ""
+    """What else the change does, a sentence."""
+
+    @property
+    def diff(self) -> tuple[tuple[str, str], ...]:
+        """A mark and a line each; empty where the change is only known in words."""
+        marked = ((" ", self.inside), ("-", self.removed), ("+", self.added))
+        return tuple((mark, line) for mark, lines in marked for line in lines)
+
+
+def fix_of(finding: Finding, run: Mapping[str, Value]) -> Fix:
+    """What a finding proposes: in the configuration of LightningCLI, in the user's own call, or as a sentence.
+
+    Args:
+        finding: The finding.
+        run: Conditions of the run.
+    """
+    change, advice = finding.change, _without_tracing(plain.sentence(finding.advice))
+    if change is None:
+        return Fix(advice=advice)
+    why = " ".join(one for one in SENTENCE_END.split(advice) if one.startswith(("Why ", "That leaves ")))
+    effect = " ".join(dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
+    configured = yaml_change(change, run)
+    if configured is not None:
+        return Fix(
+            where=plain.name(configured.file),
+            inside=_lines(configured.inside),
+            removed=_lines(configured.removed),
+            added=_lines(configured.added),
+            advice=advice,
+            why=why,
+            effect=effect,
+        )
+    where = f"{change.file}:{change.line}" if change.file and change.line else change.file
+    removed, added = change.removed, change.added
+    at, by = run.get("loader.built_at"), run.get("loader.built_by")
+    if not where and change.call == "DataLoader" and at is not None:
+        where = str(at)
+        if by is not None and (own := _in_own_code(str(by), change)) is not None:
+            removed, added = own
+    return Fix(
+        where=plain.name(where), removed=_lines(removed), added=_lines(added), advice=advice, why=why, effect=effect
+    )
+
+
+def _lines(code: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(plain.sentence, code))
+
+
+def _without_tracing(advice: str) -> str:
+    """Advice without how to measure more, which is no fix; all of it if it says nothing else."""
+    kept = [one for one in SENTENCE_END.split(advice) if "GpuProfiler(" not in one]
+    return " ".join(kept) or advice
+
+
+def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The user's own call before and after; None if it takes no such arguments or cannot be read.
+
+    An argument that is an expression is shown by itself: it may be set elsewhere, as in a configuration.
+    """
+    try:
+        parsed = ast.parse(call, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(parsed, ast.Call):
+        return None
+    given = {keyword.arg: keyword for keyword in parsed.keywords if keyword.arg is not None}
+    if any(keyword.arg is None for keyword in parsed.keywords):  # **options may hold them already
+        return None
+    new = {name: ast.Constant(value=value) for name, value in change.arguments.items()}
+    if any(name in given and not isinstance(given[name].value, ast.Constant) for name in new):
+        removed = [f"{name}={ast.unparse(given[name].value)}," + _now(change, name) for name in new if name in given]
+        return tuple(removed), tuple(f"{name}={ast.unparse(value)}," for name, value in new.items())
+    kept = [keyword for keyword in parsed.keywords if keyword.arg not in new]
+    after = ast.Call(
+        func=parsed.func,
+        args=parsed.args,
+        keywords=kept + [ast.keyword(arg=name, value=value) for name, value in new.items()],
+    )
+    return (call,), (ast.unparse(after),)
+
+
+def _now(change: Change, name: str) -> str:
+    return f"  # {change.before[name]!r} in this run" if name in change.before else ""
