@@ -1,4 +1,4 @@
-"""A finding and the conditions of its run flow in, what to change flows out: lines of a diff, their place and reason."""
+"""A finding and the conditions of its run flow in, what to change flows out: lines, their place and reason."""
 
 from __future__ import annotations
 

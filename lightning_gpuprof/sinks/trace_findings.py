@@ -56,7 +56,8 @@ def _open(found: TraceDiagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
 
 def _folded(words: str, how: str, rules: list[NotEvaluated]) -> str:
     rows = "".join(f"<li>{bdi(why)}: {bdi(', '.join(ids))}</li>\n" for why, ids in wording.by_reason(rules))
-    return f"<details>\n<summary>{escape(words)}</summary>\n<p><code>{escape(how)}</code></p>\n<ul>\n{rows}</ul>\n</details>\n"
+    head = f"<summary>{escape(words)}</summary>\n<p><code>{escape(how)}</code></p>\n"
+    return f"<details>\n{head}<ul>\n{rows}</ul>\n</details>\n"
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:

@@ -152,9 +152,8 @@ def test_whose_callbacks_they_are_and_how_often_checkpoints_come_by_time() -> No
 @pytest.mark.parametrize("nested", [False, True])
 def test_the_configuration_of_a_command_line_is_known(nested: bool) -> None:
     data: dict[str, object] = {"num_workers": 0, "batch_size": 32}
-    config = Namespace(
-        config=["configs/digits.yaml"], data=Namespace(init_args=Namespace(data)) if nested else Namespace(data)
-    )
+    given = Namespace(init_args=Namespace(data)) if nested else Namespace(data)
+    config = Namespace(config=["configs/digits.yaml"], data=given)
     saves = SaveConfigCallback(LightningArgumentParser(), config)
     subject = Subject(SimpleNamespace(callbacks=[saves]), None, None, Surroundings(environ={}))
     assert READERS["trainer.config_file"](subject) == "configs/digits.yaml"

@@ -263,14 +263,8 @@ def test_a_run_of_a_configuration_is_changed_there(change: Change, lines: list[s
     assert [f"{mark} {line}" for mark, line in fix.diff] == lines
     assert fix.where == "configs/digits.yaml"
     written = yaml.safe_load("\n".join((*fix.inside, *fix.added)))
-    for name in ("data", "trainer", "callbacks", 0, "init_args"):
-        written = (
-            written[name]
-            if isinstance(name, int)
-            else written.get(name, written)
-            if isinstance(written, dict)
-            else written
-        )
+    while not isinstance(written, dict) or not set(change.arguments) <= set(written):
+        written = written[0]["init_args"] if isinstance(written, list) else next(iter(written.values()))
     assert written == change.arguments
 
 

@@ -115,8 +115,8 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
     if diff:
         shown = _code(diff, "\n".join((*fix.inside, *fix.added)))
-        more = " ".join(text for text in (fix.why, fix.effect) if text)
-        shown += f"<details>\n<summary>{bdi(more or 'More about this change')}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
+        more = " ".join(text for text in (fix.why, fix.effect) if text) or "More about this change"
+        shown += f"<details>\n<summary>{bdi(more)}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
         shown = f"<p>{bdi(fix.advice)}</p>\n"
     measured = f"<p>Tried: <b>{escape(tried)}</b></p>\n" if tried else ""
