@@ -22,6 +22,7 @@ from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trial import FILE_NAME, Event, NotTried, Plan, Trial, Trying
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
 
 SECONDS = 45.0
@@ -46,18 +47,34 @@ def _add_arguments(parser: ArgumentParser) -> None:
         help="try these values of a setting in place of the advice; may be given several times",
     )
     parser.add_argument("--input", action="store_true", help="search for the loader's best settings")
+    parser.add_argument(
+        "--patch", action="store_true", help="print what is worth it as a diff of your files; the table goes to stderr"
+    )
+    parser.add_argument("--write", action="store_true", help="apply that diff")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _run(options: Namespace) -> int:
-    return run(
-        list(options.get("program") or []),
-        directory=None if options.dir is None else Path(options.dir),
+    program = list(options.get("program") or [])
+    directory = None if options.dir is None else Path(options.dir)
+    if not program and directory is not None and (options.patch or options.write):
+        return _patch(_kept(directory), write=options.write)
+    trial = run(
+        program,
+        directory=directory,
         seconds=options.seconds,
         settings=options.arm,
         of_input=options.input,
-        as_json=options.json,
     )
+    if options.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(trial), indent=1).decode() + "\n")
+        return 0
+    from lightning_gpuprof.sinks.trial_screen import print_trial
+
+    patches = options.patch or options.write
+    apply = f"gpuprof try {visible(trial.run)} --patch" if trial.run and not patches else ""
+    print_trial(trial, apply=apply, file=sys.stderr if patches else None)
+    return _patch(trial, write=options.write) if patches else 0
 
 
 def run(
@@ -67,8 +84,7 @@ def run(
     seconds: float = SECONDS,
     settings: Sequence[str] = (),
     of_input: bool = False,
-    as_json: bool = False,
-) -> int:
+) -> Trial:
     """Try what is advised, or what was asked for.
 
     Args:
@@ -77,20 +93,15 @@ def run(
         seconds: Of training.
         settings: ``NAME=V[,V...]`` in place of the advice.
         of_input: Search for the loader's best settings.
-        as_json: Print JSON for a program.
-
-    Returns:
-        0.
 
     Raises:
         GpuProfError: An argument is wrong, or the program cannot be tried.
     """
-    from lightning_gpuprof.sinks.trial_screen import print_trial
     from lightning_gpuprof.trial import arms
 
     begin = time.monotonic()
     if not program:
-        raise ArgumentError("COMMAND", "", "come after --", "Such as gpuprof try -- python train.py.")
+        raise TrialError("no command to try: put it after --, as gpuprof try -- python train.py")
     if seconds < LEAST_SECONDS:
         raise ArgumentError("--seconds", seconds, f"be at least {LEAST_SECONDS:g}")
     asked = arms.asked(settings)
@@ -114,11 +125,49 @@ def run(
     trial.seconds = time.monotonic() - begin
     if folder is not None:
         _keep(trial, folder)
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(trial), indent=1).decode() + "\n")
-    else:
-        print_trial(trial)
+    return trial
+
+
+def _kept(directory: Path) -> Trial:
+    """The result of an earlier trial.
+
+    Raises:
+        TrialError: There is none.
+    """
+    path = source.run_folder(directory, newest=True) / FILE_NAME
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Trial)
+    except (OSError, msgspec.MsgspecError):
+        raise TrialError(f"there is no {path}: try the advice first, as gpuprof try {directory} -- COMMAND") from None
+
+
+def _patch(trial: Trial, *, write: bool) -> int:
+    """Print what is worth it as a diff; write it if that is asked for."""
+    from lightning_gpuprof.cli.patching.patch import apply, patch
+    from lightning_gpuprof.sinks.trial_tables import best
+
+    found = best(trial)
+    if found is None:
+        print("gpuprof: nothing that was tried is worth a change", file=sys.stderr)
+        return 0
+    sources = [path for name in trial.sources if (path := Path(name)).is_file()]
+    patched = patch(found.arm.changes, sources=sources, config=_config(trial.command))
+    sys.stdout.write(patched.diff)
+    for one in patched.unplaced:
+        print(f"gpuprof: by hand: {one.why}", *(f"  {line}" for line in one.snippet), sep="\n", file=sys.stderr)
+    if write and patched.files:
+        apply(patched)
+        print(f"gpuprof: changed {', '.join(str(file.path) for file in patched.files)}", file=sys.stderr)
     return 0
+
+
+def _config(program: Sequence[str]) -> Path | None:
+    """The YAML of LightningCLI, if the command names one."""
+    for word, value in zip(program, [*program[1:], ""], strict=True):
+        name = word.partition("=")[2] if word.startswith("--config=") else value if word in ("--config", "-c") else ""
+        if name and Path(name).is_file():
+            return Path(name)
+    return None
 
 
 def _tried(program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], shown: _Shown) -> Trial:
@@ -251,6 +300,7 @@ COMMAND = Command(
         "gpuprof try runs/digits/version_0 -- python -m examples.digits fit --config configs/digits.yaml",
         "gpuprof try --arm num_workers=1,2,4 --arm precision=bf16-mixed -- python train.py",
         "gpuprof try --input -- python train.py           the loader's best settings",
+        "gpuprof try runs/digits/version_0 --patch        what was worth it, as a diff",
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -61,6 +61,8 @@ class Started(msgspec.Struct, kw_only=True, frozen=True, tag="started"):
     """``cpu``, or the name of the GPU."""
     left_out: tuple[str, ...] = ()
     """Of the user's program, so that nothing of theirs is written: loggers, checkpoints."""
+    sources: tuple[str, ...] = ()
+    """Files of the program below its working folder."""
 
 
 class Trying(msgspec.Struct, kw_only=True, frozen=True, tag="trying"):
@@ -155,5 +157,7 @@ class Trial(msgspec.Struct, kw_only=True):
     """All that is worth it, at once; None: fewer than two are."""
     not_tried: tuple[NotTried, ...] = ()
     left_out: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Files of the program below its working folder, in which a change is looked for."""
     seconds: float = 0.0
     """Wall time of everything, with the program's own start."""

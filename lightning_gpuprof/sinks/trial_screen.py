@@ -39,7 +39,7 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
         width: Columns that no line passes.
     """
     found = trial_tables.best(trial)
-    head = "FASTER" if found is not None else "NO GAIN"
+    head = "FASTER" if found is not None else "UNDECIDED" if trial_tables.is_undecided(trial) else "NO GAIN"
     style = "bold white on green" if found is not None else "bold black on cyan"
     base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms a step as it is"
     meta = [" ".join(trial.command), trial.device, base, f"{numbers.seconds(trial.seconds)} in all"]

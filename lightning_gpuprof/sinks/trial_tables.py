@@ -124,6 +124,15 @@ def _workers(row: Tried) -> int:
     return max((count for count in found if isinstance(count, int)), default=0)
 
 
+def is_undecided(trial: Trial) -> bool:
+    """Whether something could still be worth it.
+
+    Args:
+        trial: The result.
+    """
+    return any(row.outcome == "undecided" for row in trial.tried if not row.arm.ceiling)
+
+
 def headline(trial: Trial) -> str:
     """The result in a sentence.
 
@@ -134,8 +143,9 @@ def headline(trial: Trial) -> str:
     if base is None:
         return "Nothing was measured."
     if found is None or found.step_ms is None or found.speedup is None:
-        undecided = any(row.outcome == "undecided" for row in trial.tried if not row.arm.ceiling)
-        return "Nothing is decided: --seconds gives it more time." if undecided else "Nothing that was tried is faster."
+        if is_undecided(trial):
+            return "Nothing is decided: --seconds gives it more time."
+        return "Nothing that was tried is faster."
     return (
         f"{found.arm.name}: {numbers.factor(found.speedup)} faster, "
         f"{numbers.significant(base)} -> {numbers.significant(found.step_ms)} ms a step."

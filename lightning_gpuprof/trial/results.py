@@ -60,6 +60,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
         together=next((one for one in tried if one.arm == together), None),
         not_tried=tuple(left),
         left_out=started.left_out if started else (),
+        sources=started.sources if started else (),
     )
 
 

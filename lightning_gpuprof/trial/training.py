@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -266,7 +268,16 @@ def started(trainer: Any, left_out: tuple[str, ...]) -> Started:
     """
     device = trainer.strategy.root_device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return Started(pid=os.getpid(), world_size=trainer.world_size, device=name, left_out=left_out)
+    return Started(
+        pid=os.getpid(), world_size=trainer.world_size, device=name, left_out=left_out, sources=_own_sources(Path.cwd())
+    )
+
+
+def _own_sources(folder: Path) -> tuple[str, ...]:
+    """Files of imported modules below a folder, without packages that are installed there."""
+    files = {Path(path) for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
+    own = (path.relative_to(folder) for path in files if path.suffix == ".py" and path.is_relative_to(folder))
+    return tuple(sorted(str(path) for path in own if not {"site-packages", "lightning_gpuprof"} & set(path.parts)))
 
 
 def _nothing(*_: Any) -> None:
