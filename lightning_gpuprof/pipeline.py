@@ -317,7 +317,16 @@ def compare_runs(
     threshold_ratio: float = DEFAULT_THRESHOLD_RATIO,
     metrics: Sequence[str] = (),
 ) -> Comparison:
-    """Hold a later run against an earlier one; the arguments are those of :func:`compare`.
+    """Hold a later run against an earlier one.
+
+    Args:
+        before: The earlier run.
+        after: The later run.
+        before_name: What to call the earlier run.
+        after_name: What to call the later run.
+        allow: Groups of conditions that may differ though they make runs incomparable.
+        threshold_ratio: Smaller changes are within noise.
+        metrics: Measures that the outcome rests on; empty for the default.
 
     Raises:
         ArgumentError: There is no such measure.

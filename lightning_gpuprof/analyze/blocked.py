@@ -20,6 +20,11 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     tells it, all of it is taken off these phases, in proportion. Threads that compute for the main thread
     (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 
+    Args:
+        journal: The journal of one stage.
+        phases: Time of each phase in each step in ns, shape (n,) each.
+        steady: Which steps are steady, shape (n,) for n steps.
+
     Returns:
         None if fewer than ten steady steps were sampled.
     """
@@ -55,7 +60,12 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
 
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
-    """Median share of the step time in which the main thread was ready to run but had no CPU; None if not known."""
+    """Median share of the step time in which the main thread was ready to run but had no CPU; None if not known.
+
+    Args:
+        journal: The journal of one stage.
+        steady: Which steps are steady, shape (n,) for n steps.
+    """
     rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:
@@ -64,7 +74,15 @@ def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
 
 
 def run_delay(journal: Journal, steady: Mask) -> tuple[Share | None, int]:
-    """The share of :func:`run_delay_ratio` with its lower bound, and the number of steps in which it was read."""
+    """The share of :func:`run_delay_ratio` with its lower bound, and the number of steps in which it was read.
+
+    Args:
+        journal: The journal of one stage.
+        steady: Which steps are steady, shape (n,) for n steps.
+
+    Returns:
+        Share, None if it was not measured, and a count.
+    """
     rows, indices = cpu_time.sampled(journal, steady)
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:

@@ -23,7 +23,13 @@ _PART_OF_SEGMENT: dict[SegmentKind, Part] = {
 
 
 def part(slot: Slot, kind: SegmentKind, stage: Stage) -> Part:
-    """The part of the wall time that a slot's time in a segment or step belongs to."""
+    """The part of the wall time that a slot's time in a segment or step belongs to.
+
+    Args:
+        slot: Names phase, hook and region of the time.
+        kind: What the segment is; ``step`` for a step's time.
+        stage: The stage that was measured.
+    """
     if kind == "unmeasured":
         return "unexplained"
     if slot.phase == "checkpoint":
@@ -83,7 +89,12 @@ def phase_rows(
 
 
 def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
-    """Exclusive time of each hook of each callback over the whole run, largest first."""
+    """Exclusive time of each hook of each callback over the whole run, largest first.
+
+    Args:
+        journal: The journal of one stage.
+        total_s: Wall time of the stage, for the shares.
+    """
     ns: dict[tuple[str, str], int] = defaultdict(int)
     names = callback_names(journal.slots)
 

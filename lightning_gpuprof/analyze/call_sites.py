@@ -10,7 +10,12 @@ MAX_SITES = 5
 
 
 def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], ...]:
-    """Places and looks in these slots, most frequent first."""
+    """Places and looks in these slots, most frequent first.
+
+    Args:
+        journal: The journal of one stage.
+        slots: Numbers of slots.
+    """
     counts: dict[str, int] = {}
     for slot in slots:
         for site, looks in journal.sites.get(slot, {}).items():

@@ -62,7 +62,12 @@ class ColumnStore:
         self._sums: list[Ints] = []
 
     def add(self, groups: Sequence[Group], rows: int) -> None:
-        """Append so many rows; columns that are in no group get zeros."""
+        """Append so many rows; columns that are in no group get zeros.
+
+        Args:
+            groups: Columns by width, as :func:`unpack` gives them.
+            rows: Number of rows.
+        """
         if self._filled + rows > self._table.shape[1]:
             self._close_chunk(rows)
         end = self._filled + rows

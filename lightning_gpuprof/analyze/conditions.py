@@ -34,7 +34,12 @@ def conditions_hash(conditions: Mapping[str, Value]) -> str:
 
 
 def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[ConditionChange, ...]:
-    """What differs between two runs, by group; facts that only one of them has come last: they may be equal."""
+    """What differs between two runs, by group; facts that only one of them has come last: they may be equal.
+
+    Args:
+        before: Conditions of the earlier run.
+        after: Conditions of the later run.
+    """
     found = []
     for name in dict.fromkeys((*before, *after)):
         if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _is_redundant(name, before, after):

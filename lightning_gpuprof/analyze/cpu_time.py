@@ -15,7 +15,15 @@ MIN_SAMPLES = 10
 
 
 def sampled(journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
-    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps."""
+    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps.
+
+    Args:
+        journal: The journal of one stage.
+        steady: Which steps are steady, shape (n,) for n steps.
+
+    Returns:
+        Two arrays of indices of equal length: into the sampled steps and into all steps.
+    """
     return rows_of(journal.cpu.batch, journal, steady)
 
 
@@ -37,7 +45,12 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
 
 
 def phase_ns(journal: Journal, phase: Phase) -> Ints:
-    """CPU time in ns of one phase in each sampled step, shape (m,)."""
+    """CPU time in ns of one phase in each sampled step, shape (m,).
+
+    Args:
+        journal: The journal of one stage.
+        phase: Which phase.
+    """
     total = np.zeros(len(journal.cpu.batch), np.int64)
     for slot, column in journal.cpu.charged.items():
         if journal.slots[slot].step_phase == phase:
@@ -46,7 +59,12 @@ def phase_ns(journal: Journal, phase: Phase) -> Ints:
 
 
 def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
-    """Median CPU time of each phase over the sampled steady steps; empty if there are fewer than ten."""
+    """Median CPU time of each phase over the sampled steady steps; empty if there are fewer than ten.
+
+    Args:
+        journal: The journal of one stage.
+        steady: Which steps are steady, shape (n,) for n steps.
+    """
     rows, _ = sampled(journal, steady)
     if len(rows) < MIN_SAMPLES:
         return {}

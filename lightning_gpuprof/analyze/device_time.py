@@ -18,6 +18,10 @@ def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
 
     A span is measured on the device's clock along the main thread's stream: it ends when the device has done what
     was queued in the phase, and contains the gaps between launches. It is no kernel time.
+
+    Args:
+        journal: The journal of one stage.
+        steady: Which steps are steady, shape (n,) for n steps.
     """
     device = journal.device
     rows, _ = cpu_time.rows_of(device.batch, journal, steady)

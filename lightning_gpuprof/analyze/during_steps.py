@@ -46,6 +46,10 @@ def by_subject(journal: Journal, source: str) -> dict[str, list[tuple[Sample, fl
 
     A sample's rates are of the time since the one before; at least half of that has to be in steps. The seconds of a
     subject's first sample are 0: it has no rates.
+
+    Args:
+        journal: The journal of one stage.
+        source: Who took the samples, as ``host``.
     """
     time = StepTime(journal)
     several: dict[str, list[Sample]] = defaultdict(list)

@@ -14,7 +14,12 @@ _ITERATOR_ACTIONS = ("run_training_epoch", "setup_data", "iter(dataloader)")
 
 
 def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStart, ...]:
-    """For each epoch that has steps, what it cost until its first batch was there."""
+    """For each epoch that has steps, what it cost until its first batch was there.
+
+    Args:
+        journal: The journal of one stage.
+        phases: Time of each phase in each step in ns, shape (n,) each.
+    """
     steps = journal.steps
     before = {segment.end_ns: segment for segment in journal.segments}
     epochs, place = np.unique(steps.epoch, return_inverse=True)
@@ -36,7 +41,12 @@ def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStar
 
 
 def recurring(journal: Journal, phase: Phase) -> Recurring:
-    """How often and how long validation or checkpoints ran, in steps and between them; sanity is not counted."""
+    """How often and how long validation or checkpoints ran, in steps and between them; sanity is not counted.
+
+    Args:
+        journal: The journal of one stage.
+        phase: ``validation`` or ``checkpoint``.
+    """
     chosen = {s.id for s in journal.slots if s.step_phase == phase and s.region != "sanity"}
     spent = np.zeros(len(journal.steps), np.int64)
     for slot, column in journal.steps.charged.items():

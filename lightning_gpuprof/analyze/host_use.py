@@ -80,7 +80,12 @@ def _values(series: Series, name: str) -> list[float]:
 
 
 def level(series: Series, name: str) -> Level | None:
-    """Mean and largest of a value; None if it was never read."""
+    """Mean and largest of a value; None if it was never read.
+
+    Args:
+        series: Samples, each with the seconds since the one before.
+        name: Of the value in the samples.
+    """
     mean = _mean(series, name)
     return None if mean is None else Level(mean=mean, max=max(_values(series, name)))
 

@@ -24,7 +24,12 @@ ACCIDENTS = 2
 
 
 def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
-    """Indices of the outliers among the steady steps, the longest first; none if there are fewer than 50 steps."""
+    """Indices of the outliers among the steady steps, the longest first; none if there are fewer than 50 steps.
+
+    Args:
+        steps: All steps.
+        steady: Which steps are steady, shape (n,) for n steps.
+    """
     chosen = np.flatnonzero(steady)
     if len(chosen) < MIN_STEPS:
         return chosen[:0]
@@ -38,6 +43,11 @@ def outliers(steps: StepColumns, phases: dict[Phase, Ints], steady: Mask) -> Out
 
     Where gradients are accumulated, steps that end with an optimizer step are held against each other, and the others
     likewise: one that does more by design is no stall.
+
+    Args:
+        steps: All steps.
+        phases: Time of each phase in each step in ns, shape (n,) each.
+        steady: Which steps are steady, shape (n,) for n steps.
     """
     chosen = np.flatnonzero(steady)
     if len(chosen) < MIN_STEPS:

@@ -60,6 +60,11 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
 
     Nothing is said where CPUs were left, where the run makes itself wait (``cpu-contention`` tells that), and of
     several ranks where what the others did could not be told from the work of other programs.
+
+    Args:
+        cpu: What is known of the CPUs.
+        host: What was sampled of the host.
+        world_size: Number of ranks.
     """
     machine, delay = host.machine, cpu.run_delay
     if machine is None or machine.cpu_others_cpus is None or delay is None:

@@ -150,7 +150,12 @@ def speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
 
 
 def concentration(growth: Mapping[Phase, float], step: Mapping[Phase, float]) -> float:
-    """Total variation between how a growth and how the ordinary step is spread over the phases: 0 alike, to 1."""
+    """Total variation between how a growth and how the ordinary step is spread over the phases: 0 alike, to 1.
+
+    Args:
+        growth: Growth of each phase in ms.
+        step: Time of each phase in an ordinary step in ms.
+    """
     whole, usual = sum(growth.values()), sum(step.values())
     if whole <= 0 or usual <= 0:
         return 0.0

@@ -102,7 +102,11 @@ class Fence:
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:
-        """In this block all is put back: a worker that dies in the middle of it ends the run when that is done."""
+        """In this block all is put back: a worker that dies in the middle of it ends the run when that is done.
+
+        Raises:
+            BaseException: What a worker's death raised in the block.
+        """
         outermost, self._holding, held = not self._holding, True, None
         try:
             yield

@@ -129,6 +129,9 @@ class StageJournal:
         Args:
             part: Name of the part.
             error: What it raised.
+
+        Raises:
+            Exception: The error, if it has to end the run.
         """
         if must_propagate(error):
             raise error

@@ -44,6 +44,9 @@ class CommandParser(ArgumentParser):
         Args:
             message: In the words of jsonargparse.
             ex: What it came from.
+
+        Raises:
+            SystemExit: Always, with code 2.
         """
         parser = getattr(ex, "subcommand_parser", None) or self
         named = {

@@ -62,5 +62,10 @@ def _kinds(logger: object) -> set[str]:
 
 
 def artifact_name(name: str, run_id: str) -> str:
-    """One name per run, in the characters that artifacts may have."""
+    """One name per run, in the characters that artifacts may have.
+
+    Args:
+        name: What the artifact is.
+        run_id: Of the logger's run.
+    """
     return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{run_id}")[:_LONGEST_NAME]

@@ -22,13 +22,25 @@ class Sink(Protocol):
     def write_report(self, report: Report, folder: Path) -> Path:
         """Write a report into a folder, and say where it is.
 
+        Args:
+            report: The report.
+            folder: An existing folder.
+
         Raises:
             ReportError: The file cannot be written.
         """
         ...
 
     def write_comparison(self, comparison: Comparison, folder: Path) -> Path:
-        """The same for a comparison of two runs."""
+        """The same for a comparison of two runs.
+
+        Args:
+            comparison: The comparison.
+            folder: An existing folder.
+
+        Raises:
+            ReportError: The file cannot be written.
+        """
         ...
 
 

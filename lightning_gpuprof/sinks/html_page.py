@@ -32,7 +32,13 @@ _LARGE = "<table data-large>"
 
 
 def page(title: str, body: Iterable[str], *, with_scripts: bool = True) -> str:
-    """A whole page as text; the arguments are those of :func:`pieces`."""
+    """A whole page as text; the arguments are those of :func:`pieces`.
+
+    Args:
+        title: Of the page.
+        body: HTML, in pieces.
+        with_scripts: Whether scripts are part of the page.
+    """
     return b"".join(pieces(title, body, with_scripts=with_scripts)).decode()
 
 
@@ -114,7 +120,12 @@ def bdi(data: str) -> str:
 
 
 def term(text: str, term: str) -> str:
-    """A word that is explained on hover; all of them are also in the list of terms, which needs no pointer."""
+    """A word that is explained on hover; all of them are also in the list of terms, which needs no pointer.
+
+    Args:
+        text: The word; not HTML.
+        term: What it means; empty for no explanation.
+    """
     shown = escape(text) if text.isascii() else bdi(text)  # ASCII turns no direction
     return f'<abbr title="{escape(term)}">{shown}</abbr>' if term else shown
 
@@ -152,12 +163,24 @@ def stack(what: str, shares: Sequence[tuple[str, float]]) -> str:
 
 
 def section(anchor: str, table: tables.Table, before: str = "", after: str = "") -> str:
-    """A table under its title."""
+    """A table under its title.
+
+    Args:
+        anchor: Its id on the page.
+        table: The table.
+        before: HTML above the table.
+        after: HTML below the table.
+    """
     return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{table_html(table)}{after}</section>\n'
 
 
 def folded(anchor: str, table: tables.Table) -> str:
-    """A table under its title, closed at first."""
+    """A table under its title, closed at first.
+
+    Args:
+        anchor: Its id on the page.
+        table: The table.
+    """
     return (
         f'<section id="{anchor}">\n<details>\n<summary><h2>{escape(table.title)}</h2></summary>\n'
         f"{table_html(table)}</details>\n</section>\n"

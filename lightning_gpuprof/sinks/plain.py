@@ -47,7 +47,12 @@ def shorten(text: str, limit: int, ellipsis: str = "...") -> str:
 
 
 def name(text: str, limit: int = NAME_LIMIT) -> str:
-    """A name as people are shown it."""
+    """A name as people are shown it.
+
+    Args:
+        text: Untrusted text.
+        limit: Characters at the most.
+    """
     return shorten(visible(shorten(text, 4 * limit)), limit)
 
 

@@ -243,7 +243,15 @@ def phase_median(phase: Phase) -> Column[_OfPhases]:
 
 
 def share_of_step(report: Report, row: PhaseRow) -> float | None:
-    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings."""
+    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings.
+
+    Args:
+        report: The report.
+        row: The phase.
+
+    Returns:
+        Between 0 and 1, None if either time is not known.
+    """
     period = report.steps.period_ms
     return None if row.median_ms is None or period is None or period.median <= 0 else row.median_ms / period.median
 
@@ -501,5 +509,11 @@ def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:
 
 
 def of_wall(report: Report, share: Callable[[R], Any], format: Format = PERCENT) -> Column[R]:
-    """The column of shares of the wall time."""
+    """The column of shares of the wall time.
+
+    Args:
+        report: The report.
+        share: Gives a row's share, between 0 and 1.
+        format: How it is shown.
+    """
     return Column(OF_WALL, share, format, help=f"share of the wall time of {wording.stage(report)}")

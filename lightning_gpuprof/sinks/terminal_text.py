@@ -21,17 +21,33 @@ def indented(renderable: RenderableType) -> RenderableType:
 
 
 def said(text: str, style: str = "") -> Text:
-    """A sentence whose numbers stay with their units where it wraps."""
+    """A sentence whose numbers stay with their units where it wraps.
+
+    Args:
+        text: The sentence.
+        style: A style of rich.
+    """
     return Text(held(text), style=style)
 
 
 def labelled(label: str, text: str, style: str = "") -> RenderableType:
-    """A label and a text that wraps beside it, not under it."""
+    """A label and a text that wraps beside it, not under it.
+
+    Args:
+        label: The label.
+        text: What stands beside it.
+        style: A style of rich for the text.
+    """
     return indented(_beside(Text(label, style="dim"), said(text, style)))
 
 
 def command(label: str, text: str) -> RenderableType:
-    """A label and a command on one line, however long: a command that is folded cannot be copied."""
+    """A label and a command on one line, however long: a command that is folded cannot be copied.
+
+    Args:
+        label: What the command is for.
+        text: The command.
+    """
     return Text.assemble("  ", (label, "dim"), f" {text}", no_wrap=True, overflow="ignore")
 
 

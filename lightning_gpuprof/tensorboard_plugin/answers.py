@@ -51,7 +51,12 @@ def refusal(request: Request, status: int, why: str) -> Response:
 
 
 def asset(request: Request, file: Asset) -> Response:
-    """A file of the tab; browsers keep it and ask whether it is still the same."""
+    """A file of the tab; browsers keep it and ask whether it is still the same.
+
+    Args:
+        request: What the browser asked for.
+        file: The file.
+    """
     if request.if_none_match.contains(file.version):
         response = Response(status=304, content_type=file.content_type)
         packed = False

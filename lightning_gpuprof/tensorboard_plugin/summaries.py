@@ -77,7 +77,12 @@ class Summaries:
         return msgspec.structs.replace(kept, state=self._state(kept.state, files))
 
     def add(self, files: RunFiles, report: Report) -> None:
-        """Remember what a report says that was made from a journal, so that the list needs no analysis for it."""
+        """Remember what a report says that was made from a journal, so that the list needs no analysis for it.
+
+        Args:
+            files: The run's files, as they were when the report was made.
+            report: The report.
+        """
         self._keep(f"{files.folder}|{files.version}", _of_report(report))
 
     def _keep(self, key: str, summary: Summary) -> None:

@@ -214,6 +214,9 @@ def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) 
         frames: Whether calls of Python functions are read.
         processes: 1 or 2; None for what suits the size.
         block_bytes: Bytes of JSON in memory at a time.
+
+    Raises:
+        TraceError: The file cannot be read, or is no trace.
     """
     try:
         return _read(file, frames, block_bytes, processes)

@@ -51,7 +51,14 @@ class Ends:
 
 
 def changed(name: str, unit: str, before: float | None, after: float | None) -> Change:
-    """A number that is told, not judged."""
+    """A number that is told, not judged.
+
+    Args:
+        name: What the number is.
+        unit: Its unit, as :func:`with_unit` takes it.
+        before: Of the earlier run. None: not known.
+        after: Of the later run. None: not known.
+    """
     difference = None if before is None or after is None else after - before
     return Change(name=name, unit=unit, before=before, after=after, difference=difference)
 
@@ -172,6 +179,11 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
     A change counts if it is at least the threshold's share of the step time, not of the phase, and its interval leaves
     0 out. The 5 % are divided among the phases (Bonferroni): of thirteen, one must not look changed by chance. Of
     reports alone, only a change beyond the spread of the phase counts.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+        basis: Draws of both runs and the threshold.
     """
     known = [{row.phase: row for row in report.phases} for report in (before, after)]
     sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]
@@ -214,7 +226,15 @@ def mean_phases(basis: Basis) -> tuple[Change, ...]:
 
 
 def parts(before: Report, after: Report) -> tuple[Change, ...]:
-    """Wall time by part."""
+    """Wall time by part.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+
+    Returns:
+        Seconds of each part of either run.
+    """
     sides = before.wall.parts, after.wall.parts
     return tuple(
         changed(part, "s", sides[0].get(part), sides[1].get(part))
@@ -224,7 +244,13 @@ def parts(before: Report, after: Report) -> tuple[Change, ...]:
 
 
 def memory(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
-    """Peaks of the process and of torch's allocator on each device."""
+    """Peaks of the process and of torch's allocator on each device.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+        basis: Draws of both runs and the threshold.
+    """
     sides = [dict(_peaks(report)) for report in (before, after)]
     rows = []
     for name in dict.fromkeys((*sides[0], *sides[1])):

@@ -47,7 +47,12 @@ Pair = tuple[Draws, Draws]
 
 
 def not_comparable(measure: str, why: str) -> Judgement:
-    """A judgement that there can be none."""
+    """A judgement that there can be none.
+
+    Args:
+        measure: Name for ``--metric``.
+        why: One phrase.
+    """
     return Judgement(measure=measure, outcome="not comparable", why=why)
 
 
@@ -89,6 +94,10 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
 def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
     """Shares of the time that the main threads waited for a CPU, where other programs were there to take it.
 
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+
     Returns:
         None if no others took CPUs beside either run, or it is not known.
     """
@@ -128,7 +137,12 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
 
 
 def steps_obstacle(before: Report, after: Report) -> str:
-    """Why the step times of one of two runs say nothing; empty if both do."""
+    """Why the step times of one of two runs say nothing; empty if both do.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+    """
     for name, report in (("earlier", before), ("later", after)):
         if not report.validity.ok:
             caveats = "; ".join(report.validity.caveats) or "no reason given"
@@ -151,7 +165,12 @@ def _step_work_difference(before: Report, after: Report) -> str:
 
 
 def step_work_obstacle(before: Report, after: Report) -> str:
-    """Why a step of one run is not the work of a step of the other; empty if nothing says so."""
+    """Why a step of one run is not the work of a step of the other; empty if nothing says so.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+    """
     ranks = ranks_of(before), ranks_of(after)
     if ranks[0] != ranks[1]:
         return f"the runs have {ranks[0]} and {ranks[1]} ranks"
@@ -226,7 +245,15 @@ def _speedups(before_ms: Floats, after_ms: Floats) -> Floats:
 
 
 def profiler_s(before: Report, after: Report) -> tuple[float, float]:
-    """What the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible."""
+    """What the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+
+    Returns:
+        Seconds in the earlier and in the later run.
+    """
     first, second = (report.overhead.get("hooks_s") for report in (before, after))
     if first is None or second is None:
         return 0.0, 0.0

@@ -88,7 +88,12 @@ class Resampling:
         return _draws_around(float(values.mean()), deviations, blocks, values, levels)
 
     def quantiles(self, values: Floats, q: float) -> Drawn:
-        """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952)."""
+        """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952).
+
+        Args:
+            values: Of the steady steps in order of time, shape (n,).
+            q: Between 0 and 1.
+        """
         at = float(np.quantile(values, q))
         worth = dependence(self._cells(values)).blocks
         of_tail = worth if min(q, 1 - q) < TAIL_RATIO else math.inf
@@ -152,7 +157,13 @@ def _levels(values: Floats, statistic: Callable[[Floats], float]) -> tuple[float
 
 
 def draws_from_interval(value: float, ends: tuple[float, float], *, stream: int) -> Drawn:
-    """Draws that have a median and a 95 % interval: the halves of two normal samples."""
+    """Draws that have a median and a 95 % interval: the halves of two normal samples.
+
+    Args:
+        value: The median.
+        ends: Lower and upper end of the interval.
+        stream: Seed of these draws: two runs need two.
+    """
     normal = np.random.default_rng((SEED, stream)).standard_normal(ROUNDS) / 1.96
     return Drawn(at=np.asarray(value + np.where(normal > 0, ends[1] - value, value - ends[0]) * normal, np.float64))
 

@@ -18,7 +18,12 @@ OTHERS_CPU = "other programs' CPU"
 
 
 def devices(before: Report, after: Report) -> tuple[Change, ...]:
-    """Medians of the samples of GPUs that both runs have, by their place; only what was measured in both."""
+    """Medians of the samples of GPUs that both runs have, by their place; only what was measured in both.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+    """
     sides = [{device.subject: device for device in report.devices} for report in (before, after)]
     return tuple(
         row for subject in sides[0] if subject in sides[1] for row in _device(sides[0][subject], sides[1][subject])
@@ -39,7 +44,12 @@ def _device(before: Device, after: Device) -> Iterator[Change]:
 
 
 def host(before: Report, after: Report) -> tuple[Change, ...]:
-    """Means of the samples of the host; only what was measured in both."""
+    """Means of the samples of the host; only what was measured in both.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later run.
+    """
     sides = [dict(_host(report.host)) for report in (before, after)]
     return tuple(
         changed(name, unit, sides[0][name, unit], sides[1][name, unit])

@@ -174,7 +174,14 @@ class Probe:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Measure nothing any more; what has to end the run is raised again."""
+        """Measure nothing any more; what has to end the run is raised again.
+
+        Args:
+            error: What was raised.
+
+        Raises:
+            BaseException: The error, if it has to end the run.
+        """
         if self.off:
             if must_propagate(error):
                 raise error  # on its way up

@@ -73,14 +73,28 @@ class Calls:
 
 
 def uint(raw: int) -> float:
-    """A 32-bit answer; all bits set is NVML's "value not available"."""
+    """A 32-bit answer; all bits set is NVML's "value not available".
+
+    Args:
+        raw: What NVML wrote.
+
+    Raises:
+        UnsupportedError: The value is not available.
+    """
     if raw == 0xFFFF_FFFF:
         raise UnsupportedError("Not Available")
     return float(raw)
 
 
 def ulonglong(raw: int) -> float:
-    """A 64-bit answer; all bits set is NVML's "value not available"."""
+    """A 64-bit answer; all bits set is NVML's "value not available".
+
+    Args:
+        raw: What NVML wrote.
+
+    Raises:
+        UnsupportedError: The value is not available.
+    """
     if raw == 0xFFFF_FFFF_FFFF_FFFF:
         raise UnsupportedError("Not Available")
     return float(raw)

@@ -63,6 +63,9 @@ def memory_info(calls: Calls, handle: object) -> Any:
     Args:
         calls: The driver's functions.
         handle: The driver's handle of a GPU.
+
+    Raises:
+        UnsupportedError: This version of ``pynvml`` does not know the function.
     """
     try:
         version = getattr(calls.nvml, "nvmlMemory_v2", None)

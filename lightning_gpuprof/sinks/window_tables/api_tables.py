@@ -52,7 +52,12 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 
 
 def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels by name."""
+    """Kernels by name.
+
+    Args:
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
+    """
     rows = found.cuda_gpu_kern_sum
     return Table.of(
         of_first_rows("cuda_gpu_kern_sum: kernels by name", len(rows), limit),
@@ -64,7 +69,12 @@ def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 
 
 def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels by name, grid and block."""
+    """Kernels by name, grid and block.
+
+    Args:
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
+    """
     rows = found.cuda_gpu_kern_gb_sum
     return Table.of(
         of_first_rows("cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(rows), limit),
@@ -78,7 +88,12 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 
 
 def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Copies and memsets by their time."""
+    """Copies and memsets by their time.
+
+    Args:
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
+    """
     rows = found.cuda_gpu_mem_time_sum
     return Table.of(
         of_first_rows("cuda_gpu_mem_time_sum: copies and memsets by time", len(rows), limit),
@@ -90,7 +105,12 @@ def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 
 
 def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Copies and memsets by their size, with their bandwidth."""
+    """Copies and memsets by their size, with their bandwidth.
+
+    Args:
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
+    """
     rows = found.cuda_gpu_mem_size_sum
     size, mb = "1 MB is 1,000,000 bytes", NUMBER.in_unit("MB", of=1e6)
     bandwidth = (
@@ -114,7 +134,12 @@ def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
 
 
 def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels with the calls that launched them: API, queue and kernel time."""
+    """Kernels with the calls that launched them: API, queue and kernel time.
+
+    Args:
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
+    """
     rows, without = found.cuda_kern_exec_sum, found.kernels_without_launch
     left_out = f", without {numbers.count(without)} kernels whose launch is not in the trace" if without else ""
     apis = {row.api for row in rows}

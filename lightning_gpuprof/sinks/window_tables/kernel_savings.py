@@ -53,7 +53,12 @@ def small_kernel_table(found: KernelFacts) -> Table:
 
 
 def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
-    """Kernels by what could be saved on them at most."""
+    """Kernels by what could be saved on them at most.
+
+    Args:
+        found: What is known of the kernels.
+        limit: Rows at the most; None for all.
+    """
     bound = "upper bound for this kernel alone; see why"
     return Table.of(
         of_first_rows("Possible savings by kernel", len(found.savings), limit),

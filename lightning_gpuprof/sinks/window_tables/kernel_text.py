@@ -50,7 +50,15 @@ def column(limit: int, title: str = "kernel") -> Column[N]:
 
 
 def whole(name: str, limit: int) -> str:
-    """The name where the short one is another, its middle left out of a very long one: ``--csv`` has all of it."""
+    """The name where the short one is another, its middle left out of a very long one: ``--csv`` has all of it.
+
+    Args:
+        name: Of the kernel.
+        limit: Characters of the short name.
+
+    Returns:
+        Text for a hover; empty if the short name is whole.
+    """
     return "" if short(name, limit) == name else plain.name(name, HOVER_LIMIT)
 
 

@@ -168,7 +168,12 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
 
 
 def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
-    """Kernels by operator, stream, grid and block."""
+    """Kernels by operator, stream, grid and block.
+
+    Args:
+        found: What is known of the kernels.
+        limit: Rows at the most; None for all.
+    """
     several = len({row.device for row in found.activity}) > 1
 
     def stream(row: ActivityRow) -> str:

@@ -52,7 +52,14 @@ def lane_name(lane: TimelineLane) -> str:
 
 
 def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_CELLS) -> str:
-    """The name of a part as people read it."""
+    """The name of a part as people read it.
+
+    Args:
+        lane: The lane that it is in.
+        name: As the trace has it; empty for several parts in one.
+        kind: What the part is.
+        limit: Characters at the most.
+    """
     if not name:
         return _SEVERAL.get(kind, "others")
     if lane.kind == "idle":
@@ -61,7 +68,12 @@ def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_C
 
 
 def part_key(name: str, kind: PartKind) -> str:
-    """The key of a part's colour."""
+    """The key of a part's colour.
+
+    Args:
+        name: As the trace has it.
+        kind: What the part is.
+    """
     if kind == "phase":
         return _PHASES.get(name, "loop")
     if kind == "idle":

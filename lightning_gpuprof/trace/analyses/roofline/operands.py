@@ -57,7 +57,14 @@ class Operands:
         return len(self.shapes)
 
     def shape(self, position: int) -> Shape:
-        """Shape of a tensor; raises UnknownError if the argument is no tensor or its shape was not recorded."""
+        """Shape of a tensor; raises UnknownError if the argument is no tensor or its shape was not recorded.
+
+        Args:
+            position: Of the argument.
+
+        Raises:
+            UnknownError: The argument is no tensor, or its shape was not recorded.
+        """
         shape = as_shape(self.shapes[position]) if position < len(self.shapes) else None
         if shape is None:
             raise UnknownError
@@ -102,6 +109,9 @@ class Operands:
         Args:
             position: Of the argument.
             count: Spatial dimensions.
+
+        Raises:
+            UnknownError: The argument is no such list.
         """
         numbers = [int(number) for number in re.findall(r"-?\d+", self.text(position) or "")]
         if len(numbers) == 1:
