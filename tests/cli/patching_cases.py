@@ -261,7 +261,7 @@ CASES = (
         import lightning as L
         from things import Net, data
 
-        L.Trainer(max_epochs=1).fit(Net(), train_dataloaders=torch.utils.data.DataLoader(list(data), shuffle=bool(1)))
+        L.Trainer().fit(Net(), torch.utils.data.DataLoader(list(data), shuffle=bool(1)))
         """,
         change=WORKERS,
         edits={"bool(1)": "bool(1), num_workers=2"},
@@ -538,6 +538,20 @@ main()
         script=DATAMODULE,
         change=RARER,
         edits={"Trainer()": "Trainer(log_every_n_steps=100)"},
+        ran=logs(100),
+    ),
+    Case(
+        name="a line that would be too long is broken",
+        script=_plain("DataLoader(data)").replace(
+            "max_epochs=1", 'max_epochs=1, enable_progress_bar=False, accumulate_grad_batches=1, precision="32"'
+        ),
+        change=RARER,
+        edits={
+            'max_epochs=1, enable_progress_bar=False, accumulate_grad_batches=1, precision="32"': (
+                "\n    max_epochs=1,\n    enable_progress_bar=False,\n    accumulate_grad_batches=1,\n"
+                '    precision="32",\n    log_every_n_steps=100,\n'
+            )
+        },
         ran=logs(100),
     ),
     Case(
@@ -864,7 +878,7 @@ main()
         name="another package builds the loader",
         script="from lightning.pytorch import Trainer\nfrom things import Net\ntrainer = Trainer()\n",
         change=WORKERS,
-        why="there is no DataLoader(...) in train.py: another package builds it",
+        why="there is no DataLoader(...) in train.py: it is built elsewhere",
     ),
     Case(
         name="a DataLoader and a Trainer of another package",

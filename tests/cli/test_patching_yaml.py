@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from patching_cases import COMPILE, FUSED, KEPT, MATMUL, NO_STATS, RARER, REFRESH, THINGS, WORKERS
 
 from lightning_gpuprof.cli.patching.configuration import Configuration
+from lightning_gpuprof.cli.patching.files import files_of
 from lightning_gpuprof.cli.patching.patch import apply, patch
 from lightning_gpuprof.cli.patching.pieces import NotPlacedError
 from lightning_gpuprof.errors import PatchError
@@ -231,22 +232,26 @@ def test_what_is_no_configuration_is_an_error(tmp_path: Path, text: str) -> None
         _made(tmp_path, text, RARER)
 
 
-def test_the_digits_become_what_the_fixed_configuration_is() -> None:
-    root = Path(__file__).parents[2]
-    names = ("__main__", "datamodule", "model", "dataset")
-    change = Change(
-        call="DataLoader", arguments={"num_workers": 2, "persistent_workers": True}, before={"num_workers": 0}
-    )
-    made = patch(
-        [change],
-        sources=[root / "examples" / "digits" / f"{name}.py" for name in names],
-        config=root / "configs" / "digits.yaml",
-    )
+def test_the_digits_become_what_the_fixed_configuration_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    files = files_of(["python", "-m", "examples.digits", "fit", "--config", "configs/digits.yaml"])
+    made = patch([KEPT], sources=files.sources, config=files.config)
     (file,) = made.files
-    patched, fixed = yaml.safe_load(file.text), yaml.safe_load((root / "configs" / "digits_fixed.yaml").read_text())
+    patched, fixed = yaml.safe_load(file.text), yaml.safe_load(Path("configs/digits_fixed.yaml").read_text())
     patched["trainer"]["logger"]["init_args"]["name"] += "_fixed"
     assert fixed["data"].pop("pin_memory") is False  # the default
     assert patched == fixed
+    assert file.diff == (
+        "--- a/configs/digits.yaml\n"
+        "+++ b/configs/digits.yaml\n"
+        "@@ -29,4 +29,5 @@\n"
+        "   cpu_threads: 1 # leaves the other CPUs to the DataLoader workers\n"
+        " data:\n"
+        "   batch_size: 32\n"
+        "-  num_workers: 0\n"
+        "+  num_workers: 2\n"
+        "+  persistent_workers: true\n"
+    )
 
 
 def _made(folder: Path, text: str, *changes: Change):

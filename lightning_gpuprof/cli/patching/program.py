@@ -152,7 +152,7 @@ class Program:
         partials = self.partials(name)
         if partials:
             raise NotPlacedError(f"{partials[0].where} builds {name} by functools.partial")
-        raise NotPlacedError(f"there is no {name}(...) in {self.names}: another package builds it")
+        raise NotPlacedError(f"there is no {name}(...) in {self.names}: it is built elsewhere")
 
     # The training loader
 

@@ -55,6 +55,8 @@ POSITIONAL: dict[str, tuple[str, ...]] = {
     "compile": ("model",),
 }
 """What may be passed by position and is, by name of the call. torch 2.4 to 2.13, Lightning 2.4 to 2.6."""
+_WIDTH = 100
+"""Columns from which a call is broken into lines, unless the file has longer ones."""
 _KEYWORD_ONLY = frozenset(("fused", "foreach", "capturable", "differentiable", "maximize"))
 """Of optimizers."""
 
@@ -143,6 +145,28 @@ class Tree:
         changed = self.module.deep_replace(old, new)
         return changed.bytes if isinstance(changed, cst.Module) else b""
 
+    def wrapped(self, old: cst.Call, new: cst.Call) -> cst.Call:
+        """A call with one argument a line, where in one line it is too long for this file.
+
+        Args:
+            old: Of this tree.
+            new: In its place.
+        """
+        (first, _), (last, _) = self._at[old]
+        lines = re.split(r"\r\n|\r|\n", self.module.code)
+        code = self.module.code_for_node(new)
+        grown = len(lines[last - 1]) + len(code) - len(self.module.code_for_node(old))
+        if first != last or "\n" in code or grown <= max(_WIDTH, *map(len, lines)):
+            return new
+
+        def line(indent: str) -> cst.ParenthesizedWhitespace:
+            return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+
+        inner = line(self.module.default_indent)
+        args = [arg.with_changes(comma=cst.Comma(whitespace_after=inner)) for arg in new.args]
+        args[-1] = args[-1].with_changes(comma=cst.Comma(whitespace_after=line("")))
+        return new.with_changes(args=args, whitespace_before_args=inner)
+
     def in_block(self, block: _Block, body: Sequence[cst.BaseStatement | cst.SimpleStatementLine]) -> bytes:
         """The file with other statements in a block.
 
@@ -181,7 +205,7 @@ def set_arguments(source: Source, node: ast.Call, name: str, values: Mapping[str
     call = before = tree.call(node)
     for key, code in values.items():
         call = _set(tree, call, key, code, name.rpartition(".")[2], f"{source.path.name}:{node.lineno}")
-    return source.content if call is before else tree.replaced(before, call)
+    return source.content if call is before else tree.replaced(before, tree.wrapped(before, call))
 
 
 def _set(tree: Tree, call: cst.Call, key: str, code: str, name: str, where: str) -> cst.Call:
