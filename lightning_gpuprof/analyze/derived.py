@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lightning_gpuprof.analyze.callback_costs import callback_costs
 from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.contention import contention
 from lightning_gpuprof.analyze.device_kernels import device_run
@@ -30,5 +31,7 @@ def with_derived(metrics: Metrics) -> Metrics:
         metrics, level_change=level_change(metrics), growth=growth(metrics.evenness.drift), stalls=stalls(metrics)
     )
     metrics = replace(metrics, loading=loading(metrics), device_run=device_run(metrics))
-    metrics = replace(metrics, starving=starving(metrics), contention=contention(metrics))
+    metrics = replace(
+        metrics, starving=starving(metrics), callback_costs=callback_costs(metrics), contention=contention(metrics)
+    )
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))

@@ -207,6 +207,13 @@ class GcUse(msgspec.Struct, kw_only=True, frozen=True):
     lost_count: int = 0
     """Collections that were too many to be noted."""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether all its numbers are possible ones."""
+        times = [self.pause_ratio, self.pause_ms_per_step or 0.0]
+        times += [t for g in self.generations for t in (g.total_s, g.longest_s)]
+        return all(map(possible, times)) and self.pause_ratio <= 1 and all(g.count >= 0 for g in self.generations)
+
 
 class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     """Whether memory keeps growing: Theil and Sen's slope, and Mann and Kendall's test against "no trend"."""

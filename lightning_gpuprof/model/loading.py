@@ -39,6 +39,9 @@ IN_TIME_RATIO = 0.8
 """Time between two batches of the workers over the step without its wait, up to which more workers bring nothing.
 As in the verdict of the input pipeline."""
 
+TIMES_CHEAPER = 4.0
+"""How many times less CPU time a batch may take that is decoded and resized once before the run. Heuristic."""
+
 STREAM_SAMPLER = "_InfiniteConstantSampler"
 """What torch gives a loader whose dataset is iterable: no sampler can be chosen then."""
 
@@ -162,6 +165,22 @@ class Loading:
         if self.used_cpus is None:
             return None
         return max(0.0, self.usable_cpus - self.used_cpus - (self.others_cpus or 0.0))
+
+    @property
+    def loading_cpus(self) -> float | None:
+        """CPUs for making batches in workers: those that neither the main process nor others use; None: not known."""
+        if self.used_cpus is None or self.cpu_ms is None:
+            return None
+        main_cpus = max(0.0, self.used_cpus - self.cpu_ms.least_ms / self.period_ms)
+        return max(0.0, self.usable_cpus - main_cpus - (self.others_cpus or 0.0))
+
+    @property
+    def cheaper_saves_ms(self) -> float:
+        """What a cheaper batch saves of a step at most: the wait, as far as the CPUs for making batches allow it."""
+        if not self.num_workers or not self.cpu_bound or self.cpu_ms is None or not self.loading_cpus:
+            return self.wait.median_ms
+        pace_ms = self.cpu_ms.least_ms / TIMES_CHEAPER / self.loading_cpus
+        return min(self.wait.median_ms, max(0.0, self.period_ms - pace_ms))
 
     @property
     def recommended_workers(self) -> int:

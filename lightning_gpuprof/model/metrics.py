@@ -90,6 +90,24 @@ class CallbackShare:
     """Its most expensive hook."""
     share: Share
 
+    @property
+    def class_name(self) -> str:
+        """Its class, and what tells it from another of its class; the state key may go on in braces."""
+        return self.name.split("{", 1)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackCost:
+    """What the per-batch hooks of one owner take of ordinary steps."""
+
+    owner: str
+    """Class of the callback; or the LightningModule, for what no callback has of the phase."""
+    hook: str
+    """The most expensive one; empty if it was not told apart."""
+    ratio: float
+    """Certain share of the step."""
+    median_ms: float
+
 
 @dataclass(frozen=True, kw_only=True)
 class HookShare:
@@ -198,6 +216,8 @@ class Metrics:
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED
     """How the training loop is fed."""
+    callback_costs: tuple[CallbackCost, ...] = ()
+    """By owner, largest share first."""
     contention: Contention = field(default_factory=Contention)
     """How the main thread waits for a CPU, and who takes them."""
     starving: Starving | Unmeasured | None = NOT_COMPUTED
@@ -247,6 +267,7 @@ class Metrics:
 
 __all__ = [
     "Blocked",
+    "CallbackCost",
     "CallbackShare",
     "CpuFacts",
     "Device",

@@ -16,6 +16,13 @@ MIN_STEPS = 10
 """Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
 
 
+_PERIODIC_FACTOR = 1.5
+"""Total over median from which something happens only every few steps. Heuristic."""
+
+_MAX_DELAYED_RATIO = 0.95
+"""Waiting for a CPU beyond which nothing can be told. Heuristic."""
+
+
 def require_possible(what: str, *values: float) -> None:
     """Take impossible numbers for what they are: not measured.
 
@@ -118,3 +125,32 @@ def mixed_precision(metrics: Metrics) -> bool | None:
     """Whether the trainer computes in half precision; None if its precision is not known."""
     precision = condition(metrics, "trainer.precision")
     return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)
+
+
+def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
+    """Share that something takes of ordinary steps, also if it happens only every few steps.
+
+    A median does not see what happens in fewer than half of the steps; the total does, but it also holds what rare,
+    very long steps take, which ``step-outliers`` explains. So this is the lower bound of the median, unless the total
+    without the outliers' excess is well above the median: then it is that. Only the lower bound if outliers could not
+    be told (fewer than 50 steps).
+
+    A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
+    waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above
+    the median only if it is so beyond that.
+    """
+    outliers = metrics.outliers
+    if outliers is None or not outliers.total_ms > 0:
+        return share.lower_ratio
+    excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
+    without_outliers = share.total_ratio - excess_ratio
+    with_delays = share.median_ratio / (1.0 - _delayed_ratio(metrics))
+    if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * with_delays:
+        return share.lower_ratio
+    return max(share.lower_ratio, without_outliers)
+
+
+def _delayed_ratio(metrics: Metrics) -> float:
+    """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
+    delay = metrics.cpu.run_delay_ratio
+    return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0

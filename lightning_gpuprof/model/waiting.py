@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.share import Share, usable
 
 MIN_SAMPLES = 20
 """Steps with CPU times that a statement about blocked time needs. Catalogue: n of at least 20."""
@@ -88,6 +88,28 @@ class Waiting:
     def of_model(self) -> Waiting:
         """The same in the phases in which the model works: waiting while a batch is moved is a part of the move."""
         return replace(self, phases=tuple(row for row in self.phases if row.phase in COMPUTE_PHASES))
+
+    def without(self, part: Share | None) -> Waiting:
+        """The same without a part of ``optimizer``; None leaves it as it is.
+
+        Args:
+            part: All of its time is left out.
+        """
+        if part is None or not usable(part):
+            return self
+        less = {
+            "median_ms": part.median_ms,
+            "median_ratio": part.median_ratio,
+            "lower_ratio": part.median_ratio,
+        }
+        rows = []
+        for row in self.phases:
+            if row.phase == "optimizer":
+                left = {name: max(0.0, getattr(row.blocked, name) - value) for name, value in less.items()}
+                wall_ms = max(0.0, row.wall_ms - part.median_ms)
+                row = replace(row, wall_ms=wall_ms, blocked=replace(row.blocked, **left))
+            rows.append(row)
+        return replace(self, phases=tuple(rows))
 
     @property
     def worst(self) -> Blocked:

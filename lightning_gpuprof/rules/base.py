@@ -24,7 +24,7 @@ from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
 from lightning_gpuprof.model.missing import measured as measured
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.numbers import possible as possible
-from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.phases import Part
 from lightning_gpuprof.model.share import usable as usable
 from lightning_gpuprof.model.signals import MIN_STEPS as MIN_STEPS
 from lightning_gpuprof.model.signals import condition as condition
@@ -33,6 +33,7 @@ from lightning_gpuprof.model.signals import device_step as device_step
 from lightning_gpuprof.model.signals import is_cpu_only as is_cpu_only
 from lightning_gpuprof.model.signals import is_distributed as is_distributed
 from lightning_gpuprof.model.signals import machine_busy_ratio as machine_busy_ratio
+from lightning_gpuprof.model.signals import ordinary_ratio as ordinary_ratio
 from lightning_gpuprof.model.signals import require_possible as require_possible
 from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
 from lightning_gpuprof.model.signals import step_share as step_share
@@ -55,12 +56,6 @@ MIN_OUTSIDE_S = 1.0
 
 MOSTLY_OUTSIDE_RATIO = 0.5
 """Their share of the run, likewise. Heuristic."""
-
-_PERIODIC_FACTOR = 1.5
-"""Total over median from which something happens only every few steps. Heuristic."""
-
-_MAX_DELAYED_RATIO = 0.95
-"""Waiting for a CPU beyond which nothing can be told. Heuristic."""
 
 Number = TypeVar("Number", int, float)
 
@@ -169,35 +164,6 @@ class BaseRule:
             confidence=confidence,
             explains=explains,
         )
-
-
-def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
-    """Share that something takes of ordinary steps, also if it happens only every few steps.
-
-    A median does not see what happens in fewer than half of the steps; the total does, but it also holds what rare,
-    very long steps take, which ``step-outliers`` explains. So this is the lower bound of the median, unless the total
-    without the outliers' excess is well above the median: then it is that. Only the lower bound if outliers could not
-    be told (fewer than 50 steps).
-
-    A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
-    waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above
-    the median only if it is so beyond that.
-    """
-    outliers = metrics.outliers
-    if outliers is None or not outliers.total_ms > 0:
-        return share.lower_ratio
-    excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
-    without_outliers = share.total_ratio - excess_ratio
-    with_delays = share.median_ratio / (1.0 - _delayed_ratio(metrics))
-    if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * with_delays:
-        return share.lower_ratio
-    return max(share.lower_ratio, without_outliers)
-
-
-def _delayed_ratio(metrics: Metrics) -> float:
-    """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
-    delay = metrics.cpu.run_delay_ratio
-    return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 
 
 def run_s(metrics: Metrics) -> float:

@@ -6,7 +6,7 @@ import math
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import CallbackShare, Metrics
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import condition, possible
 
 _SETTINGS: dict[str, tuple[str, str, Value]] = {
@@ -35,11 +35,6 @@ _TO_LEAVE_OUT = frozenset(
         "WeightAveraging",
     )
 )
-
-
-def class_name(callback: CallbackShare) -> str:
-    """The class of a callback, and what tells it from another of its class; the state key may go on in braces."""
-    return callback.name.split("{", 1)[0]
 
 
 def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] | None:

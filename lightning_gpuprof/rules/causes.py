@@ -24,7 +24,6 @@ from lightning_gpuprof.rules.base import (
     run_s,
     usable,
 )
-from lightning_gpuprof.rules.callbacks import class_name
 from lightning_gpuprof.rules.device_limit import device_limit
 
 OUTSIDE_RATIO = 0.25
@@ -430,7 +429,7 @@ def _loop(metrics: Metrics, period_ms: float, most: Mapping[Phase, float], *, in
     names: dict[Phase, str] = {"callbacks": "callbacks", "logging": "logging", "loop": "Lightning's loop"}
     costly = next(iter(metrics.callback_shares), None)
     if costly is not None and max(costly.share.median_ms, costly.share.total_ratio * period_ms) >= 0.5 * total_ms:
-        names["callbacks"] = f"callbacks, most in {class_name(costly)}.{costly.hook}"
+        names["callbacks"] = f"callbacks, most in {costly.class_name}.{costly.hook}"
     largest = sorted(times_ms.items(), key=lambda item: -item[1])
     named = [f"{names[p]} ({millis(ms)})" for p, ms in largest if ms >= 0.1 * total_ms]
     return Cause(

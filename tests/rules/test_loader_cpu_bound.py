@@ -32,3 +32,15 @@ def test_workers_that_were_not_sampled_are_not_judged() -> None:
         RULE.check(planted(rows=(worker_row(delay=None),)))
     with pytest.raises(MissingSignal, match="CPU time of the DataLoader workers was not measured"):
         RULE.check(planted(rows=(worker_row(cpu=None),)))
+
+
+@pytest.mark.parametrize(("others_cpus", "saves_ms"), [(0.0, 80.3), (0.8, 65.9)])
+def test_no_more_is_promised_than_a_cheaper_batch_gains_on_the_cpus_that_are_free(
+    others_cpus: float, saves_ms: float
+) -> None:
+    """A batch takes 150 ms of CPU time: a quarter of it are 20 ms on 1.9 CPUs. The step takes 100 ms and waits for 90."""
+    metrics = planted(cpu=0.75, delay=0.24, others_cpus=others_cpus, items_ms=199.0)
+    found = RULE.check(metrics)
+    assert found is not None
+    assert found.gain is not None
+    assert found.gain.saved_ms_per_step == pytest.approx(saves_ms, rel=0.01)

@@ -63,16 +63,16 @@ class CollateHotspot(StarvingRule):
             **_PAD,
         ),
         fires(
-            "default_collate has little to copy",
+            "it has little to copy",
             "critical",
-            "one tensor of a fixed shape ... for 4 kB",
-            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 4_000}},
+            "one tensor ... for 4 kB",
+            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 4e3}},
         ),
         fires(
             "it copies 2 GB/s",
             "critical",
             "uint8 ... 60 MB at 2 GB/s",
-            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 60_000_000}},
+            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 6e7}},
         ),
         quiet("it takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),
         quiet("steps do not wait", items_ms=6.0, collate_ms=6.0),
@@ -87,7 +87,7 @@ class CollateHotspot(StarvingRule):
         saved = gain_without(found, ratio)
         if ratio < self.least_part_ratio or saved is None:
             return None
-        function = condition(metrics, "loader.collate_fn")
+        function, size = condition(metrics, "loader.collate_fn"), _batch_bytes(metrics)
         name = function if isinstance(function, str) else "collate_fn"
         return self.of_starving(
             metrics,
@@ -103,7 +103,7 @@ class CollateHotspot(StarvingRule):
                 Evidence(name="collate_fn, mean of a batch", value=collate_ms, unit="ms"),
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
                 self.waiting(found),
-                *_size(metrics),
+                *(() if size is None else (Evidence(name="first batch", value=size, unit="bytes"),)),
                 Evidence(name="num_workers", value=found.state.num_workers),
             ),
             gain=saved,
@@ -118,11 +118,6 @@ def _batch_bytes(metrics: Metrics) -> float | None:
 
 def _amount(size_bytes: float) -> str:
     return f"{size_bytes / 1e6:.3g} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.3g} kB"
-
-
-def _size(metrics: Metrics) -> list[Evidence]:
-    found = _batch_bytes(metrics)
-    return [] if found is None else [Evidence(name="first batch", value=found, unit="bytes")]
 
 
 def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:

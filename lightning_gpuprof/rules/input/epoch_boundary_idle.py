@@ -131,13 +131,7 @@ class EpochBoundaryIdle(BaseRule):
                 f"{counted(len(gaps_s), 'gap')} between epochs took {seconds(whole_s)} of {seconds(total_s)} "
                 f"({percent(ratio)}), {seconds(median(gaps_s))} each{': ' if where else ''}{where}."
             ),
-            advice=_advice(
-                named,
-                module=str(condition(metrics, "model.class") or ""),
-                iterable=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
-                each_s=median(gaps_s),
-                epoch_s=median(start.steps_s for start in starts),
-            ),
+            advice=_advice(metrics, named, median(gaps_s), median(start.steps_s for start in starts)),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
                 Evidence(name="median gap", value=median(gaps_s), unit="s"),
@@ -152,21 +146,16 @@ class EpochBoundaryIdle(BaseRule):
 
 def _rows(metrics: Metrics) -> list[LedgerRow]:
     """Where the gaps went, largest first, without the making of loaders, the start of workers and this profiler."""
-    return sorted(
-        (
-            row
-            for row in metrics.ledger
-            if row.part == "epoch_gap" and not row.name.startswith(_LOADERS) and row.name != _OWN_NAME
-        ),
-        key=lambda row: -row.total_s,
-    )
+    rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != _OWN_NAME]
+    return sorted((row for row in rows if not row.name.startswith(_LOADERS)), key=lambda row: -row.total_s)
 
 
 def _name(row: LedgerRow) -> str:
     return f"{row.name}.{row.hook}" if row.hook else row.name
 
 
-def _advice(named: list[tuple[LedgerRow, float]], *, module: str, iterable: bool, each_s: float, epoch_s: float) -> str:
+def _advice(metrics: Metrics, named: list[tuple[LedgerRow, float]], each_s: float, epoch_s: float) -> str:
+    iterable = condition(metrics, "loader.sampler") == STREAM_SAMPLER
     longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
     also = f"use fewer, longer epochs ({longer}): now one takes {seconds(epoch_s)}"
     if not named:
@@ -174,14 +163,12 @@ def _advice(named: list[tuple[LedgerRow, float]], *, module: str, iterable: bool
     row = named[0][0]
     if row.hook:
         # A hook of a callback is handed the trainer; a module has it.
-        epoch = "self.current_epoch" if row.name == module else "trainer.current_epoch"
+        epoch = "self.current_epoch" if row.name == condition(metrics, "model.class") else "trainer.current_epoch"
         return (
             f"Run {_name(row)} every n-th epoch: begin it with `if {epoch} % n: return`. Or make it cheaper, or hand "
             f"its work to a thread: it takes {seconds(row.total_s / max(1, row.count or 1))} each time. Or {also}."
         )
     if row.name == _FIRST_FETCH and iterable:
-        return (
-            f"Let the dataset give its first batch sooner: it takes {seconds(each_s)} at the start of each epoch. "
-            f"Or {also}."
-        )
+        sooner = f"Let the dataset give its first batch sooner: it takes {seconds(each_s)} at the start of each epoch."
+        return f"{sooner} Or {also}."
     return f"Look at {row.name} between the epochs ({seconds(each_s)} each time), or {also}."

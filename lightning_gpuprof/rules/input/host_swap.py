@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.host import PressureUse
+from lightning_gpuprof.model.host import MachineUse, PressureUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
@@ -92,20 +92,19 @@ class HostSwap(BaseRule):
             raise MissingSignal(
                 f"{counted(metrics.host.samples, 'sample')} of the host, {self.least_samples} are needed"
             )
-        workers = metrics.loader.num_workers if metrics.loader is not None else None
-        swap = self._swap(metrics, period_ms)
+        workers, shm = metrics.loader.num_workers if metrics.loader is not None else None, machine.shm_used_ratio
+        swap = self._swap(metrics, machine, period_ms)
         if swap is not None:
             return swap
-        shm = machine.shm_used_ratio
         if shm is not None and workers and shm.max >= self.most_shm_ratio:
             return self._shm(metrics, used_ratio=shm.max, workers=workers, size_bytes=machine.shm_size_bytes)
         if machine.swapping_samples is None and shm is None:
             raise MissingSignal("neither swap traffic nor /dev/shm was readable")
         return None
 
-    def _swap(self, metrics: Metrics, period_ms: float) -> Finding | None:
-        machine, samples = metrics.host.machine, metrics.host.samples
-        if machine is None or machine.swapping_samples is None or machine.swap_in_bytes_per_s is None:
+    def _swap(self, metrics: Metrics, machine: MachineUse, period_ms: float) -> Finding | None:
+        samples = metrics.host.samples
+        if machine.swapping_samples is None or machine.swap_in_bytes_per_s is None:
             return None
         swapping, read = machine.swapping_samples, machine.swap_in_bytes_per_s.mean
         if swapping < max(self.least_samples, self.least_samples_ratio * samples) or not read > 0:
@@ -121,7 +120,8 @@ class HostSwap(BaseRule):
         ]
         if full is not None:
             evidence.append(self.evidence("least_full_ratio", full, "all tasks of the group wait for memory"))
-        change = _fewer_batches(metrics)
+        change, least = _fewer_batches(metrics), machine.memory_available_min_bytes
+        free = "not measured" if least is None else f"{least / 1e9:.3g} GB at the least"
         return self.finding(
             severity="warning",
             subject="swap",
@@ -130,7 +130,7 @@ class HostSwap(BaseRule):
                 f"This run had {faults:,.0f} major faults per second"
                 + (f" and stood still for memory {percent(full)} of the time." if full is not None else ".")
             ),
-            advice=f"{_less_memory(metrics, change)} Free memory was {_free_words(metrics)}.",
+            advice=f"{_less_memory(metrics, change)} Free memory was {free}.",
             change=change,
             evidence=tuple(evidence),
             gain=gain(full * period_ms, full * period_ms, period_ms) if stalled and full is not None else None,
@@ -191,9 +191,3 @@ def _less_memory(metrics: Metrics, change: Change | None) -> str:
         f"Hold fewer batches and processes in memory: {change.added[0]}. Now {counted(workers, 'worker')} queue "
         f"{workers * prefetch} batches.{own}"
     )
-
-
-def _free_words(metrics: Metrics) -> str:
-    machine = metrics.host.machine
-    least = machine.memory_available_min_bytes if machine is not None else None
-    return "not measured" if least is None else f"{least / 1e9:.3g} GB at the least"

@@ -42,8 +42,9 @@ class InputBound(BaseRule):
     threshold. Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them.
     A wait that does not exceed that must be a tenth of the step, and is information only.
 
-    The gain is the wait, or what remains of it with the proposed workers (page of `single-process-loading`). On a GPU
-    it is at most the time that the GPU idles during the fetch, as far as a trace window has seen it.
+    The gain is the wait, or what the proposed workers leave out of it (page of `single-process-loading`), or, where the
+    workers use all CPUs, a batch of a quarter of the CPU time. On a GPU it is at most the time that the GPU idles
+    during the fetch, as far as a trace window has seen it.
 
     ## When it is wrong
     - A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during
@@ -86,10 +87,7 @@ class InputBound(BaseRule):
             run={"loader.dataset_has_model": True},
         ),
         fires(
-            "the wait may be what workers cost",
-            "info",
-            "fewer, larger tensors",
-            times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0},
+            "workers may cost it", "info", "fewer, larger", times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0}
         ),
         fires("any fetch costs a tenth", "info", "BatchSampler", times_ms={**_FETCH, "data_wait": 0.95}, num_workers=0),
         fires(
@@ -127,6 +125,8 @@ class InputBound(BaseRule):
         recoverable_ms, lower_ms = wait.median_ms, wait.lower_ratio * period_ms
         if plan is not None:
             recoverable_ms, lower_ms = plan.recoverable_ms, plan.lower_ms
+        elif state is not None:
+            recoverable_ms = state.cheaper_saves_ms
         if idle_ratio is not None:
             recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
         if not worthwhile(recoverable_ms, period_ms):

@@ -37,8 +37,8 @@ class LoaderCpuBound(StarvingRule):
     pipeline). While the typical worker makes batches, it computes or is ready to run without a CPU for at least 85 % of
     the time, sampled once a second. Where enough workers fit on the CPUs, `too-few-workers` fires instead.
 
-    The gain is the whole wait, for a batch that costs nothing. Where `transform-hotspot` or `collate-hotspot` know
-    more, they carry it.
+    The gain is the wait that is left out by a batch of a quarter of the CPU time, on the CPUs that neither the main
+    process nor others use. Where `transform-hotspot` or `collate-hotspot` know more, they carry it.
 
     ## When it is wrong
     - If other processes hold the CPUs, free those first. If the usable CPUs would suffice without the others, it is
@@ -87,7 +87,7 @@ class LoaderCpuBound(StarvingRule):
         """Judge loaders with workers."""
         state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
-        saved = gain_without(found, busy_ratio)
+        saved = gain_without(found, busy_ratio, state.cheaper_saves_ms)
         if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.recommended_workers or not saved:
             return None
         others = state.others_cpus or 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.metrics import Metrics
@@ -112,6 +111,7 @@ class LoaderIoBound(StarvingRule):
         spend = "spends" if workers == 1 else "spend"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
+        until = "" if change is None else f" Until then, let more workers wait at the same time: {change.added[0]}."
         return self.of_starving(
             metrics,
             found,
@@ -119,7 +119,7 @@ class LoaderIoBound(StarvingRule):
                 f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch waiting "
                 f"{_for_what(time, disk=disk)}."
             ),
-            advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{_meanwhile(change)}",
+            advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
             evidence=tuple(evidence),
             gain=saved,
             confidence=0.85 if disk else 0.7,
@@ -150,7 +150,3 @@ def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:
         f"Speed up what {name} waits for (network file system, database, lock): copy the data to a local disk, or read "
         "larger pieces."
     )
-
-
-def _meanwhile(change: Change | None) -> str:
-    return "" if change is None else f" Until then, let more workers wait at the same time: {change.added[0]}."

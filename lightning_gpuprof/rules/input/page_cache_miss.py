@@ -107,19 +107,19 @@ class PageCacheMiss(StarvingRule):
         reads = later.disk_bytes >= self.least_bytes_per_s * later.seconds and miss >= self.least_miss_ratio
         if not reads or time.disk_ratio < self.least_disk_ratio or saved is None:
             return None
-        epoch_bytes = later.disk_bytes / max(1, later.epochs)
+        epoch_bytes, free = later.disk_bytes / max(1, later.epochs), _available(metrics)
         return self.of_starving(
             metrics,
             found,
             summary=(f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data."),
-            advice=_advice(found.dataset, epoch_bytes, _available(metrics)),
+            advice=_advice(found.dataset, epoch_bytes, free),
             evidence=(
                 self.evidence("least_miss_ratio", miss, "read from disk in later epochs, share of all reads"),
                 self.evidence("least_disk_ratio", time.disk_ratio, "samples of a worker in state D"),
                 self.waiting(found),
                 Evidence(name="read from disk per epoch", value=epoch_bytes, unit="bytes"),
                 Evidence(name="read from disk", value=later.disk_bytes / later.seconds, unit="bytes/s"),
-                *_memory(metrics),
+                *(() if free is None else (Evidence(name="memory free for cached files", value=free, unit="bytes"),)),
             ),
             gain=saved,
             confidence=0.8,
@@ -137,11 +137,6 @@ def _available(metrics: Metrics) -> float | None:
     limit = group.memory_limit_bytes if group is not None else None
     known = [value for value in (free, limit) if value is not None]
     return min(known) if known else None
-
-
-def _memory(metrics: Metrics) -> tuple[Evidence, ...]:
-    free = _available(metrics)
-    return () if free is None else (Evidence(name="memory free for cached files", value=free, unit="bytes"),)
 
 
 def _advice(name: str, epoch_bytes: float, free: float | None) -> str:

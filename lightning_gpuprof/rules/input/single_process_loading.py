@@ -74,10 +74,7 @@ class SingleProcessLoading(BaseRule):
         fires("the wait is no computation", "critical", "Why 5", **{**_SLOW, "process_cpus": 0.23}, saves_ms=40.5),
         fires("CPU time is unknown", "critical", "Why 2 ... was not measured", **{**_SLOW, "process_cpus": None}),
         fires(
-            "the model computes on two threads of the same CPUs",
-            "critical",
-            "torch.set_num_threads(1)",
-            **{**_SLOW, "run": {"torch.num_threads": 2}},
+            "the model has two threads", "critical", "set_num_threads(1)", **{**_SLOW, "run": {"torch.num_threads": 2}}
         ),
         fires(
             "the GPU idles for 12 % of the step", "warning", "pin_memory=True", **_GPU, idle_ratio=0.12, saves_ms=15.5

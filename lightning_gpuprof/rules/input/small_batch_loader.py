@@ -85,13 +85,7 @@ class SmallBatchLoader(BaseRule):
             saves_ms=0.4375,
             **_ONE,
         ),
-        fires(
-            "gradients are accumulated",
-            "warning",
-            "accumulate_grad_batches=1 instead of 4",
-            **_ONE,
-            run={"trainer.accumulate_grad_batches": 4},
-        ),
+        fires("gradients add up", "warning", "=1 instead of 4", **_ONE, run={"trainer.accumulate_grad_batches": 4}),
         fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **_NO_WORKERS, items_ms=0.05),
         fires(
             "the GPU idles for 0.29 ms", "warning", "batch_size=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333

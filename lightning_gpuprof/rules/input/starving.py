@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -91,17 +92,18 @@ class StarvingRule(BaseRule, ABC):
         return self.evidence("least_ratio", found.state.wait.median_ratio, name)
 
 
-def gain_without(found: Starving, part: float) -> Gain | None:
+def gain_without(found: Starving, part: float, most_ms: float = math.inf) -> Gain | None:
     """Bound of what is gained if a part of the making of batches went away; its lower bound is that of the wait's own.
 
     Args:
         found: How the steps wait.
         part: 0 to 1.
+        most_ms: No more is gained per step.
 
     Returns:
         None if it is not worthwhile.
     """
-    state, saved_ms = found.state, found.saved_ms(part)
+    state, saved_ms = found.state, min(most_ms, found.saved_ms(part))
     if not worthwhile(saved_ms, state.period_ms):
         return None
     return gain(saved_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)

@@ -69,9 +69,9 @@ class TooFewWorkers(BaseRule):
             **_BEHIND,
         ),
         fires(
-            "it computes on one of two CPUs",
+            "it computes",
             "critical",
-            "Why 2 ... of CPU time and you have 2 CPUs",
+            "Why 2 ... and you have 2 CPUs",
             saves_ms=79.2,
             **{**_BEHIND, "worker_cpus": 0.95},
         ),

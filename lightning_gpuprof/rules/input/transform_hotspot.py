@@ -65,10 +65,10 @@ class TransformHotspot(StarvingRule):
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
         fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
         fires(
-            "Blur lies inside a marked region",
+            "it is in a region",
             "critical",
-            "Blur, inside augment, takes",
-            transforms={"augment": 0.95, "Blur": 0.8, "Crop": 0.1},
+            "Blur, inside augment",
+            transforms={"augment": 0.95, "Blur": 0.8},
             worker_cpus=1.9,
         ),
         quiet("the GPU has work meanwhile", **_BLUR, run=_GPU, device_idle=0.02),
@@ -96,6 +96,10 @@ class TransformHotspot(StarvingRule):
         if ratio < self.least_part_ratio or saved is None:
             return None
         part_ms = ratio * found.make_ms
+        timed = []
+        if part.mean_ms is not None and part.calls is not None:
+            timed.append(Evidence(name=f"{part.name}, mean of a call", value=part.mean_ms, unit="ms"))
+            timed.append(Evidence(name="calls that were measured", value=part.calls))
         inside = f", inside {listed([one.name for one in around])}," if around else ""
         return self.of_starving(
             metrics,
@@ -108,7 +112,7 @@ class TransformHotspot(StarvingRule):
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
-                *_timed(part),
+                *timed,
                 Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
                 self.waiting(found),
                 Evidence(name="num_workers", value=found.state.num_workers),
@@ -135,15 +139,6 @@ def _innermost(parts: Sequence[InputPart], *, least: float) -> tuple[InputPart, 
     ):
         chosen += 1
     return parts[chosen], list(parts[:chosen])
-
-
-def _timed(part: InputPart) -> list[Evidence]:
-    if part.mean_ms is None or part.calls is None:
-        return []
-    return [
-        Evidence(name=f"{part.name}, mean of a call", value=part.mean_ms, unit="ms"),
-        Evidence(name="calls that were measured", value=part.calls),
-    ]
 
 
 def _fix(metrics: Metrics, found: Starving, name: str) -> str:

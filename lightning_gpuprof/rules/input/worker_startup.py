@@ -8,7 +8,7 @@ from statistics import median
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import EpochStart, Metrics
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.signals import condition, require_possible, steady_period_ms, step_share
@@ -113,10 +113,10 @@ class WorkerStartup(BaseRule):
         epoch_s = median(start.gap_s + start.steps_s for start in starts)
         if epoch_s <= 0:
             raise MissingSignal("the time of the epochs was not measured")
-        costs_s = [max(0.0, _until_first_batch_s(start) - wait_s) for start in starts]
+        costs_s = [max(0.0, (start.iterator_s + start.first_wait_s) - wait_s) for start in starts]
         cost_s = median(costs_s)
         batch_s = facts.num_workers * period_s
-        lower_s = median(max(start.iterator_s, _until_first_batch_s(start) - batch_s) for start in starts)
+        lower_s = median(max(start.iterator_s, (start.iterator_s + start.first_wait_s) - batch_s) for start in starts)
         lower_s = min(cost_s, lower_s)
         many = cost_s + wait_s > self.many_waits * wait_s
         limit = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
@@ -160,7 +160,3 @@ def _alive(workers: int, persistent: bool, reloads: bool) -> Change:
         return Change(add=trainer)
     arguments: dict[str, Value] = {"num_workers": workers, "persistent_workers": True}
     return Change(call="DataLoader", arguments=arguments, before={"num_workers": workers}, add=trainer)
-
-
-def _until_first_batch_s(start: EpochStart) -> float:
-    return start.iterator_s + start.first_wait_s

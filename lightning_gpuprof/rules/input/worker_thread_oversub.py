@@ -72,10 +72,7 @@ class WorkerThreadOversub(BaseRule):
 
     examples = (
         fires(
-            "each of two workers has four threads on two CPUs",
-            "warning",
-            "2 workers compute on 4 threads each, 8 for 2 CPUs ... OMP_NUM_THREADS=1",
-            **_POOLS,
+            "workers have four threads", "warning", "on 4 threads each, 8 for 2 CPUs ... OMP_NUM_THREADS=1", **_POOLS
         ),
         fires("one thread could do 99 % of it", "warning", "compute on 4 threads", **_each(cpu=0.61)),
         fires("three halves of the CPUs", "warning", "for 2 CPUs", **_each(threads=3.6)),

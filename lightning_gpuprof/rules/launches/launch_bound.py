@@ -50,11 +50,7 @@ class LaunchBound(StepRule):
         fires("300 kernels of 3 us run", "critical", "one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
         fires("the model is not compiled", "critical", 'mode="reduce-overhead"', step=_SHORT, run=_EAGER),
         fires(
-            "the optimizer is not fused",
-            "critical",
-            "AdamW(..., fused=True)",
-            step=_SHORT,
-            run={"model.optimizer": "AdamW"},
+            "AdamW is not fused", "critical", "AdamW(..., fused=True)", step=_SHORT, run={"model.optimizer": "AdamW"}
         ),
         fires("the model is compiled", "critical", "instead of 'default'", step=_SHORT, run=_COMPILED),
         fires("the batch is small", "critical", "batch_size=160", step=_SHORT),

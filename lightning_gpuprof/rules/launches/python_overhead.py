@@ -10,7 +10,6 @@ from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain, severity, threshold
@@ -125,13 +124,20 @@ class PythonOverhead(StepRule):
         if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
             return None
         at = f", mostly at {found.place}" if found.place else ""
+        known = (
+            "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
+        )
+        operators: tuple[Evidence, ...] = ()
+        if found.operators_ms is not None:
+            known = f"Torch's operators take {millis(found.operators_ms)} of a traced step."
+            operators = (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)
         advice, change = _advice(metrics, found.place)
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
             summary=(
                 f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
-                f"backward{at}. {_operators(found)}"
+                f"backward{at}. {known}"
             ),
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
@@ -139,7 +145,7 @@ class PythonOverhead(StepRule):
                 self.evidence(
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
-                *_operators_evidence(found),
+                *operators,
             ),
             gain=gain(found.python_ms, found.lower_ms, found.period_ms),
             confidence=0.8 if found.operators_ms is not None else 0.7,
@@ -165,17 +171,3 @@ def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
     return f"Compile the model: {_LINE}. Otherwise replace {loops}.", Change(add=(_LINE,))
-
-
-def _operators(found: PythonTime) -> str:
-    if found.operators_ms is None:
-        return (
-            "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
-        )
-    return f"Torch's operators take {millis(found.operators_ms)} of a traced step."
-
-
-def _operators_evidence(found: PythonTime) -> tuple[Evidence, ...]:
-    if found.operators_ms is None:
-        return ()
-    return (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)

@@ -49,10 +49,7 @@ class BarebonesGap(BaseRule):
 
     examples = (
         fires(
-            "the loop takes a fifth of 5 ms",
-            "info",
-            "Set batch_size=128",
-            times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0},
+            "the loop takes a fifth", "info", "Set batch_size=128", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0}
         ),
         quiet("it takes less than a tenth of 5 ms", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 0.44}),
         looks_alike("it takes as much of 21 ms", times_ms={**_NO_OTHERS, "forward": 11.0, "loop": 10.0}),

@@ -6,15 +6,13 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import listed, millis, percent, possible
-from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.metrics import CallbackCost, Metrics
+from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, ordinary_ratio, threshold
-from lightning_gpuprof.rules.callbacks import class_name, own_setting
+from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.callbacks import own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
 
@@ -80,10 +78,10 @@ class CallbackSlow(BaseRule):
             **_costs(20.0),
         ),
         fires(
-            "a hook without a batch index",
+            "its hook has no batch index",
             "critical",
-            "trainer.global_step % 54",
-            **_costs(20.0, "EMA{'decay': 0.9}", "on_before_zero_grad"),
+            "global_step % 54",
+            **_costs(20.0, "EMA{}", "on_before_zero_grad"),
         ),
         fires(
             "validation alone was run",
@@ -92,13 +90,7 @@ class CallbackSlow(BaseRule):
             **_costs(20.0, hook="on_validation_batch_end"),
             run={"stage": "validate"},
         ),
-        fires(
-            "the progress bar is slow",
-            "critical",
-            "TQDMProgressBar(..., refresh_rate=23)",
-            lacks="begin",
-            **_costs(5.0, "TQDMProgressBar #2"),
-        ),
+        fires("the bar is slow", "critical", "refresh_rate=23)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires(
             "two are slow",
             "critical",
@@ -117,99 +109,49 @@ class CallbackSlow(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the most expensive callback."""
         period_ms = steady_period_ms(metrics)
-        costs = sorted((*_callbacks(metrics), *_module_hooks(metrics, period_ms)), key=lambda c: c.ratio, reverse=True)
-        worth = [cost for cost in costs if cost.ratio >= self.least_ratio]
+        worth = [cost for cost in metrics.callback_costs if cost.ratio >= self.least_ratio]
         if not worth:
             return None
-        slowest = worth[0]
-        most_ratio = metrics.host_limit.by_phase.get("callbacks")
+        slowest, owner, hook = worth[0], worth[0].owner, worth[0].hook
         taken_ms = max(slowest.median_ms, slowest.ratio * period_ms)
+        most_ratio = metrics.host_limit.by_phase.get("callbacks")
         time = HostTime(period_ms=period_ms, ratio=slowest.ratio, taken_ms=taken_ms, most_ratio=most_ratio)
         if not time.is_worth(self.least_ratio):
             return None
         shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
-        where = f", mostly in {slowest.hook}" if slowest.hook else ""
+        what = f"Callback {owner} takes" if hook else f"Hooks of {owner} itself take"
+        where = f", mostly in {hook}" if hook else ""
+        on_cpu = bool(is_cpu_only(metrics))
+        waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
         every = max(2, math.ceil(slowest.ratio / self.wanted_ratio))
-        advice, change = own_setting(metrics, slowest.owner, every) or _rarer(metrics, slowest, every)
+        advice, change = own_setting(metrics, owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
-            subject=slowest.subject,
+            subject=f"{owner}.{hook}" if hook else owner,
             summary=(
-                f"{slowest.what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}."
-                f"{also}"
+                f"{what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}.{also}"
             ),
             advice=advice,
             change=change,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, f"{slowest.owner}, share of the step"),
-                Evidence(name=f"{slowest.owner} per step", value=taken_ms, unit="ms"),
+                self.evidence("least_ratio", shown_ratio, f"{owner}, share of the step"),
+                Evidence(name=f"{owner} per step", value=taken_ms, unit="ms"),
                 Evidence(name="step time", value=period_ms, unit="ms"),
                 *idle_evidence(metrics, "callbacks"),
             ),
             gain=time.gain,
-            confidence=(0.95 if slowest.hook else 0.7) * (1.0 if is_cpu_only(metrics) else 0.85),
-            explains=_explains(metrics, slowest),
+            confidence=(0.95 if hook else 0.7) * (1.0 if on_cpu else 0.85),
+            explains=claims.WAITS_OF_THE_PROGRESS_BAR if waits else claims.CALLBACKS,
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cost:
-    """What the hooks of one owner take of ordinary steps; the hook is empty if it was not told apart."""
-
-    owner: str
-    hook: str
-    ratio: float
-    median_ms: float
-
-    @property
-    def subject(self) -> str:
-        return f"{self.owner}.{self.hook}" if self.hook else self.owner
-
-    @property
-    def what(self) -> str:
-        return f"Callback {self.owner} takes" if self.hook else f"Hooks of {self.owner} itself take"
-
-
-def _explains(metrics: Metrics, slowest: _Cost) -> Claim:
-    """A progress bar on a device mostly waits for the device, which ``progress-bar-sync`` explains."""
-    bar = not is_cpu_only(metrics) and "ProgressBar" in slowest.owner
-    return claims.WAITS_OF_THE_PROGRESS_BAR if bar else claims.CALLBACKS
-
-
-def _callbacks(metrics: Metrics) -> list[_Cost]:
-    return [
-        _Cost(
-            owner=class_name(c),
-            hook=c.hook,
-            ratio=ordinary_ratio(metrics, c.share, "callbacks"),
-            median_ms=c.share.median_ms,
-        )
-        for c in metrics.callback_shares
-        if usable(c.share)
-    ]
-
-
-def _module_hooks(metrics: Metrics, period_ms: float) -> list[_Cost]:
-    """What is left of the phase: the LightningModule and the DataModule have hooks of the same names."""
-    whole = metrics.share("callbacks")
-    if whole is None or not usable(whole):
-        return []
-    own_us = metrics.overhead.get("boundary_us_per_step") or 0.0
-    told_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
-    told_ms += own_us / 1e3 if possible(own_us) else 0.0
-    left_ms = max(0.0, whole.median_ms - told_ms)
-    ratio = max(0.0, whole.lower_ratio - told_ms / period_ms)
-    model = condition(metrics, "model.class")
-    return [_Cost(owner=str(model or "the LightningModule"), hook="", ratio=ratio, median_ms=left_ms)]
-
-
-def _rarer(metrics: Metrics, slowest: _Cost, every: int) -> tuple[str, Change]:
+def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> tuple[str, Change]:
     """How the user's own code works every so many batches."""
     loop = _LOOPS.get(str(condition(metrics, "stage")), "train")
     if slowest.hook:
-        where = slowest.subject
+        where = f"{slowest.owner}.{slowest.hook}"
         count = "batch_idx" if slowest.hook in _HOOKS_WITH_BATCH_IDX else "trainer.global_step"
     else:
         where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"

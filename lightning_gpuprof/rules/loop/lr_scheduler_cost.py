@@ -49,11 +49,7 @@ class LrSchedulerCost(PhaseRule):
     examples = (
         fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step: 20 %", saves_ms=10.0, **_SLOW),
         fires(
-            "900 parameter groups have a rate each",
-            "warning",
-            "900 parameter groups",
-            **_SLOW,
-            run={"model.optimizer_param_groups": 900},
+            "it sets 900 rates", "warning", "900 parameter groups", **_SLOW, run={"model.optimizer_param_groups": 900}
         ),
         quiet("there is no scheduler"),
         looks_alike("a GPU works meanwhile", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),

@@ -50,9 +50,9 @@ class ValidationStall(StallRule):
 
     examples = (
         fires(
-            "4 runs take 14 s of 34 s",
+            "4 runs take 14 of 34 s",
             "critical",
-            "instead of every epoch: Trainer(..., check_val_every_n_epoch=4)",
+            "every epoch: Trainer(..., check_val_every_n_epoch=4)",
             validation=(4, 14.0),
         ),
         fires(

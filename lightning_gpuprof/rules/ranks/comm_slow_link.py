@@ -64,12 +64,7 @@ class CommSlowLink(BaseRule):
     reachable_ratio: float = threshold(0.5, source="the method: below half of the table's rate")
 
     examples = (
-        fires(
-            "the fastest of two all-reduces of 25 MiB takes 4.1 ms",
-            "warning",
-            "reaches 11.2 GB/s; NVLink carries 300 ... nvidia-smi nvlink",
-            **_SLOW,
-        ),
+        fires("25 MiB take 4.1 ms", "warning", "reaches 11.2 GB/s; NVLink carries 300 ... nvidia-smi nvlink", **_SLOW),
         fires(
             "peers are switched off", "warning", "Unset NCCL_P2P_DISABLE", **_SLOW, run={"env.NCCL_P2P_DISABLE": "1"}
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
+from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
@@ -71,29 +71,18 @@ class ExposedComm(BaseRule):
             collectives=({"ms": 6.0, "dtype": "bfloat16"},),
             run={"trainer.comm_hook": "bf16_compress"},
         ),
+        fires("a rank is late", "critical", "Find the late", lacks="bf16", collectives=({"ms": 6.0, "min_ms": 0.5},)),
         fires(
-            "most of them wait for a late rank",
+            "small ones",
             "critical",
-            "Find the late rank",
-            lacks="bf16",
-            collectives=({"ms": 6.0, "min_ms": 0.5},),
+            "20.5 KiB ... late rank",
+            collectives=({"ms": 6, "mb": 0.02, "kind": "all_to_all"},),
         ),
+        fires("no size is known", "warning", "One rank alone", collectives=({"ms": 20.0, "count": 2, "mb": None},)),
         fires(
-            "small ones take long",
+            "a step has 400",
             "critical",
-            "all_to_all of 20.5 KiB ... Find the late rank",
-            collectives=({"ms": 6.0, "mb": 0.02, "kind": "all_to_all"},),
-        ),
-        fires(
-            "the size is not known",
-            "warning",
-            "One rank alone does not show",
-            collectives=({"ms": 20.0, "count": 2, "mb": None},),
-        ),
-        fires(
-            "a step has 400 all-reduces",
-            "critical",
-            "join the 400 all-reduces of a step (0.100 ms each)",
+            "join the 400 all-reduces",
             collectives=({"ms": 0.1, "mb": None, "count": 2000},),
         ),
         fires("10.04 % of the step", "warning", "10 %", collectives=({"ms": 2.51},)),
@@ -117,18 +106,28 @@ class ExposedComm(BaseRule):
         transfer_ms = exposed.lower_ms * window.transfer_ratio
         covered_ratio = 1.0 - min(1.0, window.exposed_ms / window.communication_ms) if window.communication_ms else 0.0
         mostly_transfer = window.transfer_ratio >= _MOSTLY_TRANSFER_RATIO
-        sizes = window.communication.sizes
-        largest = max(sizes, key=lambda one: one.exposed_us, default=None)
-        shown_ratio = min(1.0, exposed.ms / run.period_ms)
-        advice, change = (
-            _transfer_advice(metrics, run.ranks, window, largest) if mostly_transfer else (_waiting_advice(run), None)
+        longest = sorted(window.communication.sizes, key=lambda one: -one.exposed_us)[:3]
+        largest = longest[0] if longest else None
+        named = [f"{sized(one)} ({counted(one.count, 'time')}, {millis(one.exposed_us / 1e3)})" for one in longest]
+        of_it = f" Longest: {listed(named)}." if named else ""
+        split = (
+            "One rank alone does not show how much of it is waiting for others."
+            if window.transfer_ratio >= 1.0
+            else f"At most {percent(window.transfer_ratio)} is transfer, the rest waiting for other ranks."
         )
+        shown_ratio = min(1.0, exposed.ms / run.period_ms)
+        late = (
+            f"Find the late rank: record all ranks with TraceConfig(ranks=list(range({run.ranks}))) and give `gpuprof "
+            "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
+        )
+        transfer = _transfer_advice(metrics, run.ranks, window, largest)
+        advice, change = transfer if mostly_transfer else (late, None)
         return self.finding(
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject=sized(largest) if largest is not None else "collectives",
             summary=(
                 f"Communication that nothing covers takes {millis(exposed.ms)} of each {millis(run.period_ms)} step: "
-                f"{percent(shown_ratio)}. {_split(window.transfer_ratio)}{_most(sizes)}"
+                f"{percent(shown_ratio)}. {split}{of_it}"
             ),
             advice=advice,
             change=change,
@@ -143,18 +142,6 @@ class ExposedComm(BaseRule):
             confidence=0.7 if mostly_transfer else 0.6,
             explains=claims.COMMUNICATION,
         )
-
-
-def _most(sizes: tuple[CollectiveTimes, ...]) -> str:
-    longest = sorted(sizes, key=lambda one: -one.exposed_us)[:3]
-    named = [f"{sized(one)} ({counted(one.count, 'time')}, {millis(one.exposed_us / 1e3)})" for one in longest]
-    return f" Longest: {listed(named)}." if named else ""
-
-
-def _split(transfer_ratio: float) -> str:
-    if transfer_ratio >= 1.0:
-        return "One rank alone does not show how much of it is waiting for others."
-    return f"At most {percent(transfer_ratio)} is transfer, the rest waiting for other ranks."
 
 
 def _transfer_advice(
@@ -184,10 +171,3 @@ def _transfer_advice(
         f"Shorten the transfer: {'; '.join(ways)}. To tell transfer from waiting, give `gpuprof trace` the windows of "
         f"all ranks: TraceConfig(ranks=list(range({ranks})))."
     ), change
-
-
-def _waiting_advice(run: CollectiveRun) -> str:
-    return (
-        f"Find the late rank: record all ranks with TraceConfig(ranks=list(range({run.ranks}))) and give `gpuprof "
-        "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
-    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Blocked, Metrics
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
@@ -69,7 +68,7 @@ class BlockedInStep(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the phases in which the main thread works."""
         period_ms = steady_period_ms(metrics)
-        found = _without_scheduler(metrics, measured(metrics.waiting))
+        found = measured(metrics.waiting).without(metrics.lr_scheduler)  # in which it may wait as well
         worst = found.worst
         certain = found.certain_ratio(worst)
         recoverable_ms = min(worst.blocked.median_ms, period_ms)
@@ -79,6 +78,9 @@ class BlockedInStep(BaseRule):
             self._require_told_apart(found)
             return None
         site = worst.sites[0][0] if worst.sites else ""
+        also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
+        others = f" Also in {listed(also)}." if also else ""
+        crowded = " The CPUs are fully used: part of it may be waiting for a CPU." if found.crowded else ""
         steps = min(metrics.steps.steady_count, worst.samples)
         level: Severity = "info" if found.crowded else severity(certain, steps)
         return self.finding(
@@ -87,7 +89,7 @@ class BlockedInStep(BaseRule):
             summary=(
                 f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
                 f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without computing"
-                f"{f', mostly at {site}' if site else ''}.{self._remarks(found)}"
+                f"{f', mostly at {site}' if site else ''}.{others}{crowded}"
             ),
             advice=_advice(worst.phase, site),
             evidence=(
@@ -116,35 +118,6 @@ class BlockedInStep(BaseRule):
             raise MissingSignal(
                 "waiting for torch's threads cannot be told apart: the CPU time of the process was not measured"
             )
-
-    def _remarks(self, found: Waiting) -> str:
-        also = [
-            str(b.phase) for b in found.phases if b is not found.worst and found.certain_ratio(b) >= self.least_ratio
-        ]
-        text = f" Also in {listed(also)}." if also else ""
-        if found.crowded:
-            text += " The CPUs are fully used: part of it may be waiting for a CPU."
-        return text
-
-
-def _without_scheduler(metrics: Metrics, found: Waiting) -> Waiting:
-    """Leave out of ``optimizer`` what stepping the learning rate schedulers takes, in which it may wait as well."""
-    own = metrics.lr_scheduler
-    if own is None or not usable(own):
-        return found
-
-    def rest(phase: Blocked) -> Blocked:
-        if phase.phase != "optimizer":
-            return phase
-        less = replace(
-            phase.blocked,
-            median_ms=max(0.0, phase.blocked.median_ms - own.median_ms),
-            median_ratio=max(0.0, phase.blocked.median_ratio - own.median_ratio),
-            lower_ratio=max(0.0, phase.blocked.lower_ratio - own.median_ratio),
-        )
-        return replace(phase, wall_ms=max(0.0, phase.wall_ms - own.median_ms), blocked=less)
-
-    return replace(found, phases=tuple(map(rest, found.phases)))
 
 
 def _advice(phase: Phase, site: str) -> str:

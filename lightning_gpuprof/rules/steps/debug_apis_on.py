@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-import msgspec
+from typing import NamedTuple
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
@@ -22,76 +20,51 @@ from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
 _CERTAIN_RATIO = 0.8
 """Of the estimate. Heuristic: the model's own frames make a stack deeper than the one measured."""
 
-_OFF = frozenset({"", "0", "false", "off", "none"})
+_OFF = frozenset({"", "0", "FALSE", "OFF", "NONE"})
 
 
-def _on(value: Value) -> bool:
-    return str(value).lower() not in _OFF and value is not None
-
-
-def _one_of(*words: str) -> Callable[[Value], bool]:
-    return lambda value: str(value).upper() in words
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """A fact of the run that means debugging."""
-
+class _Setting(NamedTuple):
     fact: str
     cost: str
-    name: str = ""
-    """Default: the environment variable."""
-    off: str = ""
-    """How it is turned off; default: by leaving the variable out."""
-    is_on: Callable[[Value], bool] = _on
-    cuda_only: bool = False
-    ranks_only: bool = False
-    """It does something only where several ranks train together."""
-
-    @property
-    def called(self) -> str:
-        """Its name."""
-        return self.name or self.fact.partition(".")[2]
-
-    @property
-    def remedy(self) -> str:
-        """How it is turned off."""
-        return self.off or f"unset {self.fact.partition('.')[2]}"
+    name: str
+    """As it is called."""
+    off: str
+    """How it is turned off."""
 
 
+_DETAIL = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
 _STACKS = "a stack per operation, checks for NaN"
-_DEBUG_MALLOC = _one_of("DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG")
-_SANITIZER = "env.COMPUTE_SANITIZER_PROCESS_TREE"
-_ADVANCED = "Trainer(profiler=AdvancedProfiler)"
 _TRACING = "a Python tracing function (debugger, coverage)"
+_ADVANCED = "Trainer(profiler=AdvancedProfiler)"
+_SANITIZER = "env.COMPUTE_SANITIZER_PROCESS_TREE"
 _SETTINGS = (
     _Setting("flags.detect_anomaly", _STACKS, "detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),
     _Setting("trainer.detect_anomaly", _STACKS, "detect_anomaly", "Trainer(detect_anomaly=False)"),
-    _Setting("env.CUDA_LAUNCH_BLOCKING", "the host waits for each kernel", cuda_only=True),
-    _Setting("env.PYTORCH_NO_CUDA_MEMORY_CACHING", "each tensor is a cudaMalloc", cuda_only=True),
-    _Setting(_SANITIZER, "each kernel is instrumented", "the compute sanitizer", "run without it", cuda_only=True),
-    _Setting(
-        "env.TORCH_DISTRIBUTED_DEBUG",
-        "every collective is checked on all ranks",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL",
-        is_on=_one_of("DETAIL"),
-        ranks_only=True,
-    ),
-    _Setting("env.NCCL_DEBUG", "NCCL writes a log", is_on=_one_of("INFO", "TRACE"), ranks_only=True),
-    _Setting("env.TORCH_COMPILE_DEBUG", "each compilation writes its graphs"),
-    _Setting("env.PYTHONMALLOC", "every allocation of Python is checked", "PYTHONMALLOC=debug", is_on=_DEBUG_MALLOC),
+    _Setting("env.CUDA_LAUNCH_BLOCKING", "the host waits for each kernel", "", ""),
+    _Setting("env.PYTORCH_NO_CUDA_MEMORY_CACHING", "each tensor is a cudaMalloc", "", ""),
+    _Setting(_SANITIZER, "each kernel is instrumented", "the compute sanitizer", "run without it"),
+    _Setting("env.TORCH_DISTRIBUTED_DEBUG", "every collective is checked on all ranks", _DETAIL, ""),
+    _Setting("env.NCCL_DEBUG", "NCCL writes a log", "", ""),
+    _Setting("env.TORCH_COMPILE_DEBUG", "each compilation writes its graphs", "", ""),
+    _Setting("env.PYTHONMALLOC", "every allocation of Python is checked", "PYTHONMALLOC=debug", ""),
     _Setting("flags.python_debugger", "each line of Python calls it", _TRACING, "run without debugger and coverage"),
     _Setting(
         "flags.compile_disabled", "torch.compile does nothing", "TORCHDYNAMO_DISABLE", "unset TORCHDYNAMO_DISABLE"
     ),
-    _Setting(
-        "trainer.profiler",
-        "cProfile runs at every call of a function",
-        _ADVANCED,
-        "Trainer(profiler=None)",
-        is_on=lambda value: str(value) == "AdvancedProfiler",
-    ),
+    _Setting("trainer.profiler", "cProfile runs at every call of a function", _ADVANCED, "Trainer(profiler=None)"),
 )
+"""Facts of the run that mean debugging; an environment variable is called so and unset where nothing else is said."""
+
+_VALUES = {
+    "env.TORCH_DISTRIBUTED_DEBUG": {"DETAIL"},
+    "env.NCCL_DEBUG": {"INFO", "TRACE"},
+    "env.PYTHONMALLOC": {"DEBUG", "MALLOC_DEBUG", "PYMALLOC_DEBUG"},
+    "trainer.profiler": {"ADVANCEDPROFILER"},
+}
+"""What turns these on; others are on unless they are off."""
+
+_CUDA_ONLY = {"env.CUDA_LAUNCH_BLOCKING", "env.PYTORCH_NO_CUDA_MEMORY_CACHING", _SANITIZER}
+_RANKS_ONLY = {"env.TORCH_DISTRIBUTED_DEBUG", "env.NCCL_DEBUG"}
 
 _COSTLY = {"trainer.detect_anomaly": True, "flags.anomaly_nodes": 200, "flags.anomaly_stack_us": 100.0}
 
@@ -126,12 +99,7 @@ class DebugApisOn(BaseRule):
     least_count: int = threshold(1, source="PyTorch tuning guide: disable debugging APIs")
 
     examples = (
-        fires(
-            "the Trainer detects anomalies",
-            "info",
-            "Trainer(detect_anomaly=False)",
-            run={"trainer.detect_anomaly": True},
-        ),
+        fires("anomalies are detected", "info", "Trainer(detect_anomaly=False)", run={"trainer.detect_anomaly": True}),
         fires("so it does at a known cost", "critical", "20.0 ms of each 50.0 ms step", run=_COSTLY),
         quiet("there is no such setting"),
         looks_alike("blocking launches, but no GPU", run={"env.CUDA_LAUNCH_BLOCKING": "1"}),
@@ -143,15 +111,7 @@ class DebugApisOn(BaseRule):
         """Look at the conditions."""
         if not any(name.startswith(("flags.", "trainer.")) for name in metrics.run):
             raise MissingSignal("the settings of the run are not known")
-        cuda, ranks = condition(metrics, "device.type") == "cuda", is_distributed(metrics)
-        found = {
-            s.called: s
-            for s in _SETTINGS
-            if (value := condition(metrics, s.fact)) is not None
-            and s.is_on(value)
-            and (cuda or not s.cuda_only)
-            and (ranks or not s.ranks_only)
-        }
+        found = {_name(s): s for s in _SETTINGS if _is_on(metrics, s.fact)}
         if len(found) < self.least_count:
             return None
         settings = list(found.values())
@@ -173,14 +133,14 @@ class DebugApisOn(BaseRule):
             saved = worthwhile_gain(held_ms, certain_ms, period_ms)
             if most_ratio is None or held_ms < anomaly_ms:
                 cost += HIDDEN
-        found_on = self.finding(
+        return self.finding(
             severity=level,
-            subject=listed([s.called for s in settings]),
+            subject=listed(list(found)),
             summary=(
                 f"{counted(len(settings), 'debugging setting')} {'is' if len(settings) == 1 else 'are'} on: "
-                f"{listed([f'{s.called} ({s.cost})' for s in settings])}. {cost}"
+                f"{listed([f'{name} ({s.cost})' for name, s in found.items()])}. {cost}"
             ),
-            advice=f"Turn off what you do not need: {'; '.join(s.remedy for s in settings)}.",
+            advice=f"Turn off what you do not need: {'; '.join(s.off or f'unset {_name(s)}' for s in settings)}.",
             evidence=(
                 self.evidence("least_count", len(settings), "debugging settings"),
                 *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
@@ -189,14 +149,27 @@ class DebugApisOn(BaseRule):
             gain=saved,
             confidence=0.9,
             change=_change(metrics, settings),
+            explains=None if anomaly_ms is None else claims.FORWARD,
         )
-        return found_on if anomaly_ms is None else msgspec.structs.replace(found_on, explains=claims.FORWARD)
+
+
+def _is_on(metrics: Metrics, fact: str) -> bool:
+    value = condition(metrics, fact)
+    if value is None or (fact in _CUDA_ONLY and condition(metrics, "device.type") != "cuda"):
+        return False
+    if fact in _RANKS_ONLY and not is_distributed(metrics):
+        return False
+    return str(value).upper() in _VALUES[fact] if fact in _VALUES else str(value).upper() not in _OFF
+
+
+def _name(setting: _Setting) -> str:
+    return setting.name or setting.fact.partition(".")[2]
 
 
 def _change(metrics: Metrics, settings: list[_Setting]) -> Change | None:
     """What is an argument of the Trainer; that of an environment is no line of the program."""
     values: dict[str, Value] = {"trainer.detect_anomaly": False, "trainer.profiler": None}
-    facts = [s.fact for s in settings if s.fact in values and s.is_on(condition(metrics, s.fact))]
+    facts = [s.fact for s in settings if s.fact in values]
     if not facts:
         return None
     named = {fact: fact.partition(".")[2] for fact in facts}

@@ -10,14 +10,16 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwh
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import counted, millis, percent, possible, seconds
+from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
 from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 
-_NORMAL_QUANTILE = 1.645
+ONE_SIDED = 1.645
+"""Standard errors of a mean from its 5 % lower bound."""
+
 _MOST_TIMES = 100
 
 
@@ -79,12 +81,12 @@ class GcPauses(BaseRule):
                 f"{metrics.steps.steady_count} of the {self.least_steps} steady steps needed were measured"
             )
         mean_ms = pauses.pause_ms_per_step
-        if mean_ms is None or not _usable(pauses):
+        if mean_ms is None or not pauses.is_possible:
             raise MissingSignal("the pauses of the garbage collector are impossible numbers")
         worst = max(pauses.generations, key=lambda g: g.total_s, default=None)
         if worst is None or worst.count < 1:
             return None
-        lower_ratio = pauses.pause_ratio * max(0.0, 1 - _NORMAL_QUANTILE / math.sqrt(worst.count))
+        lower_ratio = pauses.pause_ratio * max(0.0, 1 - ONE_SIDED / math.sqrt(worst.count))
         period_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
         if lower_ratio < self.least_ratio or not worthwhile(mean_ms, period_ms):
             return None
@@ -142,12 +144,6 @@ class GcPauses(BaseRule):
 
 def _name(generation: GenerationPauses) -> str:
     return ("youngest generation", "middle generation", "oldest generation")[min(2, max(0, generation.generation))]
-
-
-def _usable(pauses: GcUse) -> bool:
-    times = [pauses.pause_ratio, pauses.pause_ms_per_step or 0.0]
-    times += [t for g in pauses.generations for t in (g.total_s, g.longest_s)]
-    return all(map(possible, times)) and pauses.pause_ratio <= 1 and all(g.count >= 0 for g in pauses.generations)
 
 
 def _make_outliers(metrics: Metrics, pauses: GcUse) -> bool:

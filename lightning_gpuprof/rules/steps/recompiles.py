@@ -98,7 +98,10 @@ class Recompiles(BaseRule):
                 worthwhile_evidence("compiling after warm-up, share of the run", lost_ms, period_ms),
                 Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
                 Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
-                *(Evidence(name="guard", value=reason) for reason in _reasons(its)[:3]),
+                *(
+                    Evidence(name="guard", value=reason)
+                    for reason in list(dict.fromkeys(_short(r.reason) for r in its if r.reason))[:3]
+                ),
             ),
             gain=gain(lost_ms, lost_ms, period_ms) if costly and lost_ms >= MIN_COST_MS else None,
             confidence=0.9 if its and its[0].reason else 0.75,
@@ -118,10 +121,6 @@ def _most_costly(metrics: Metrics, recompiles: Sequence[Recompile]) -> tuple[str
     if not by_function:
         return "", []
     return max(by_function.items(), key=lambda item: (sum(r.cost_s for r in item[1]), len(item[1])))
-
-
-def _reasons(recompiles: Sequence[Recompile]) -> list[str]:
-    return list(dict.fromkeys(_short(r.reason) for r in recompiles if r.reason))
 
 
 def _short(reason: str) -> str:

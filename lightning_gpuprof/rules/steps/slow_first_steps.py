@@ -49,13 +49,7 @@ class SlowFirstSteps(BaseRule):
 
     examples = (
         fires("12 steps take 6 s more", "info", "The first 12 steps take 6.00 s longer", metrics=_warming(6.0)),
-        fires(
-            "cuDNN tries algorithms",
-            "info",
-            "benchmark=True",
-            metrics=_warming(6.0),
-            run={"flags.cudnn_benchmark": True},
-        ),
+        fires("cuDNN tries", "info", "benchmark=True", metrics=_warming(6.0), run={"flags.cudnn_benchmark": True}),
         quiet("they take 0.3 s more", metrics=_warming(0.3)),
         looks_alike("it is 10 s of 10 minutes", metrics=_warming(10.0), steps=12_000),
         not_evaluated("it never became steady", "never became steady"),

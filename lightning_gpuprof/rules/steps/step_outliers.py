@@ -16,10 +16,10 @@ from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
-from lightning_gpuprof.rules.callbacks import class_name, logging_change, own_setting
+from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
-from lightning_gpuprof.rules.steps.uneven import LIMIT_S
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, site_in
 
 _DEFAULT_PREFETCH = 2
 """torch's, where there are workers."""
@@ -113,24 +113,25 @@ class StepOutliers(BaseRule):
         recoverable_ms = excess_ms / outliers.checked
         if not worthwhile(recoverable_ms, mean_ms):
             return None
-        holders = dominant_phases(shown_ms, self.named_ratio)
-        alike = stalls.alike
+        holders, alike = dominant_phases(shown_ms, self.named_ratio), stalls.alike
+        phase = holders[0][0]
         certain_ratio = min(ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
         weak = doubtful or alike or hidden or accidents
         level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
-        advice, change = _advice(metrics, stalls, holders[0][0], median_ms=median_ms)
-        if alike:
-            advice, change = _advice_on_sizes(outliers), None
+        where = listed([f"{percent(part)} in {name}" for name, part in holders])
+        notes = ((doubtful, _DOUBT), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
+        advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
             severity=level,
-            subject=_subject(metrics, holders[0][0]),
-            summary=_summary(outliers, holders, excess_ms=excess_ms, median_ms=median_ms)
-            + (_DOUBT if doubtful else "")
-            + (_CHANCE if accidents and not alike else "")
-            + (_ALIKE if alike else "")
-            + (HIDDEN if hidden else ""),
+            subject=(costly_callback(metrics) if phase == "callbacks" else "") or phase,
+            summary=(
+                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(outliers.worst_ms)} "
+                f"where an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
+                f"{seconds(outliers.total_ms / 1e3)} ({percent(ratio)}): {where}."
+            )
+            + "".join(words for holds, words in notes if holds),
             advice=f"First look for other processes on the CPUs. If there are none: {advice}" if doubtful else advice,
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
@@ -138,7 +139,7 @@ class StepOutliers(BaseRule):
                 Evidence(
                     name="longest step", value=outliers.worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT
                 ),
-                *(Evidence(name=f"{phase} share of the excess", value=part, unit="ratio") for phase, part in holders),
+                *(Evidence(name=f"{name} share of the excess", value=part, unit="ratio") for name, part in holders),
                 Evidence(name="batches", value=_batches(outliers)),
             ),
             gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
@@ -160,42 +161,30 @@ class StepOutliers(BaseRule):
         return stalls.chance(phase for phase, _ in holders) > self.most_chance
 
 
-def _summary(outliers: Outliers, holders: list[tuple[Phase, float]], *, excess_ms: float, median_ms: float) -> str:
-    where = listed([f"{percent(part)} in {phase}" for phase, part in holders])
-    return (
-        f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(outliers.worst_ms)} where "
-        f"an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
-        f"{seconds(outliers.total_ms / 1e3)} ({percent(excess_ms / outliers.total_ms)}): {where}."
-    )
-
-
 def _batches(outliers: Outliers) -> str:
     shown = ", ".join(str(batch) for batch in sorted(outliers.batches)[:8])
     return f"{shown}, ..." if len(outliers.batches) > 8 else shown
 
 
-def _subject(metrics: Metrics, phase: Phase) -> str:
-    callback = _costly_callback(metrics)
-    return callback if phase == "callbacks" and callback else phase
-
-
-def _costly_callback(metrics: Metrics) -> str:
-    costly = max(metrics.callback_shares, key=lambda c: c.share.total_ratio, default=None)
-    return f"{class_name(costly)}.{costly.hook}" if costly is not None else ""
-
-
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
     outliers, every = stalls.outliers, stalls.every
+    if stalls.alike:
+        return (
+            f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with others. If they are "
+            "larger, batch samples of similar size together or limit the total per batch. If not, look for what "
+            "stops the whole process: other jobs, a lower clock, garbage collection."
+        ), None
     shown = f"in batches {_batches(outliers)}" if outliers.batches else "in the outlying steps"
     when = f"every {every} steps ({shown})" if every else shown
-    found = metrics.input
-    if phase == "data_wait" and found is not None and found.verdict == "processing" and _has_workers(metrics):
+    found, loader = metrics.input, metrics.loader
+    has_workers = loader is not None and bool(loader.num_workers)
+    if phase == "data_wait" and found is not None and found.verdict == "processing" and has_workers:
         return f"Make batches faster, not the queue longer: {found.summary} Stalls: {when}.", None
     if phase == "data_wait":
         queue, change = _prefetch(metrics, outliers, median_ms=median_ms)
         return f"Find the slow samples {when} and make them cheaper.{queue}", change
     if phase == "callbacks":
-        name = _costly_callback(metrics)
+        name = costly_callback(metrics)
         setting = own_setting(metrics, name, _RARER)
         if setting is not None:
             return f"{setting[0]} Why: {name} stalls the run {when}.", setting[1]
@@ -203,25 +192,13 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
     if phase == "logging":
         change = logging_change(metrics, _RARER)
         return f"Log less often or to a faster logger: {change.added[0]}. Stalls: {when}.", change
-    site = next((b.sites[0][0] for b in metrics.blocked or () if b.phase == phase and b.sites), "")
+    site = site_in(metrics, phase)
     place = f"{phase}, most often seen at {site}" if site else f"{phase} ({PHASE_TERMS[phase]})"
     return (
         f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection. A trace "
         "window over one of these steps shows it: GpuProfiler(windows=[...]).",
         None,
     )
-
-
-def _advice_on_sizes(outliers: Outliers) -> str:
-    return (
-        f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with others. If they are larger, "
-        "batch samples of similar size together or limit the total per batch. If not, look for what stops the whole "
-        "process: other jobs, a lower clock, garbage collection."
-    )
-
-
-def _has_workers(metrics: Metrics) -> bool:
-    return metrics.loader is not None and bool(metrics.loader.num_workers)
 
 
 def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> tuple[str, Change | None]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, possible, seconds
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.callbacks import class_name
 
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""
@@ -34,13 +33,23 @@ def into_the_run(part: Stretch) -> str:
 def where_to_look(metrics: Metrics, change: SpeedChange) -> str:
     """The callback, the line or the data that the change points at, as the object of "find what changed in"."""
     if change.phase == "callbacks" and metrics.callback_shares:
-        costly = max(metrics.callback_shares, key=lambda c: c.share.total_ratio)
-        return f"{class_name(costly)}.{costly.hook}"
+        return costly_callback(metrics)
     if change.phase == "data_wait":
         dataset = metrics.loader.dataset if metrics.loader is not None else ""
         return f"{dataset or 'the dataset'} (its files, its cache, the size of its samples)"
-    site = next((b.sites[0][0] for b in metrics.blocked or () if b.phase == change.phase and b.sites), "")
+    site = site_in(metrics, change.phase)
     return f"{change.phase} at {site}" if site and change.phase in COMPUTE_PHASES else change.phase
+
+
+def costly_callback(metrics: Metrics) -> str:
+    """The callback that takes most time in all, with its most expensive hook; empty if there is none."""
+    costly = max(metrics.callback_shares, key=lambda c: c.share.total_ratio, default=None)
+    return f"{costly.class_name}.{costly.hook}" if costly is not None else ""
+
+
+def site_in(metrics: Metrics, phase: Phase) -> str:
+    """The line of your code where the main thread was most often seen in a phase; empty if it was not."""
+    return next((row.sites[0][0] for row in metrics.blocked or () if row.phase == phase and row.sites), "")
 
 
 def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
