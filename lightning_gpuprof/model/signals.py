@@ -138,6 +138,11 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
     waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above
     the median only if it is so beyond that.
+
+    Args:
+        metrics: The run.
+        share: Of what happens.
+        phase: That it is part of.
     """
     outliers = metrics.outliers
     if outliers is None or not outliers.total_ms > 0:

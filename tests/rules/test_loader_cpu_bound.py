@@ -38,7 +38,7 @@ def test_workers_that_were_not_sampled_are_not_judged() -> None:
 def test_no_more_is_promised_than_a_cheaper_batch_gains_on_the_cpus_that_are_free(
     others_cpus: float, saves_ms: float
 ) -> None:
-    """A batch takes 150 ms of CPU time: a quarter of it are 20 ms on 1.9 CPUs. The step takes 100 ms and waits for 90."""
+    """A batch takes 150 ms of CPU time, a quarter of it 20 ms on 1.9 CPUs; of each 100 ms a step waits 90."""
     metrics = planted(cpu=0.75, delay=0.24, others_cpus=others_cpus, items_ms=199.0)
     found = RULE.check(metrics)
     assert found is not None
