@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, is_ordinary
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from lightning_gpuprof.analyze.alignment import misaligned
+from lightning_gpuprof.analyze.attention import attention_operators
+from lightning_gpuprof.analyze.matrix_kernels import off_tensor_cores
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Pointwise, class_us, is_ordinary
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.signals import device_step, is_cpu_only, steady_period_ms
 from lightning_gpuprof.model.window import WindowFacts
+
+Found = TypeVar("Found")
+
+_POINTWISE = ("elementwise", "norm/reduction")
 
 
 def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
@@ -28,7 +39,20 @@ def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:
         return Unmeasured(why="no trace window holds the device work of whole steps")
-    return DeviceRun(period_ms=period_ms, windows=windows, starved_ratio=_starved_ratio(metrics))
+    return DeviceRun(
+        period_ms=period_ms,
+        windows=windows,
+        starved_ratio=_starved_ratio(metrics),
+        off_tensor_cores=_known(off_tensor_cores, windows),
+        pointwise=_known(_pointwise, windows),
+    )
+
+
+def _known(compute: Callable[[Sequence[DeviceWindow]], Found], windows: Sequence[DeviceWindow]) -> Found | Unmeasured:
+    try:
+        return compute(windows)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
 
 
 def _starved_ratio(metrics: Metrics) -> float:
@@ -46,4 +70,32 @@ def _device_window(facts: WindowFacts) -> DeviceWindow | None:
         return None
     if not facts.devices or not facts.steps_us or not is_ordinary(facts):
         return None
-    return DeviceWindow(facts=facts, analysis=analysis, kernels=analysis.kernels, steps=len(facts.steps_us))
+    shapes = None if analysis.operators is None else analysis.operators.shapes
+    roofline = analysis.roofline
+    return DeviceWindow(
+        facts=facts,
+        analysis=analysis,
+        kernels=analysis.kernels,
+        steps=len(facts.steps_us),
+        attention=None if shapes is None else attention_operators(shapes),
+        misaligned=misaligned(roofline) if roofline is not None and roofline.rows else None,
+    )
+
+
+def _pointwise(windows: Sequence[DeviceWindow]) -> Pointwise:
+    rooflines = [window.analysis.roofline for window in windows if window.analysis.roofline is not None]
+    peak = next((roofline.bytes_per_s for roofline in rooflines if roofline.bytes_per_s), None)
+    rows = [
+        row
+        for roofline in rooflines
+        for row in roofline.rows
+        if row.kind in _POINTWISE and row.bytes_per_call and row.faster_than is None
+    ]
+    seconds = sum(row.device_us for row in rows) / 1e6
+    moved = sum((row.bytes_per_call or 0.0) * row.calls for row in rows)
+    return Pointwise(
+        time=Measured.over([window.per_step_ms(class_us(window, *_POINTWISE)) for window in windows]),
+        elementwise=Measured.over([window.per_step_ms(class_us(window, "elementwise")) for window in windows]),
+        bandwidth_ratio=moved / seconds / peak if peak is not None and seconds > 0 else None,
+        names=tuple(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows)),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import Measured
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
 from lightning_gpuprof.model.window import WindowFacts
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.attention import AttentionOperators
 from lightning_gpuprof.model.device_step import STARVED_RATIO
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.matrix_kernels import MisalignedProduct, OffTensorCores, ProductKind
+from lightning_gpuprof.model.measured_time import Measured
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow
+from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow, SavingRow
 from lightning_gpuprof.model.window import WindowFacts
 
 _KERNEL_NAME_LENGTH = 60
+_LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,20 @@ class DeviceWindow:
     analysis: TraceAnalysis
     kernels: KernelFacts
     steps: int
+    attention: AttentionOperators | None
+    """Without a fused kernel; None: recorded without shapes."""
+    misaligned: tuple[MisalignedProduct, ...] | None
+    """None: no product of known shape."""
+
+    @property
+    def unfilled(self) -> list[SavingRow]:
+        """Kernels with fewer blocks than the device has multiprocessors."""
+        return [row for row in self.kernels.savings if row.kind == "idle multiprocessors"]
+
+    @property
+    def layout_changes(self) -> list[KernelRow]:
+        """Kernels of cuDNN that only change the layout, among the longest; those that compute are named differently."""
+        return [row for row in self.kernels.kernels if row.kernel_class == "copy" and _LAYOUT_CHANGE.search(row.name)]
 
     def per_step_ms(self, device_us: float) -> float:
         """Durations of kernels as ms of a step: where streams overlap, the sum of all kernels becomes the busy time."""
@@ -42,41 +59,44 @@ class DeviceRun:
     starved_ratio: float
     """Share of an untraced step in which the device is idle that no phase beside the model's own explains, but for the
     wait for workers that are behind."""
+    off_tensor_cores: Mapping[ProductKind, OffTensorCores] | Unmeasured
+    """fp32 products on CUDA cores, by kind; empty if the device has no tensor cores."""
+    pointwise: Pointwise | Unmeasured
+
+    @property
+    def tensor_cores_known(self) -> bool:
+        """Whether all windows with products say if their device has tensor cores."""
+        return all(w.kernels.tensor_cores is None or w.kernels.tensor_cores.available is not None for w in self.windows)
 
     @property
     def is_host_paced(self) -> bool:
         """Whether shorter kernels would only lengthen the device's wait for the host."""
         return self.starved_ratio >= STARVED_RATIO
 
-    def measure(self, of_window: Callable[[DeviceWindow], float]) -> Measured:
+    def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Measured:
         """A time per step over all windows.
 
         Args:
-            of_window: The time of one window in ms per step.
+            of_window_us: Durations of kernels of a window, in microseconds.
+
+        Raises:
+            MissingSignal: It is no possible number.
         """
-        return Measured.over([of_window(window) for window in self.windows])
+        return Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A time per step: the median over the windows, and the least of them as its lower bound."""
+class Pointwise:
+    """Kernels that multiply nothing: pointwise ones, normalisations and reductions."""
 
-    ms: float
-    lower_ms: float
-
-    @staticmethod
-    def over(values_ms: Sequence[float]) -> Measured:
-        """Of one value per window; none is 0 ms.
-
-        Raises:
-            MissingSignal: A value is no possible time.
-        """
-        if not all(map(possible, values_ms)):
-            raise MissingSignal("a kernel time of a trace window is no possible number")
-        ordered = sorted(values_ms)
-        if not ordered:
-            return Measured(ms=0.0, lower_ms=0.0)
-        return Measured(ms=ordered[(len(ordered) - 1) // 2], lower_ms=ordered[0])
+    time: Measured
+    """Of all."""
+    elementwise: Measured
+    """Of pointwise ones."""
+    bandwidth_ratio: float | None
+    """Share of the memory's bandwidth that those of known shapes reach; None: not known."""
+    names: tuple[str, ...]
+    """Operators of known shapes, with these."""
 
 
 def is_ordinary(facts: WindowFacts) -> bool:
@@ -87,16 +107,6 @@ def is_ordinary(facts: WindowFacts) -> bool:
 def class_us(window: DeviceWindow, *classes: str) -> float:
     """Time of all kernels of some classes, in microseconds of the window."""
     return sum(row.total_us for row in window.kernels.classes if row.kernel_class in classes)
-
-
-def kernel_rows_us(window: DeviceWindow, wanted: Callable[[KernelRow], bool]) -> float:
-    """Time of wanted kernels among the longest that a report keeps: a lower bound, in microseconds of the window.
-
-    Args:
-        window: Of steps.
-        wanted: Whether a kernel counts.
-    """
-    return sum(row.total_us for row in window.kernels.kernels if wanted(row))
 
 
 def short_name(name: str) -> str:

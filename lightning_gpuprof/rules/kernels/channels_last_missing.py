@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us, kernel_rows_us, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import percent
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import condition, threshold, worthwhile
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step
-
-_LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
-"""Kernels of cuDNN that only change the layout; those that compute in a layout have it in their names differently."""
+from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
 _MODEL = "self.model.to(memory_format=torch.channels_last)"
 _BATCH = "x = x.to(memory_format=torch.channels_last)"
 _KERNELS = {"convolution": 20, "pointwise": 23, "nchwToNhwc": 3, "nhwcToNchw": 3}
+
+
+def _changes(ms: float) -> dict[str, float]:
+    """Kernels of an example, with 1 ms of the other direction."""
+    return {"nhwcToNchw": ms, "nchwToNhwc": 1}
 
 
 def _layers(channels_last: int) -> dict[str, int]:
@@ -33,22 +35,18 @@ class ChannelsLastMissing(KernelRule):
     """cuDNN converts tensors from NCHW to NHWC before convolutions and back after them.
 
     ## What it means
-
     Tensor cores convolve in the NHWC layout, which torch calls channels_last. For a model in the default layout cuDNN
     converts inputs, weights and results around each convolution.
 
     ## How it is measured
-
     Trace windows: the time of cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`, compared with that of the convolutions.
     Only the 20 longest kernels are known by name, so the time is a lower bound. It is also the gain.
 
     ## When it is wrong
-
     - Convolutions that are not 4-dimensional, and operators without a channels_last form, keep their conversions.
     - Silent where the host sets the pace.
 
     ## What to do
-
     `self.model.to(memory_format=torch.channels_last)` in `__init__` or `configure_model`, and the same for the batch:
     `x = x.to(memory_format=torch.channels_last)` in `on_after_batch_transfer`.
     """
@@ -62,36 +60,32 @@ class ChannelsLastMissing(KernelRule):
 
     examples = (
         fires("conversions take 6 of 50 ms", "warning", "6.00 ms of every 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
-        fires(
-            "no convolution is in channels_last", "warning", "0 of 53 convolutions", kernels=_KERNELS, run=_layers(0)
-        ),
+        fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_layers(0)),
         fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_layers(53)),
-        fires(
-            "they take 10.1 % of convolutions",
-            "info",
-            "10 %",
-            kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1},
-        ),
-        quiet("they take 9.9 % of convolutions", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
+        fires("they take 10.1 % of convolutions", "info", "10 %", kernels={**_KERNELS, **_changes(1.02)}),
+        quiet("they take 9.9 % of convolutions", kernels={**_KERNELS, **_changes(0.98)}),
         quiet("nothing is converted", kernels={"convolution": 20, "pointwise": 28}),
         quiet("there are no convolutions", kernels={"pointwise": 48}),
         looks_alike("another kernel has a layout in its name", kernels={"convolution": 24, "pooling": 24}),
         looks_alike("the host sets the pace", kernels={"convolution": 20, "nchwToNhwc": 6}),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the layout changes."""
-        changes = run.measure(lambda window: window.per_step_ms(_changes_us(window)))
-        convolutions = run.measure(lambda window: window.per_step_ms(class_us(window, "convolution")))
+        changes = run.per_step(lambda window: sum(row.total_us for row in window.layout_changes))
+        convolutions = run.per_step(lambda window: class_us(window, "convolution"))
         if convolutions.ms <= 0 or not worthwhile(changes.ms, run.period_ms):
             return None
         if changes.lower_ms / convolutions.ms < self.least_of_convolutions_ratio:
             return None
         ratio = changes.ms / convolutions.ms
-        names = [short_name(row.name) for row in run.windows[0].kernels.kernels if _LAYOUT_CHANGE.search(row.name)]
+        names = [short_name(row.name) for row in run.windows[0].layout_changes]
         count = condition(metrics, "model.convolutions")
         already = condition(metrics, "model.channels_last_convolutions")
+        now = f" {already or 0} of {count} convolutions are in it now." if count else ""
+        change = Change(add=(_MODEL, _BATCH))
+        advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"
         if isinstance(already, int) and isinstance(count, int) and 0 < count <= already:
             change = Change(add=(_BATCH,))
             advice = (
@@ -99,18 +93,12 @@ class ChannelsLastMissing(KernelRule):
                 "channels_last, but their inputs are not. A .view(), .permute() or .contiguous() between layers can "
                 "also change the layout back."
             )
-        else:
-            change = Change(add=(_MODEL, _BATCH))
-            now = f" {already or 0} of {count} convolutions are in it now." if count else ""
-            advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"
         return self.of_kernels(
             metrics,
             run,
             subject=names[0] if names else "convolutions",
-            summary=(
-                f"Conversions between NCHW and NHWC take {of_every_step(changes.ms, run)}. That is {percent(ratio)} of "
-                "the time of the convolutions themselves."
-            ),
+            summary=f"Conversions between NCHW and NHWC take {of_every_step(changes.ms, run)}. That is "
+            f"{percent(ratio)} of the time of the convolutions themselves.",
             advice=advice,
             evidence=(
                 self.evidence("least_of_convolutions_ratio", ratio, "layout conversions over convolutions"),
@@ -120,7 +108,3 @@ class ChannelsLastMissing(KernelRule):
             saved=changes,
             change=change,
         )
-
-
-def _changes_us(window: DeviceWindow) -> float:
-    return kernel_rows_us(window, lambda row: row.kernel_class == "copy" and bool(_LAYOUT_CHANGE.search(row.name)))

@@ -19,22 +19,18 @@ class ConvBiasBeforeBn(BaseRule):
     """Convolutions right before a BatchNorm have a bias, which the norm removes again.
 
     ## What it means
-
     BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. Adding the bias,
     computing its gradient and updating it are for nothing.
 
     ## How it is measured
-
     From the modules of the model: convolutions with a bias right before a BatchNorm in a `Sequential`. Information
     only: what it saves is little and is not measured.
 
     ## When it is wrong
-
     - Models that call their layers in `forward` instead of a `Sequential` are not seen.
     - A pretrained checkpoint that has the bias needs it to load.
 
     ## What to do
-
     `nn.Conv2d(..., bias=False)`.
     """
 

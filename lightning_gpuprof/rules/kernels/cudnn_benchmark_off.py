@@ -8,13 +8,15 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.operators import OperatorShapes
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
 _BENCHMARK, _FIXED = "flags.cudnn_benchmark", ("flags.cudnn_deterministic", "flags.deterministic_algorithms")
-_OFF = {_BENCHMARK: False}
+_OFF, _DROP = {_BENCHMARK: False}, "loader.drop_last"
 
 
 def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
@@ -28,37 +30,32 @@ class CudnnBenchmarkOff(KernelRule):
     """Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
 
     ## What it means
-
     With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest;
     without it, heuristics choose.
 
     ## How it is measured
-
-    The setting, and trace windows with shapes: convolutions take at least a fifth of the step, and each shape occurs
-    equally often in all steps. Only a run shows what another algorithm gains, so this is information without a gain.
+    The setting, and trace windows with shapes: the time of convolutions whose shapes occur equally often in all steps.
+    Only a run shows what another algorithm gains, so this is information without a gain.
 
     ## When it is wrong
-
     - Inputs of varying size, also the smaller last batch of an epoch, make cuDNN time its algorithms again for each
       new shape. Shapes outside of the windows are not seen.
     - Silent with deterministic algorithms, which rule the choice out, and where the host sets the pace.
 
     ## What to do
-
     `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
     """
 
     id = "cudnn-benchmark-off"
     title = "cuDNN does not time its convolution algorithms"
     certainty = 0.5
+    what = "convolutions, share of the step"
 
     least_ratio: float = threshold(0.20, source="the method: convolutions of at least a fifth of the step")
 
     examples = (
         fires("convolutions take 30 of 50 ms", "info", "Trainer(..., benchmark=True)", **_run(30), run=_OFF),
-        fires(
-            "the last batch is smaller", "info", "drop_last=True", **_run(30), run={**_OFF, "loader.drop_last": False}
-        ),
+        fires("the last batch is smaller", "info", "drop_last=True", **_run(30), run={**_OFF, _DROP: False}),
         fires("they take 10.01 of 50 ms", "info", "10.0 ms", **_run(10.01), run=_OFF),
         quiet("they take 9.99 of 50 ms", **_run(9.99), run=_OFF),
         quiet("benchmark is on", **_run(30), run={_BENCHMARK: True}),
@@ -67,7 +64,7 @@ class CudnnBenchmarkOff(KernelRule):
         looks_alike("shapes vary", **_run(30, occurrences=3), run=_OFF),
         not_evaluated("there are no shapes", "record_shapes", **{**_run(30), "operators": None}, run=_OFF),
         not_evaluated("the setting is not known", "cudnn.benchmark", **_run(30)),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
@@ -79,30 +76,26 @@ class CudnnBenchmarkOff(KernelRule):
         """Judge the setting and the convolutions."""
         if condition(metrics, _BENCHMARK) is True or True in [condition(metrics, name) for name in _FIXED]:
             return None
-        convolutions = run.measure(lambda window: window.per_step_ms(class_us(window, "convolution")))
-        if convolutions.lower_ms < self.least_ratio * run.period_ms:
+        time = run.per_step(lambda window: class_us(window, "convolution"))
+        if not self.is_long(run, time):
             return None
-        rows = [_convolutions(window) for window in run.windows]
-        if not all(rows):
+        found = [(window.steps, _convolutions(window)) for window in run.windows]
+        if not all(rows for _, rows in found):
             raise MissingSignal("the shapes of convolutions were not recorded: TraceConfig(record_shapes=True)")
-        if not all(_equal_in_all_steps(window, found) for window, found in zip(run.windows, rows, strict=True)):
+        if any(steps < 2 or any(row.occurrences % steps for row in rows) for steps, rows in found):
             return None
         change = Change(call="Trainer", arguments={"benchmark": True})
-        varies = condition(metrics, "loader.drop_last") is False
+        varies = condition(metrics, _DROP) is False
         also = " Set drop_last=True in the DataLoader, too: cuDNN times each new shape again." if varies else ""
         return self.of_kernels(
             metrics,
             run,
             subject="convolutions",
-            summary=(
-                f"Convolutions take {of_every_step(convolutions.ms, run)}, and cuDNN does not time which of its "
-                "algorithms is the fastest."
-            ),
+            summary=f"Convolutions take {of_every_step(time.ms, run)}, and cuDNN does not time which of its algorithms "
+            "is the fastest.",
             advice=f"Turn cudnn.benchmark on: {change.added[0]}. The shapes were the same in every traced step.{also}",
-            evidence=(
-                self.evidence("least_ratio", share_of_step(convolutions.ms, run), "convolutions, share of the step"),
-                Evidence(name="cudnn.benchmark", value="False"),
-            ),
+            evidence=(Evidence(name="cudnn.benchmark", value="False"),),
+            time=time,
             change=change,
         )
 
@@ -111,7 +104,3 @@ def _convolutions(window: DeviceWindow) -> list[OperatorShapes]:
     operators = window.analysis.operators
     rows = operators.shapes if operators is not None else None
     return [row for row in rows or () if "conv" in row.operator and row.device_self_us and row.input_shape]
-
-
-def _equal_in_all_steps(window: DeviceWindow, rows: list[OperatorShapes]) -> bool:
-    return window.steps > 1 and all(row.occurrences % window.steps == 0 for row in rows)

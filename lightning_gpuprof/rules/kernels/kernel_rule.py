@@ -7,12 +7,17 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.device_kernels import DeviceRun, Measured
+from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules.base import BaseRule, gain, severity
+from lightning_gpuprof.rules.examples import not_evaluated
+
+UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"})
+"""An example of all rules on kernels."""
 
 
 class KernelRule(BaseRule, ABC):
@@ -21,6 +26,10 @@ class KernelRule(BaseRule, ABC):
     explains: ClassVar[Claim | None] = None
     certainty: ClassVar[float]
     """Confidence of its findings."""
+    what: ClassVar[str] = ""
+    """Of a rule with ``least_ratio``: what takes so much of the step."""
+    least_ratio: float
+    """Share of the step from which it speaks; a threshold of most."""
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the kernels of all windows."""
@@ -37,6 +46,10 @@ class KernelRule(BaseRule, ABC):
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge kernels that set the pace."""
 
+    def is_long(self, run: DeviceRun, time: Measured) -> bool:
+        """Whether kernels take enough of the step for certain."""
+        return time.lower_ms >= self.least_ratio * run.period_ms
+
     def of_kernels(
         self,
         metrics: Metrics,
@@ -46,6 +59,7 @@ class KernelRule(BaseRule, ABC):
         summary: str,
         advice: str,
         evidence: tuple[Evidence, ...],
+        time: Measured | None = None,
         saved: Measured | None = None,
         confidence: float | None = None,
         change: Change | None = None,
@@ -58,18 +72,20 @@ class KernelRule(BaseRule, ABC):
             subject: What is slow.
             summary: Sentences.
             advice: Sentences.
-            evidence: Beside the step time.
+            evidence: Beside time and step time.
+            time: Of the kernels, held against ``least_ratio``.
             saved: Per step; None: not known, and no gain.
             confidence: Default: :attr:`certainty`.
             change: The advice as data.
         """
+        judged = () if time is None else (self.evidence("least_ratio", share_of_step(time.ms, run), self.what),)
         certain_ratio = saved.lower_ms / run.period_ms if saved is not None else 0.0
         return self.finding(
             severity=severity(certain_ratio, metrics.steps.steady_count),
             subject=subject,
             summary=summary,
             advice=advice,
-            evidence=(*evidence, Evidence(name="step time", value=run.period_ms, unit="ms")),
+            evidence=(*judged, *evidence, Evidence(name="step time", value=run.period_ms, unit="ms")),
             gain=gain(saved.ms, saved.lower_ms, run.period_ms) if saved is not None else None,
             confidence=self.certainty if confidence is None else confidence,
             explains=self.explains,

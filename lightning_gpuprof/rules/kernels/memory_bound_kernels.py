@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, class_us
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.device_kernels import DeviceRun
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed, percent
-from lightning_gpuprof.model.trace.roofline import RooflineRow
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
-
-_CLASSES = ("elementwise", "norm/reduction")
-_NAMED = 3
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
 
 def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
@@ -32,25 +30,21 @@ class MemoryBoundKernels(KernelRule):
     """Pointwise operators and reductions that only move data take a large part of the step, and nothing fuses them.
 
     ## What it means
-
     An addition, an activation or a normalisation reads its inputs from memory and writes its result back; the
     arithmetic is free. In eager mode each operator does so by itself. A compiler fuses them, so that intermediate
     results never reach memory.
 
     ## How it is measured
-
-    Trace windows: pointwise kernels, normalisations and reductions take at least 40 % of the step, and those of known
-    shapes reach at least 60 % of the memory bandwidth (measured, else of the data sheet; bytes are a lower bound). The
-    gain is at most half of the pointwise time, as if each were fused with one neighbour. What a compiler fuses is not
-    known beforehand, so this is information, and the gain's lower bound is 0.
+    Trace windows: the time of pointwise kernels, normalisations and reductions, and how much of the memory bandwidth
+    those of known shapes reach (measured, else of the data sheet; bytes are a lower bound). The gain is a part of the
+    pointwise time, as if each were fused with one neighbour. What a compiler fuses is not known beforehand, so this is
+    information, and the gain's lower bound is 0.
 
     ## When it is wrong
-
     - Silent for compiled models, and where the host sets the pace.
     - A model that is mostly normalisation of huge tensors may be as fast as memory allows.
 
     ## What to do
-
     `torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
     """
 
@@ -58,6 +52,7 @@ class MemoryBoundKernels(KernelRule):
     title = "Unfused pointwise kernels are limited by memory bandwidth"
     explains = claims.MEMORY_KERNELS
     certainty = 0.4
+    what = "pointwise and reductions, share of the step"
 
     least_ratio: float = threshold(0.40, source="the method")
     least_bandwidth_ratio: float = threshold(0.60, source="NVIDIA Visual Profiler, Nsight Compute: bound from 60 % on")
@@ -73,62 +68,34 @@ class MemoryBoundKernels(KernelRule):
         looks_alike("they reach 59 % of the bandwidth", **_run(bandwidth_ratio=0.59)),
         looks_alike("the host sets the pace", **{**_run(), "kernels": {"pointwise": 30}}),
         not_evaluated("their bytes are not known", "bandwidth", **{**_run(), "roofline": []}),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the kernels that multiply nothing."""
-        time = run.measure(lambda window: window.per_step_ms(class_us(window, *_CLASSES)))
-        if (
-            condition(metrics, "compile.state") not in (None, "none")
-            or time.lower_ms < self.least_ratio * run.period_ms
-        ):
+        found = measured(run.pointwise)
+        if condition(metrics, "compile.state") not in (None, "none") or not self.is_long(run, found.time):
             return None
-        rows = [row for window in run.windows for row in _rows(window)]
-        bandwidth = _bandwidth_ratio(rows, run.windows)
+        bandwidth, saved_ms = found.bandwidth_ratio, self.fused_ratio * found.elementwise.ms
         if bandwidth is None:
             raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
-        pointwise = run.measure(lambda window: window.per_step_ms(class_us(window, "elementwise")))
-        saved_ms = self.fused_ratio * pointwise.ms
         if bandwidth < self.least_bandwidth_ratio or not worthwhile(saved_ms, run.period_ms):
             return None
-        largest = list(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows))[:_NAMED]
+        longest = listed(list(found.names[:3]))
         change = Change(add=("model = torch.compile(model)",))
         return self.of_kernels(
             metrics,
             run,
-            subject=largest[0],
-            summary=(
-                f"Pointwise kernels and reductions take {of_every_step(time.ms, run)}. They reach {percent(bandwidth)} "
-                f"of the memory bandwidth, which limits them. Longest: {listed(largest)}."
-            ),
-            advice=(
-                f"Compile the model before trainer.fit: {change.added[0]}. Fused pointwise operators keep intermediate "
-                "results out of memory."
-            ),
+            subject=found.names[0],
+            summary=f"Pointwise kernels and reductions take {of_every_step(found.time.ms, run)}. They reach "
+            f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {longest}.",
+            advice=f"Compile the model before trainer.fit: {change.added[0]}. Fused pointwise operators keep "
+            "intermediate results out of memory.",
             evidence=(
-                self.evidence(
-                    "least_ratio", share_of_step(time.ms, run), "pointwise and reductions, share of the step"
-                ),
                 self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
-                Evidence(name="pointwise kernels per step", value=pointwise.ms, unit="ms"),
+                Evidence(name="pointwise kernels per step", value=found.elementwise.ms, unit="ms"),
             ),
+            time=found.time,
             saved=Measured(ms=saved_ms, lower_ms=0.0),
             change=change,
         )
-
-
-def _rows(window: DeviceWindow) -> list[RooflineRow]:
-    roofline = window.analysis.roofline
-    rows = roofline.rows if roofline is not None else ()
-    return [row for row in rows if row.kind in _CLASSES and row.bytes_per_call and row.faster_than is None]
-
-
-def _bandwidth_ratio(rows: Sequence[RooflineRow], windows: Sequence[DeviceWindow]) -> float | None:
-    """Bytes over time of all rows, as a share of the memory's bandwidth."""
-    peaks = [w.analysis.roofline.bytes_per_s for w in windows if w.analysis.roofline is not None]
-    peak = next((one for one in peaks if one), None)
-    seconds = sum(row.device_us for row in rows) / 1e6
-    if peak is None or seconds <= 0:
-        return None
-    return sum((row.bytes_per_call or 0.0) * row.calls for row in rows) / seconds / peak

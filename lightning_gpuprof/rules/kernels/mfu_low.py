@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 
 
 def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[str, object]:
@@ -24,25 +25,21 @@ class MfuLow(KernelRule):
     """Matrix products reach a small part of the GPU's peak rate: a symptom, split into its parts.
 
     ## What it means
-
     Model FLOP/s utilization (MFU): the FLOPs of products, convolutions and attention that the model asks for, over what
     the device could do in the step time. It is a product of three: how long the GPU is busy, how much of that it
     multiplies, and how fast it does.
 
     ## How it is measured
-
-    FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype.
-    It fires below 30 %, where products take at least half of the kernel time and the FLOPs of at least 80 % of that
-    time are known. Information only: the rules on its parts have causes and gains.
+    FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype,
+    where products take much of the kernel time and the FLOPs of most of that time are known. Information only: the
+    rules on its parts have causes and gains.
 
     ## When it is wrong
-
     - Silent where the host sets the pace.
     - Capped clocks and power put the data-sheet peak out of reach: a well-tuned large model has 40 to 60 %.
     - Recomputation by activation checkpointing counts as the model's own.
 
     ## What to do
-
     Begin with the smallest of the three parts, which the advice names.
     """
 
@@ -60,7 +57,7 @@ class MfuLow(KernelRule):
         quiet("MFU is 30.1 %", **_run(0.301)),
         looks_alike("most kernels are no products", **_run(0.12, products_ms=20)),
         not_evaluated("half of the FLOPs are known", "FLOPs", **_run(0.12, known=0.5)),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
@@ -83,16 +80,13 @@ class MfuLow(KernelRule):
             "how much of that it multiplies (see the kernel classes)": multiplies,
             "how fast it multiplies (see sizes and dtypes in the roofline)": reaches,
         }
-        smallest = min(parts, key=lambda words: parts[words])
         return self.of_kernels(
             metrics,
             run,
             subject=(roofline.device or "device") if roofline is not None else "device",
-            summary=(
-                f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step and multiplies "
-                f"{percent(multiplies)} of that. While it multiplies, it reaches {percent(reaches)} of its peak."
-            ),
-            advice=f"Begin with the smallest part: {smallest}.",
+            summary=f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step and multiplies "
+            f"{percent(multiplies)} of that. While it multiplies, it reaches {percent(reaches)} of its peak.",
+            advice=f"Begin with the smallest part: {min(parts, key=lambda words: parts[words])}.",
             evidence=(
                 self.evidence("most_mfu_ratio", mfu, "MFU"),
                 Evidence(name="GPU busy, share of the step", value=busy, unit="ratio"),
@@ -102,15 +96,14 @@ class MfuLow(KernelRule):
         )
 
     def _rated(self, run: DeviceRun) -> list[tuple[DeviceWindow, float]]:
-        rated = ((window, self._mfu(window, run)) for window in run.windows)
-        return [(window, mfu) for window, mfu in rated if mfu]
-
-    def _mfu(self, window: DeviceWindow, run: DeviceRun) -> float | None:
-        """MFU of untraced steps: that of the window's steps, at the step time without tracing."""
-        roofline, known = window.analysis.roofline, self.least_known_ratio
-        if roofline is None or roofline.steps is None or roofline.steps.mfu_ratio is None:
-            return None
-        if (roofline.coverage_ratio or 0.0) < known or (roofline.faster_flops_ratio or 0.0) > 1.0 - known:
-            return None
-        mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / run.period_ms
-        return mfu if 0 < mfu <= 1 else None
+        """Windows with the MFU of untraced steps: that of their steps, at the step time without tracing."""
+        found = []
+        for window in run.windows:
+            roofline, unknown = window.analysis.roofline, 1.0 - self.least_known_ratio
+            if roofline is None or roofline.steps is None or roofline.steps.mfu_ratio is None:
+                continue
+            known = (roofline.coverage_ratio or 0.0) >= self.least_known_ratio
+            mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / run.period_ms
+            if known and (roofline.faster_flops_ratio or 0.0) <= unknown and 0 < mfu <= 1:
+                found.append((window, mfu))
+        return found

@@ -18,22 +18,18 @@ class Precision16OnAmpere(BaseRule):
     """float16 with a gradient scaler runs on a GPU that has bfloat16 at the same speed.
 
     ## What it means
-
     float16 needs a gradient scaler: it multiplies the loss, looks through all gradients for overflow, and reads the
     answer back to the host before each optimizer step, which waits for the device. bfloat16 has the range of float32
     and needs none.
 
     ## How it is measured
-
     From the conditions: `precision="16-mixed"` and a compute capability of 8.0 (Ampere) or more. It is information
     only: trace windows show what the scaler's wait costs (`amp-scaler-sync`).
 
     ## When it is wrong
-
     - bfloat16 has fewer digits: a few models (some GANs, regression to high precision) need float16 or float32.
 
     ## What to do
-
     `Trainer(precision="bf16-mixed")`.
     """
 

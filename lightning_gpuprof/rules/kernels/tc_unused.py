@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import DeviceRun
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import capability, mixed_precision
+from lightning_gpuprof.model.signals import capability, condition, mixed_precision
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step, share_of_step
-from lightning_gpuprof.rules.kernels.matrix_kernels import LEAST_RATIO, off_tensor_cores, tensor_cores_known
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
 _FP32 = {"fp32 gemm": 20, "fp32 convolution": 10, "pointwise": 18}
 _VOLTA = {
@@ -34,26 +34,22 @@ class TcUnused(KernelRule):
     """Matrix products and convolutions run in fp32 on CUDA cores while the tensor cores idle.
 
     ## What it means
-
     Tensor cores multiply half precision 2 to 16 times as fast as CUDA cores multiply fp32. With
     `precision="32-true"` they are used for TF32 at most.
 
     ## How it is measured
-
     Trace windows: the time of kernels whose names prove fp32 products on CUDA cores (sgemm, SIMT, cuDNN's direct
     convolutions), except matrix-vector products and depthwise convolutions, which are bound by memory. Kernels with
     opaque names (Triton) never count. The gain is time x (1 - 1/k), where k is the data-sheet peak of tensor cores over
     that of CUDA cores (2 for unknown devices), but no more than the roofline allows; its lower bound takes k/2.
 
     ## When it is wrong
-
     - Silent where the host or slow workers set the pace: shorter kernels would only lengthen the GPU's wait.
     - Small or memory-bound products gain less; this is only seen in windows with shapes.
     - Only training tells whether the model converges in half precision. bf16 has the range of fp32; fp16 needs loss
       scaling, which Lightning adds.
 
     ## What to do
-
     `Trainer(precision="bf16-mixed")` from compute capability 8.0 on, `"16-mixed"` on Volta and Turing. The smaller step
     is TF32: `fp32-matmul-tf32-off`.
     """
@@ -62,8 +58,9 @@ class TcUnused(KernelRule):
     title = "Matrix products run without tensor cores"
     explains = claims.MATRIX_KERNELS
     certainty = 0.8
+    what = "fp32 products on CUDA cores"
 
-    least_ratio: float = threshold(LEAST_RATIO, source="heuristic")
+    least_ratio: float = threshold(0.05, source="heuristic")
 
     examples = (
         fires("fp32 products take 30 of 50 ms", "critical", 'precision="bf16-mixed"', saves_ms=26.25, kernels=_FP32),
@@ -80,41 +77,39 @@ class TcUnused(KernelRule):
         looks_alike("the host sets the pace", kernels={"fp32 gemm": 20}),
         looks_alike("workers set the pace", **_FED, num_workers=4, fetch_waited_ratio=0.9),
         fires("workers keep pace", "critical", "Train in half", **_FED, num_workers=4, fetch_waited_ratio=0.02),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
         not_evaluated("five steps are steady", "5 steady steps", kernels=_FP32, steady=5),
         not_evaluated("the GPU is not known", "tensor cores", kernels={"fp32 gemm": 48}, device="unknown"),
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
         """The device has to be known."""
-        if not tensor_cores_known(run):
+        if not run.tensor_cores_known:
             raise MissingSignal("the trace does not say whether the device has tensor cores")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the products."""
-        found = off_tensor_cores(run)
-        if found is None or not worthwhile(found.saved.ms, run.period_ms):
+        found = measured(run.off_tensor_cores).get("all")
+        if found is None or not worthwhile(found.saved.ms, run.period_ms) or not self.is_long(run, found.time):
             return None
-        if found.time.lower_ms < self.least_ratio * run.period_ms:
-            return None
-        longest = f" Longest: {listed(list(found.names))}." if found.names else ""
-        precision = condition(metrics, "trainer.precision")
-        of_device = capability(metrics)
+        precision, of_device = condition(metrics, "trainer.precision"), capability(metrics)
         bf16 = of_device >= 8 if of_device is not None else found.faster_dtype in ("tf32", "bf16")
         wanted = "bf16-mixed" if bf16 else "16-mixed"
-        change = None
+        before: dict[str, Value] = {} if precision is None else {"precision": precision}
+        change: Change | None = Change(call="Trainer", arguments={"precision": wanted}, before=before)
+        advice = (
+            f'Train in half precision: Trainer(precision="{wanted}"). Tensor cores multiply up to '
+            f"{found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
+        )
         if mixed_precision(metrics):
-            advice = (
-                f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
-                "under torch.autocast(enabled=False), or parameters used outside of training_step."
+            change, advice = (
+                None,
+                (
+                    f"Find what leaves autocast, although precision is {precision}: inputs cast with .float(), a block "
+                    "under torch.autocast(enabled=False), or parameters used outside of training_step."
+                ),
             )
-        else:
-            before: dict[str, Value] = {} if precision is None else {"precision": precision}
-            change = Change(call="Trainer", arguments={"precision": wanted}, before=before)
-            advice = (
-                f'Train in half precision: Trainer(precision="{wanted}"). Tensor cores multiply '
-                f"up to {found.peak_ratio:.3g} times as fast here. Compare the loss of both for an epoch."
-            )
+        longest = f" Longest: {listed(list(found.names))}." if found.names else ""
         return self.of_kernels(
             metrics,
             run,
@@ -122,10 +117,10 @@ class TcUnused(KernelRule):
             summary=f"fp32 products on CUDA cores take {of_every_step(found.time.ms, run)}.{longest}",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", share_of_step(found.time.ms, run), "fp32 products on CUDA cores"),
                 Evidence(name="peak of tensor cores over CUDA cores", value=found.peak_ratio),
                 Evidence(name="precision", value=str(precision or "not known")),
             ),
+            time=found.time,
             saved=found.saved,
             confidence=self.certainty if found.faster_dtype is not None else 0.5,
             change=change,

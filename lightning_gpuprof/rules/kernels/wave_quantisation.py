@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
 _WAVE = 864
 """Blocks of the examples' kernels that an A100 runs at a time."""
@@ -29,24 +32,19 @@ class WaveQuantisation(KernelRule):
     """A product or convolution needs a little more than a whole number of waves, and the last one is mostly empty.
 
     ## What it means
-
     A GPU runs as many blocks at a time as fit: a wave. 1.1 waves take as long as 2 if all blocks take equally long.
 
     ## How it is measured
-
-    Trace windows, from the launch geometry (an estimate, not a counter): matrix kernels with less than 8 waves that
-    take at least 5 % of the step each and leave more than a quarter of the slots of all waves empty. The gain is that
-    part of their time; at least half of it has to be worthwhile, because blocks that end early make room for the next
-    kernel. It is not measured, so this is information, and the gain's lower bound is 0.
+    Trace windows, from the launch geometry (an estimate, not a counter): long matrix kernels with few waves, of whose
+    slots many are empty. The gain is that part of their time; half of it has to be worthwhile, because blocks that end
+    early make room for the next kernel. It is not measured, so this is information, and the gain's lower bound is 0.
 
     ## When it is wrong
-
     - Kernels that split work unevenly or choose their number of blocks themselves (persistent kernels, exactly one
       wave) behave differently.
     - Silent where the host sets the pace.
 
     ## What to do
-
     Blocks grow with the batch and the feature sizes. The advised batch sizes fill the waves if the blocks are along the
     batch. Try it: the library may choose another kernel.
     """
@@ -72,7 +70,7 @@ class WaveQuantisation(KernelRule):
         looks_alike("a pointwise kernel has 1.2 waves", kernels={"pointwise": (48, round(1.2 * _WAVE))}),
         looks_alike("the host sets the pace", kernels={"tensor core gemm": (30, round(1.2 * _WAVE))}),
         not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),
-        not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"}),
+        UNTRACED,
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
@@ -82,25 +80,22 @@ class WaveQuantisation(KernelRule):
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the longest products."""
-        found = [[row for row in w.kernels.kernels if self._uneven(w, row, run.period_ms)] for w in run.windows]
-        empty_us = [sum(row.total_us * (row.tail_ratio or 0.0) for row in rows) for rows in found]
-        saved = Measured.over([w.per_step_ms(us) for w, us in zip(run.windows, empty_us, strict=True)])
+        saved = run.per_step(lambda window: sum(map(_empty_us, self._uneven(window, run))))
+        found = [self._uneven(window, run) for window in run.windows]
         if not all(found) or not worthwhile(self.certain_ratio * saved.lower_ms, run.period_ms):
             return None
         window, rows = run.windows[0], found[0]
-        worst = max(rows, key=lambda row: row.total_us * (row.tail_ratio or 0.0))
-        waves, tail = worst.waves or 0.0, worst.tail_ratio or 0.0
+        worst = max(rows, key=_empty_us)
+        waves, tail, name = worst.waves or 0.0, worst.tail_ratio or 0.0, short_name(worst.name)
         others = [f"{short_name(row.name)} ({row.waves or 0.0:.2g} waves)" for row in rows if row is not worst][:3]
         return self.of_kernels(
             metrics,
             run,
-            subject=short_name(worst.name),
-            summary=(
-                f"{short_name(worst.name)} takes {of_every_step(window.per_step_ms(worst.total_us), run)}. It runs "
-                f"{waves:.2g} waves of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
-                + (f" Likewise: {listed(others)}." if others else "")
-            ),
-            advice=_advice(metrics, waves),
+            subject=name,
+            summary=f"{name} takes {of_every_step(window.per_step_ms(worst.total_us), run)}. It runs {waves:.2g} waves "
+            f"of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
+            + (f" Likewise: {listed(others)}." if others else ""),
+            advice=_advice(condition(metrics, "loader.batch_size"), waves),
             evidence=(
                 self.evidence("least_tail_ratio", tail, "empty slots of the waves"),
                 self.evidence("most_waves", waves, "waves"),
@@ -109,18 +104,23 @@ class WaveQuantisation(KernelRule):
             saved=Measured(ms=saved.ms, lower_ms=0.0),
         )
 
-    def _uneven(self, window: DeviceWindow, row: KernelRow, period_ms: float) -> bool:
-        return (
-            row.tensor_cores is not None
+    def _uneven(self, window: DeviceWindow, run: DeviceRun) -> list[KernelRow]:
+        return [
+            row
+            for row in window.kernels.kernels
+            if row.tensor_cores is not None
             and row.waves is not None
             and 1.0 < row.waves < self.most_waves
             and (row.tail_ratio or 0.0) > self.least_tail_ratio
-            and window.per_step_ms(row.total_us) >= self.least_ratio * period_ms
-        )
+            and window.per_step_ms(row.total_us) >= self.least_ratio * run.period_ms
+        ]
 
 
-def _advice(metrics: Metrics, waves: float) -> str:
-    batch = condition(metrics, "loader.batch_size")
+def _empty_us(row: KernelRow) -> float:
+    return row.total_us * (row.tail_ratio or 0.0)
+
+
+def _advice(batch: object, waves: float) -> str:
     if isinstance(batch, int):
         down, up = math.floor(batch * math.floor(waves) / waves), math.floor(batch * math.ceil(waves) / waves)
         if 0 < down < batch < up:

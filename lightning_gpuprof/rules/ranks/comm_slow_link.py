@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.device_kernels import Measured
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent

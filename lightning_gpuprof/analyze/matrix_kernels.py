@@ -1,15 +1,13 @@
-"""Windows flow in; the time of fp32 products that tensor cores could do, and what that would save, flow out."""
+"""From windows to the time of fp32 products that tensor cores could do, and what that would save."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Measured, short_name
+from lightning_gpuprof.model.device_kernels import DeviceWindow, short_name
+from lightning_gpuprof.model.matrix_kernels import OffTensorCores, ProductKind
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.trace.kernels import KernelRow, SavingRow
-
-LEAST_RATIO = 0.05
-"""Share of the step in fp32 products off tensor cores from which rules speak. Heuristic."""
 
 REACHED_RATIO = 0.5
 """Part of the peak ratio that is surely reached, for the lower bound of gains. Heuristic: large products reach half of
@@ -19,50 +17,45 @@ UNKNOWN_RATIO = 2.0
 """How much faster tensor cores are where the device is in no table: the least of all devices that have them (NVIDIA
 GA102 white paper: half precision with fp32 sums, 71 against 35.6 TFLOPS)."""
 
-_KINDS = frozenset({"gemm", "convolution", "attention"})
+_CLASSES: Mapping[ProductKind, tuple[str, ...]] = {
+    "all": ("gemm", "convolution", "attention"),
+    "matrix products": ("gemm", "attention"),
+    "convolutions": ("convolution",),
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class OffTensorCores:
-    """Time of fp32 products on CUDA cores, per step."""
-
-    time: Measured
-    saved: Measured
-    """``ms`` with the full ratio of the peaks, ``lower_ms`` with the part of it that is surely reached."""
-    peak_ratio: float
-    faster_dtype: str | None
-    """None: the device is in no table of peaks."""
-    names: tuple[str, ...]
-    """The longest kernels, short."""
-
-
-def off_tensor_cores(run: DeviceRun, classes: Collection[str] = _KINDS) -> OffTensorCores | None:
+def off_tensor_cores(windows: Sequence[DeviceWindow]) -> dict[ProductKind, OffTensorCores]:
     """fp32 products whose kernels' names prove that they ran on CUDA cores.
 
     Products of a matrix and a vector and convolutions of single channels are left out: memory bounds them. What is
     saved is time x (1 - 1/k), k = peak of the tensor cores over that of the CUDA cores, and no more than down to the
     roofline where the shapes of the products are known.
 
-    Args:
-        run: The windows.
-        classes: Kernel classes to look at; all of them include the kernels that are not among a report's longest.
-
     Returns:
-        None if the device has no tensor cores, as far as is known, or there are no such products.
+        By kind; ``all`` includes kernels that are not among a report's longest. A kind is left out if there are no such
+        products, or if the device has no tensor cores, as far as is known.
+
+    Raises:
+        MissingSignal: A time is no possible number.
     """
-    windows = [w for w in run.windows if w.kernels.tensor_cores is not None and w.kernels.tensor_cores.available]
-    if not windows or len(windows) != len(run.windows):
-        return None
-    of_window = _fp32_off_us if frozenset(classes) >= _KINDS else _rows_of(classes)
-    time = run.measure(lambda window: window.per_step_ms(of_window(window)))
+    if not all(w.kernels.tensor_cores is not None and w.kernels.tensor_cores.available for w in windows):
+        return {}
+    found = {kind: _off_tensor_cores(windows, kind) for kind in _CLASSES}
+    return {kind: one for kind, one in found.items() if one is not None}
+
+
+def _off_tensor_cores(windows: Sequence[DeviceWindow], kind: ProductKind) -> OffTensorCores | None:
+    classes = _CLASSES[kind]
+    of_window = _fp32_off_us if kind == "all" else _rows_of(classes)
+    time = Measured.over([window.per_step_ms(of_window(window)) for window in windows])
     if time.ms <= 0:
         return None
-    saving = _fastest(run)
+    saving = _fastest(windows)
     ratio = (saving.peak_ratio or UNKNOWN_RATIO) if saving is not None else UNKNOWN_RATIO
     bound = min(_roofline_bound(window, classes, ratio) for window in windows)
     most = min(1.0 - 1.0 / ratio, bound)
     least = min(max(0.0, 1.0 - 1.0 / (REACHED_RATIO * ratio)), bound)
-    named = [row for window in windows[:1] for row in window.kernels.kernels if _is_off(row, classes)]
+    named = [row for row in windows[0].kernels.kernels if _is_off(row, classes)]
     return OffTensorCores(
         time=time,
         saved=Measured(ms=time.ms * most, lower_ms=time.lower_ms * least),
@@ -70,11 +63,6 @@ def off_tensor_cores(run: DeviceRun, classes: Collection[str] = _KINDS) -> OffTe
         faster_dtype=saving.faster_dtype if saving is not None else None,
         names=tuple(dict.fromkeys(short_name(row.name) for row in named))[:3],
     )
-
-
-def tensor_cores_known(run: DeviceRun) -> bool:
-    """Whether all windows with products tell if their device has tensor cores."""
-    return all(w.kernels.tensor_cores is None or w.kernels.tensor_cores.available is not None for w in run.windows)
 
 
 def _fp32_off_us(window: DeviceWindow) -> float:
@@ -95,8 +83,8 @@ def _is_off(row: KernelRow, classes: Collection[str]) -> bool:
     return row.tensor_cores == "no" and row.dtype == "fp32" and row.kernel_class in classes
 
 
-def _fastest(run: DeviceRun) -> SavingRow | None:
-    rows = (row for window in run.windows for row in window.kernels.savings if row.kind == "no tensor cores")
+def _fastest(windows: Sequence[DeviceWindow]) -> SavingRow | None:
+    rows = (row for window in windows for row in window.kernels.savings if row.kind == "no tensor cores")
     return next((row for row in rows if row.peak_ratio), None)
 
 
@@ -110,7 +98,7 @@ def _roofline_bound(window: DeviceWindow, classes: Collection[str], ratio: float
     for row in roofline.rows:
         if row.dtype != "fp32" or row.kind not in classes or row.algorithm or row.faster_than:
             continue
-        if not row.bytes_per_call or fp32 is None:
+        if not row.bytes_per_call or not fp32:
             continue
         at_compute = row.flops_per_call / (fp32 * ratio)
         device_s += row.device_us / 1e6
