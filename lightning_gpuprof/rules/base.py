@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Protocol, TypeVar
 
-from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.change import Change as Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import MIN_COST_MS as MIN_COST_MS
 from lightning_gpuprof.model.finding import MIN_GAIN_RATIO as MIN_GAIN_RATIO
-from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, speedup
+from lightning_gpuprof.model.finding import Evidence as Evidence
+from lightning_gpuprof.model.finding import Finding as Finding
+from lightning_gpuprof.model.finding import Gain, speedup
+from lightning_gpuprof.model.finding import Severity as Severity
 from lightning_gpuprof.model.finding import worthwhile as worthwhile
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics as Metrics
+from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.missing import MissingSignal as MissingSignal
 from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
 from lightning_gpuprof.model.missing import measured as measured

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, Severity, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 

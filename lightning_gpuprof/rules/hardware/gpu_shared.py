@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 

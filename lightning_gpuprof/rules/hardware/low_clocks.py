@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.gpu import Gpu, GpuClocks
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import mhz, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, at_most_warning, clock_gain
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device import LOWERED_RATIO
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.gpu import Gpu, GpuClocks
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, held_gain
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import MissingSignal, condition, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule, known, require_distinct
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"

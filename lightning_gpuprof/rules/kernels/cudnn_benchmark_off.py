@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.operators import OperatorShapes
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capability": "9.0"}

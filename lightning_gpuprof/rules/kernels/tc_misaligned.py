@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.matrix_kernels import MisalignedProduct
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
@@ -105,8 +102,8 @@ class TcMisaligned(KernelRule):
             summary=f"Matrix products with a size of {worst.size} take {of_every_step(spent.ms, run)}. They reach "
             f"{percent(reached)} of the roofline, aligned products reach {percent(peers)}.",
             advice=f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: in the layer for a vocabulary "
-            f"or a feature size, with drop_last=True for a batch. {row.dtype} needs multiples of {worst.multiple}. It is "
-            f"in {row.operator} of {row.input_shape}.",
+            f"or a feature size, with drop_last=True for a batch. {row.dtype} needs multiples of {worst.multiple}. It "
+            f"is in {row.operator} of {row.input_shape}.",
             evidence=(
                 Evidence(name="size", value=worst.size, limit=float(worst.multiple), source="NVIDIA: 16 bytes"),
                 Evidence(name="reached share of the roofline", value=reached, unit="ratio"),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.memory import DeviceMemory
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import MissingSignal, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak

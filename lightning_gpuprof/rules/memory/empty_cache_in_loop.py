@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory import DeviceMemory
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import settings
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, allocs, frees, retries

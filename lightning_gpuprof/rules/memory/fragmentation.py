@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_rule import memory_use

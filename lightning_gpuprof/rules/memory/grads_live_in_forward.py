@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory_use import MemoryUse
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
 

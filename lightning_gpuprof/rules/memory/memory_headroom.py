@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.memory_use import MemoryUse
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import gib, percent, possible
 from lightning_gpuprof.model.signals import device_idle_ratio, steady_period_ms, step_share
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import memory_use
 

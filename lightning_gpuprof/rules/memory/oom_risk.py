@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.memory import OutOfMemory
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib, listed, percent
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments, sharding, smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import memory_use

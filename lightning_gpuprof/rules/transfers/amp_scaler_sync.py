@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import condition, threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.steps.fused_update import FUSED
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import of_every_step
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
