@@ -37,7 +37,7 @@ BUSY_CPUS_RATIO = 0.9
 def waiting(metrics: Metrics) -> Waiting | Unmeasured:
     """Blocked time in the phases in which the main thread works, :data:`WORKING_PHASES`.
 
-    With several ranks ``backward`` is left out: there, waiting is waiting for slower ranks.
+    With several ranks ``backward`` is kept apart: there, waiting is waiting for slower ranks.
 
     Returns:
         Unmeasured: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
@@ -89,6 +89,7 @@ def _waiting(metrics: Metrics) -> Waiting:
     if is_distributed(metrics):
         phases = tuple(p for p in phases if p != "backward")
     found = tuple(b for b in metrics.blocked if b.phase in phases and usable(b.blocked))
+    met = (b for b in metrics.blocked if b.phase not in phases and usable(b.blocked) and b.samples >= MIN_SAMPLES)
     sampled = tuple(b for b in found if b.samples >= MIN_SAMPLES)
     if not sampled:
         most = max((b.samples for b in found), default=0)
@@ -100,6 +101,7 @@ def _waiting(metrics: Metrics) -> Waiting:
         threads=threads if isinstance(threads, int) and threads >= 1 else None,
         process_companions_ratio=_process_companions_ratio(metrics, sampled),
         crowded=_crowded(metrics),
+        for_ranks=next(met, None),
     )
 
 

@@ -57,6 +57,8 @@ class Waiting:
     measured."""
     crowded: bool
     """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
+    for_ranks: Blocked | None = None
+    """Of several ranks: the backward, in which this one waits until all have their gradients."""
 
     def companions_ratio(self, phase: Blocked) -> float:
         """Share of the step time that the thread can at most have waited for companion threads in this phase.

@@ -127,6 +127,9 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         yield from _without_waits(around) if is_cpu_only(metrics) is False else around
         host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
         yield from host
+        for cause in _waiting_for_ranks(metrics, period_ms, in_steps=in_steps):
+            yield cause
+            blocked_ratio += cause.ratio / in_steps if in_steps else 0.0
         compute_ratio = sum(share.median_ratio for share in _compute_shares(metrics).values()) - blocked_ratio
         crowded_ratio = _without_a_cpu(metrics, most=compute_ratio)
         own = metrics.contention.by_this_run
@@ -384,6 +387,29 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
             f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, most in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
+
+
+def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -> Iterable[Cause]:
+    """Waiting in the backward until all ranks have their gradients: on a CPU, whose thread computes or waits there."""
+    try:
+        found = measured(metrics.waiting)
+    except MissingSignal:
+        return
+    if found.for_ranks is None or found.crowded:
+        return
+    certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms
+    late = None if metrics.ranks is None else max(metrics.ranks.ranks, key=lambda one: one.excess.lower_ratio)
+    whom = "other ranks"
+    if late is not None and late.excess.lower_ratio >= 0.5 * certain and late.excess_by_phase_ms:
+        phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
+        whom = f"rank {late.rank} on {late.host}, which takes longer in {phase}"
+    yield Cause(
+        kind="comm-bound",
+        ratio=certain * in_steps,
+        passes=certain >= SYNC_RATIO and waited_ms >= MIN_COST_MS,
+        words=f"in each {millis(period_ms)} step this rank waits {millis(waited_ms)} "
+        f"({percent(min(1.0, waited_ms / period_ms))}) in backward for {whom}",
+    )
 
 
 def _without_a_cpu(metrics: Metrics, *, most: float) -> float:

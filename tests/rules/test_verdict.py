@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 from metrics_builder import build, busy_machine, outliers, replace, scaled, share
+from ranks_builder import with_ranks
 
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.phases import Phase
@@ -175,6 +177,32 @@ def test_the_sentence_names_the_numbers_and_the_callback() -> None:
 
 def test_on_a_cpu_compute_is_said_to_be_the_hosts_work() -> None:
     assert "on the CPU, compute is the host's work" in decide(build()).summary
+
+
+def waiting_for_ranks(**ranks: float) -> Metrics:
+    """One of two ranks, whose backward computes for 8 ms and waits for 21."""
+    run: dict[str, Value] = {"trainer.world_size": 2}
+    one = build(times_ms={"backward": 29.0}, blocked_ms={"backward": 21.0}, process_cpus=0.5, run=run)
+    return with_ranks(one, **ranks) if ranks else one
+
+
+def test_time_in_backward_for_a_late_rank_is_no_work_of_the_model() -> None:
+    verdict = decide(waiting_for_ranks(excess_ms=20.0, late=1))
+    assert verdict.kind == "comm-bound"
+    assert "21.0 ms" in verdict.summary
+    assert "for rank 1 on" in verdict.summary
+
+
+def test_where_no_rank_is_known_to_be_late_it_waits_for_other_ranks() -> None:
+    for metrics in (waiting_for_ranks(), waiting_for_ranks(excess_ms=0.5)):
+        verdict = decide(metrics)
+        assert verdict.kind == "comm-bound"
+        assert "for other ranks" in verdict.summary
+
+
+def test_one_rank_that_waits_in_backward_waits_for_no_other() -> None:
+    alone = build(times_ms={"backward": 29.0}, blocked_ms={"backward": 21.0}, process_cpus=0.5)
+    assert decide(alone).kind == "host-bound"
 
 
 def test_on_a_device_that_was_not_traced_it_says_what_is_not_known() -> None:

@@ -13,6 +13,7 @@ RANKS: tuple[Case, ...] = (
         name="one of two ranks sleeps 12 ms in training_step",
         source=Ranks(kind="mlp", faults={1: (sleep_in_forward(12),)}),
         expected=(("straggler-rank",),),
+        verdicts=("comm-bound",),
         allowed=("blocked-in-step",),
     ),
     Case(
