@@ -41,7 +41,7 @@ from truths.doses import TOLERANCE, Response
 from truths.gpu_runs import Simulated
 from truths.judging import Judgement, judge, summarise
 from truths.recorded import Recorded
-from truths.running import Done, Job, Said, run_all, said
+from truths.running import Job, JobResult, RunOutcome, read_outcome, run_all
 
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
@@ -62,9 +62,9 @@ LOADED = (
 console = wide_console()
 
 
-def report_of(case: Case, seed: int, folder: Path) -> Said:
+def report_of(case: Case, seed: int, folder: Path) -> RunOutcome:
     """Run a case and read its report; in the process that the case has for itself."""
-    return said(case.source(folder, seed))
+    return read_outcome(case.source(folder, seed))
 
 
 def matrix(cases: Sequence[Case], *, repetition: int = 0, at_once: int = 1) -> list[Judgement]:
@@ -174,7 +174,7 @@ def advice_table(effects: Sequence[Effect]) -> Table:
     return table
 
 
-def peers_table(judgements: Sequence[Judgement], theirs: Sequence[Done]) -> Table:
+def peers_table(judgements: Sequence[Judgement], theirs: Sequence[JobResult]) -> Table:
     """Both verdicts on the same fits."""
     by_name = {done.name: done for done in theirs}
     table = Table("case", "ours", "first finding", "TraceML", title="The same fits under TraceML")

@@ -146,14 +146,14 @@ def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
         print_comparison(comparison, everything=wanted.everything)
     if wanted.junit is not None:
         comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
-        _tell("JUnit", wanted.junit)
+        _print_written("JUnit", wanted.junit)
     if wanted.page is not None:
         comparison_html.write(comparison, wanted.page)
-        _tell("HTML", wanted.page)
+        _print_written("HTML", wanted.page)
     return EXIT_CODES[comparison.outcome]
 
 
-def _tell(kind: str, written: Path) -> None:
+def _print_written(kind: str, written: Path) -> None:
     print(f"{kind}: {visible(str(written))}", file=sys.stderr)  # beside the JSON, and as gpuprof trace tells it
 
 

@@ -31,11 +31,11 @@ def gpu_checks(look: MachineGpus) -> list[Check]:
         checks.append(Check(area="nvml", name="GPUs", state="absent", meaning=meaning))
     checks += [Check(area="nvml", name="visible GPUs", state="problem", meaning=problem) for problem in look.problems]
     for gpu in look.gpus:
-        checks += _of_gpu(gpu)
+        checks += _checks_of(gpu)
     return checks
 
 
-def _of_gpu(gpu: GpuState) -> list[Check]:
+def _checks_of(gpu: GpuState) -> list[Check]:
     name = f"GPU {gpu.index}" + (" MIG" if gpu.uuid.startswith("MIG-") else "")
     seen = gpu.subject or ("used by its MIG devices" if gpu.partitioned else "not visible to processes here")
     head = f"{gpu.name} ({gpu.uuid[:12]}), {seen}"
@@ -48,12 +48,12 @@ def _of_gpu(gpu: GpuState) -> list[Check]:
         if value:
             checks.append(Check(area="nvml", name=f"{name} {what}", state=state, value=value, meaning=meaning))
 
-    add("memory", _of(gpu, "memory_used_bytes", "memory_total_bytes"))
-    add("power", _of(gpu, "power_w", "power_limit_default_w"))
+    add("memory", _of_limit(gpu, "memory_used_bytes", "memory_total_bytes"))
+    add("power", _of_limit(gpu, "power_w", "power_limit_default_w"))
     reasons = [r for r in reasons_of(gpu.values.get(MASK) or 0) if r not in NO_LIMIT]
     held = f"held down: {', '.join(WORDS[r] for r in reasons)}" if reasons else ""
     hot = any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake") for reason in reasons)
-    add("SM clock", _of(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
+    add("SM clock", _of_limit(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
     add("PCIe link", *_pcie(gpu))
     add("settings", _settings(gpu.facts))
     add("processes", _processes(gpu), "numbers of the run contain their work" if gpu.processes else "")
@@ -72,7 +72,7 @@ def _absent(name: str, gpu: GpuState) -> list[Check]:
     ]
 
 
-def _of(gpu: GpuState, now: str, most: str) -> str:
+def _of_limit(gpu: GpuState, now: str, most: str) -> str:
     """``412 W of 700 W``."""
     value, limit = gpu.values.get(now), _number(gpu.facts, most)
     if value is None:

@@ -40,7 +40,7 @@ def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> Ru
     while waiting and searched < most_folders:
         folder, depth = waiting.popleft()
         searched += 1
-        inner, files = _inside(folder, journals)
+        inner, files = _list_folder(folder, journals)
         if times := [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]:
             changed_ns[folder] = max(times)
         elif depth < MAX_DEPTH:
@@ -51,7 +51,7 @@ def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> Ru
     return RunsBelow(folders=tuple(folders), all_searched=not waiting and not too_deep)
 
 
-def _inside(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
+def _list_folder(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
     """Folders, and files that have the name of a journal or a report; of a folder that cannot be read, none."""
     inner: list[Path] = []
     files: list[Path] = []

@@ -180,7 +180,7 @@ _ENDS: dict[str, tuple[str, ...]] = {
 """How the names of what is written end: a trace that is named by mistake must not be written over."""
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same_file(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
@@ -210,7 +210,7 @@ def _check(files: Sequence[Path], wanted: OutputOptions) -> None:
             raise ArgumentError(
                 f"--{option}", str(target), f"end with {' or '.join(ends)}", "It names what is written."
             )
-        if any(_same(target, path) for path in files):
+        if any(_is_same_file(target, path) for path in files):
             raise ArgumentError(f"--{option}", str(target), "be another file", "A trace is not written over.")
 
 

@@ -190,7 +190,7 @@ def print_differences(before: Path, after: Path, found: Differences) -> None:
         differences.kernel_change_table(found),
         differences.operator_change_table(found),
     ]
-    _print(f"{before} → {after}", trace_terminal.drawn(tables))
+    _print(f"{before} → {after}", trace_terminal.render_tables(tables))
 
 
 class Ranks:
@@ -246,7 +246,7 @@ class Ranks:
             ranks.late_rank_table(found),
             ranks.rank_note_table(found),
         ]
-        _print(f"{len(self._traces)} ranks", trace_terminal.drawn(tables))
+        _print(f"{len(self._traces)} ranks", trace_terminal.render_tables(tables))
 
 
 def write(
@@ -283,7 +283,7 @@ def write(
         yield "HTML", html
     try:
         if csv is not None:
-            write_csv([table for entry in CATALOGUE for table in _of_name(entry, found)], csv)
+            write_csv([table for entry in CATALOGUE for table in _titled_tables(entry, found)], csv)
             write_all_rows_csv(found, csv / "full")
             yield "CSV", csv
         if annotated is not None:
@@ -335,7 +335,7 @@ def serve(path: Path) -> None:
     perfetto.serve_once(path, announce)
 
 
-def _of_name(entry: Entry, found: TraceAnalysis) -> list[Table]:
+def _titled_tables(entry: Entry, found: TraceAnalysis) -> list[Table]:
     """An entry's tables that have rows, with its name as their title, which becomes the name of their file."""
     tables = [table for table in entry.tables(found) if table.rows]
     if len(tables) == 1:

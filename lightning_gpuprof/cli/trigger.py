@@ -53,7 +53,7 @@ def run(directory: Path, *, as_json: bool = False) -> int:
         raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
     doubts = [
         f"no process {header.pid} is on this host: if rank {header.rank} was killed, nothing will happen"
-        for header in _gone(folder)
+        for header in _dead_ranks(folder)
     ]
     if as_json:
         said = {"folder": str(folder), "touched": str(trigger), "doubts": doubts}
@@ -90,7 +90,7 @@ def running_folder(directory: Path) -> Path:
             "writes, usually <log_dir>/gpuprof"
         )
     going_on = [folder for folder in folders if not _has_ended(folder)]
-    going_on = [folder for folder in going_on if not _gone(folder)] or going_on
+    going_on = [folder for folder in going_on if not _dead_ranks(folder)] or going_on
     if not going_on:
         ended = f"{folders[0]}: this run has" if len(folders) == 1 else f"{directory}: all {len(folders)} runs have"
         raise ReportError(f"{ended} ended; windows can be asked for while a run goes on")
@@ -121,7 +121,7 @@ def _footer(journal: Path) -> Footer | None:
         return None
 
 
-def _gone(folder: Path) -> list[Header]:
+def _dead_ranks(folder: Path) -> list[Header]:
     """Ranks of this host whose process is not there any more; none where that cannot be known."""
     here, known = socket.gethostname(), Path("/proc/1").exists()
     return [h for h in _headers(folder) if known and h.host == here and not Path(f"/proc/{h.pid}").exists()]

@@ -13,7 +13,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison, Judgement, Outcome
 from lightning_gpuprof.sinks import comparison_tables, first_screen, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
-from lightning_gpuprof.sinks.terminal_text import command, labelled, said
+from lightning_gpuprof.sinks.terminal_text import command, labelled, sentence_text
 
 MEAN, MEDIAN = "mean step time", "median step time"
 MIN_PHASE_RATIO = 0.03
@@ -78,7 +78,7 @@ def _promised_ms(comparison: Comparison, times: tuple[str, float, float]) -> flo
 
 def _headline(comparison: Comparison, times: tuple[str, float, float] | None) -> RenderableType:
     line = Text.assemble((f" {comparison.outcome.upper()} ", _STYLES[comparison.outcome]), "  ")
-    return line.append_text(said(_verdict(comparison, times), "bold"))
+    return line.append_text(sentence_text(_verdict(comparison, times), "bold"))
 
 
 def _verdict(comparison: Comparison, times: tuple[str, float, float] | None) -> str:
@@ -114,7 +114,7 @@ def _times(judged: Judgement) -> str:
     ends = [end if fast else 1 / end for end in (judged.lower, judged.upper) if end]
     sure = ""
     if len(ends) == 2:
-        low, high = (_least(end) for end in sorted(ends))
+        low, high = (_rounded_down(end) for end in sorted(ends))
         sure = f" (at least {low}x)" if judged.from_levels else f" (95 %: {low}x to {high}x)"
     return f": {_factor(judged.speedup)}{sure}"
 
@@ -123,7 +123,7 @@ def _factor(speedup: float) -> str:
     return f"{numbers.significant(max(speedup, 1 / speedup))}x {'faster' if speedup >= 1 else 'slower'}"
 
 
-def _least(value: float) -> str:
+def _rounded_down(value: float) -> str:
     """A bound never reads as more than it is."""
     return f"{int(value * 100) / 100:g}"
 
@@ -214,7 +214,7 @@ def _facts(comparison: Comparison, times: tuple[str, float, float] | None) -> li
     if _asked(comparison):
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(f"{row.outcome}:", comparison_tables.change_words(row)) for row in judged[:3]]
-    if promise := _kept_promise(comparison, times):
+    if promise := _achieved_of_predicted(comparison, times):
         rows.append(("achieved:", promise))
     if comparison.wall.speedup is not None and (whole := _wall_words(comparison)):
         rows.append(("whole fit:", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))
@@ -226,7 +226,7 @@ def _facts(comparison: Comparison, times: tuple[str, float, float] | None) -> li
     return lines
 
 
-def _kept_promise(comparison: Comparison, times: tuple[str, float, float] | None) -> str:
+def _achieved_of_predicted(comparison: Comparison, times: tuple[str, float, float] | None) -> str:
     """What was saved of what was promised."""
     promised_ms = None if times is None else _promised_ms(comparison, times)
     if times is None or promised_ms is None or comparison.training.speedup is None:

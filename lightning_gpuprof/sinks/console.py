@@ -27,7 +27,7 @@ _BEFORE_UNIT = re.compile(
 _PADDING = re.compile(r" (?=(?: |\x1b\[[0-9;]*m)*$)")
 
 
-def held(text: str) -> str:
+def keep_together(text: str) -> str:
     """The text with numbers held to their units, and separators to what they follow, for :func:`print_to`."""
     return _BEFORE_UNIT.sub(_HELD, text).replace(" · ", f"{_HELD}· ")
 

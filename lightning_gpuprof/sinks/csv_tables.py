@@ -50,7 +50,7 @@ def write_csv(tables: Sequence[Table], folder: Path) -> list[Path]:
     for table in tables:
         path = folder / f"{_free_name(table.title, taken)}.csv"
         kept = [index for index, column in enumerate(table.columns) if not column.bar]
-        rows = ([_shown(row[index], table.columns[index]) for index in kept] for row in table.rows)
+        rows = ([_cell_text(row[index], table.columns[index]) for index in kept] for row in table.rows)
         _write(path, [_header(table.columns[index]) for index in kept], rows)
         paths.append(path)
     return paths
@@ -128,7 +128,7 @@ def _header(column: Column[Any]) -> str:
     return f"{column.title} ({column.unit})".replace("µ", "u") if column.unit else column.title
 
 
-def _shown(cell: Cell, column: Column[Any]) -> str:
+def _cell_text(cell: Cell, column: Column[Any]) -> str:
     if column.numeric:
         if cell.text == numbers.ABSENT:
             return ""

@@ -90,7 +90,7 @@ def curve_figure(report: Report) -> CurveFigure | None:
     """Panels that have any curve; None if nothing was sampled."""
     panels = []
     for panel in _PANELS:
-        lines = [_line(curve, said) for curve, said in _of(panel, report.curves)]
+        lines = [_line(curve, said) for curve, said in _matching(panel, report.curves)]
         if lines:
             unit, _ = _scale(panel.lines[0][1])
             panels.append(Panel(title=panel.title, unit=unit, lines=lines))
@@ -102,7 +102,7 @@ def curve_figure(report: Report) -> CurveFigure | None:
     return CurveFigure(panels=panels, limits=[min(batches), max(batches)], limits_s=[min(began), max(*began, *times)])
 
 
-def _of(panel: _Panel, curves: Iterable[Curve]) -> Iterable[tuple[Curve, str]]:
+def _matching(panel: _Panel, curves: Iterable[Curve]) -> Iterable[tuple[Curve, str]]:
     for curve in curves:
         for source, name, said in panel.lines:
             here = panel.subjects is None or curve.subject in panel.subjects
@@ -130,7 +130,7 @@ def curve_table(report: Report) -> Table:
     shown = [
         (panel.title, curve, said, [value for value in curve.values if math.isfinite(value)])
         for panel in _PANELS
-        for curve, said in _of(panel, report.curves)
+        for curve, said in _matching(panel, report.curves)
     ]
 
     def sample(title: str, of: Callable[[Sequence[float]], float]) -> Column[tuple[str, Curve, str, list[float]]]:

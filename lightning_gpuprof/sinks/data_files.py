@@ -73,11 +73,11 @@ def _write_csv(table: DataTable, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow([harmless(name) for name in table.columns])
         for begin in range(0, len(table), _BLOCK_ROWS):
-            block = [_listed(values[begin : begin + _BLOCK_ROWS]) for values in table.columns.values()]
+            block = [_as_list(values[begin : begin + _BLOCK_ROWS]) for values in table.columns.values()]
             writer.writerows([raw(value) for value in row] for row in zip(*block, strict=True))
 
 
-def _listed(values: Values) -> list[object]:
+def _as_list(values: Values) -> list[object]:
     return values if isinstance(values, list) else values.tolist()
 
 

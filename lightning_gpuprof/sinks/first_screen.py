@@ -164,7 +164,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     first = next(iter(report.findings), None)
     if first is not None and first.gain is None and first.severity == "info":
         first = None
-    gained = None if first is None else _with_gain(report, first)
+    gained = None if first is None else _finding_with_gain(report, first)
     gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
     scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
     today = _run_bar(report, claim) if scale == "run" else _step_bar(report, claim)
@@ -277,7 +277,7 @@ def _text(run: Mapping[str, Value], key: str) -> str:
     return "" if value is None else plain.name(str(value), 60)
 
 
-def _with_gain(report: Report, first: Finding) -> Finding | None:
+def _finding_with_gain(report: Report, first: Finding) -> Finding | None:
     """The finding that has the gain of the first one's time."""
     if first.gain is not None or first.explains is None:
         return first if first.gain is not None else None

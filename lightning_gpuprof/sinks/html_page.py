@@ -58,7 +58,7 @@ def pieces(title: str, body: Iterable[str], *, with_scripts: bool = True) -> tup
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             '<meta name="color-scheme" content="light dark">\n',
             f"<title>{escape(title)}</title>\n",
-            f"<style>\n{own('report.css')}</style>\n</head>\n<body>\n",
+            f"<style>\n{packaged_text('report.css')}</style>\n</head>\n<body>\n",
             '<a class="skip" href="#main">Skip to the content</a>\n',
             *parts,
         )
@@ -66,7 +66,7 @@ def pieces(title: str, body: Iterable[str], *, with_scripts: bool = True) -> tup
     return text.encode(), *(scripts(parts) if with_scripts else ()), b"</body>\n</html>\n"
 
 
-def own(name: str) -> str:
+def packaged_text(name: str) -> str:
     """A file of this package that belongs to the page."""
     return files("lightning_gpuprof.sinks").joinpath("web", name).read_text(encoding="utf-8")
 
@@ -102,7 +102,9 @@ def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
     kinds = sorted({kind for part in parts for _, kind in _FIGURE.findall(part)} & DRAWN_WITHOUT_PLOTLY)
     if not kinds and not any(_LARGE in part or "data-copy" in part for part in parts):
         return ()
-    drawing = "\n".join(own(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds)))
+    drawing = "\n".join(
+        packaged_text(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds))
+    )
     return (f"<script>\n{drawing}gpuprof.draw(document);\n</script>\n".encode(),)
 
 
@@ -135,7 +137,7 @@ def titled(shown: Iterable[tables.Table]) -> str:
     return "".join(f"<h3>{escape(table.title)}</h3>\n{table_html(table)}" for table in shown if table.rows)
 
 
-def unfolding(shown: Iterable[tables.Table]) -> str:
+def unfolded_on_click(shown: Iterable[tables.Table]) -> str:
     """Tables that have rows, each closed at first."""
     return "".join(
         f"<details>\n<summary>{escape(table.title)}</summary>\n{table_html(table)}</details>\n"

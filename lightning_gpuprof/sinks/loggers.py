@@ -50,12 +50,12 @@ def push(
     """
     shown: list[str] = []
     if not finished:
-        if not _within(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown, folder)):
+        if not _run_with_timeout(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown, folder)):
             late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
         _show(report, loggers, step, guard, shown, folder)
         keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
-        if keepers and not _within(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
+        if keepers and not _run_with_timeout(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
             late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
     return shown[0] if shown else ""
 
@@ -102,7 +102,7 @@ def _attach(
                 keep(folder, _name_of(report))
 
 
-def _within(timeout_s: float, work: Callable[[], None]) -> bool:
+def _run_with_timeout(timeout_s: float, work: Callable[[], None]) -> bool:
     """Do something on a thread that is left behind when it takes longer; whether it came to its end."""
     raised: list[BaseException] = []
 

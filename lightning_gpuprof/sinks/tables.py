@@ -222,7 +222,7 @@ def wall_table(report: Report) -> Table:
         Column("part", lambda row: row[0], hover=lambda row: PART_TERMS[row[0]]),
         bar(share, lambda row: row[0]),
         Column("time", lambda row: row[1], S),
-        of_wall(report, share),
+        wall_share_column(report, share),
         absent="The wall time was not measured.",
     )
 
@@ -303,7 +303,7 @@ def callback_table(report: Report, limit: int) -> Table:
         Column("hook", lambda row: row.hook, NAME, help="method of the callback"),
         bar(lambda row: row.share / largest if largest > 0 else 0.0, "callbacks"),
         Column("total", lambda row: row.total_s, S, help="over the whole run, nested rows excluded"),
-        of_wall(report, lambda row: row.share),
+        wall_share_column(report, lambda row: row.share),
         absent="No callback took measurable time.",
     )
 
@@ -486,7 +486,7 @@ def not_evaluated_table(report: Report) -> Table:
     )
 
 
-def of_first_rows(title: str, rows: int, limit: int | None) -> str:
+def first_rows_title(title: str, rows: int, limit: int | None) -> str:
     """The title with "first 20 of 152" where rows are left out.
 
     Args:
@@ -508,7 +508,7 @@ def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:
     return Table.of(title, sentences, Column("", lambda sentence: sentence, SENTENCE), absent=absent)
 
 
-def of_wall(report: Report, share: Callable[[R], Any], format: Format = PERCENT) -> Column[R]:
+def wall_share_column(report: Report, share: Callable[[R], Any], format: Format = PERCENT) -> Column[R]:
     """The column of shares of the wall time.
 
     Args:

@@ -33,7 +33,7 @@ from lightning_gpuprof.sinks import (
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
-from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, point, said, title
+from lightning_gpuprof.sinks.terminal_text import bullet, command, indented, labelled, sentence_text, title
 
 TOP_ROWS = 8
 MIN_ROW_RATIO = 0.01
@@ -94,7 +94,9 @@ def _table(table: tables.Table) -> RenderableType:
 def _header(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"gpuprof: {wording.title(report)}", style="bold")]
     headline = wording.headline(report)
-    lines += [indented(said(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text]
+    lines += [
+        indented(sentence_text(text)) for text in (headline, wording.steps(report), wording.steadiness(report)) if text
+    ]
     lines.append(indented(Text(wording.validity(report), style="" if report.validity.ok else "bold red")))
     lines += [labelled("-", plain.sentence(caveat), "yellow") for caveat in report.validity.caveats]
     return lines
@@ -102,7 +104,7 @@ def _header(report: Report) -> list[RenderableType]:
 
 def _verdict(report: Report) -> list[RenderableType]:
     head = Text.assemble(("\nVerdict: ", "bold"), (report.verdict.kind, "bold magenta"))
-    lines: list[RenderableType] = [head, indented(said(plain.sentence(report.verdict.summary)))]
+    lines: list[RenderableType] = [head, indented(sentence_text(plain.sentence(report.verdict.summary)))]
     if report.verdict.runner_up:
         lines.append(labelled("runner-up:", plain.sentence(report.verdict.runner_up)))
     return lines
@@ -174,7 +176,7 @@ def _compile(report: Report) -> list[RenderableType]:
 
 def _input(report: Report) -> list[RenderableType]:
     lines = input_tables.lines(report)
-    return [title(input_tables.TITLE), *(indented(said(line)) for line in lines)] if lines else []
+    return [title(input_tables.TITLE), *(indented(sentence_text(line)) for line in lines)] if lines else []
 
 
 def _devices(report: Report) -> list[RenderableType]:
@@ -232,7 +234,7 @@ def _windows(report: Report) -> list[RenderableType]:
         steps = tables.window_steps(window)
         lines.append(labelled(f"steps {steps}:", " · ".join(facts) or "no facts", "yellow" if window.problem else ""))
         if window.analysis is not None:
-            lines += [indented(point(line)) for line in trace_summary.of_devices(window.analysis)]
+            lines += [indented(bullet(line)) for line in trace_summary.device_sentences(window.analysis)]
     return lines
 
 
@@ -282,7 +284,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     ]
     for label, text in rows:
         if text:
-            grid.add_row(Text(label, style="dim"), said(text, "bold" if label == "do" else ""))
+            grid.add_row(Text(label, style="dim"), sentence_text(text, "bold" if label == "do" else ""))
     return indented(Group(_head(number, finding), Padding(grid, (0, 0, 0, 3))))
 
 
@@ -302,7 +304,7 @@ def _rest(report: Report) -> list[RenderableType]:
 def _next_step(report: Report, where: Mapping[str, str]) -> list[RenderableType]:
     lines: list[RenderableType] = [
         title("Next step"),
-        indented(said(wording.next_step(report), "bold green")),
+        indented(sentence_text(wording.next_step(report), "bold green")),
     ]
     lines += [command(f"{label}:", plain.visible(place)) for label, place in where.items()]
     return lines

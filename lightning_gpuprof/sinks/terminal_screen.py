@@ -23,7 +23,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import first_screen, memory_tables, plain, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
-from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, said
+from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, sentence_text
 
 MAX_LINES = 25
 _LEFT_OUT = ("explain", "second", "others", "outside")
@@ -98,8 +98,10 @@ class _Screen:
         screen, report = self.screen, self.report
         parts = [*_head(screen, width), *_notes(screen, report)]
         if screen.severity is not None or report.findings:
-            parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside(report))]
-            parts += _others(screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS)
+            parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside_steps(report))]
+            parts += _other_opportunities(
+                screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
+            )
         elif screen.today is not None:
             parts.append(_line(_one_line(screen.today)))
         parts += [Text(""), *_answer(screen, width)]
@@ -126,7 +128,7 @@ class _Marked:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         mark = {"✓": "ok:", "…": "..."}.get(self.mark, self.mark) if options.ascii_only else self.mark
-        yield said(f"{mark} {self.words}", self.style)
+        yield sentence_text(f"{mark} {self.words}", self.style)
 
 
 def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
@@ -181,7 +183,7 @@ def _one_line(bar: StepBar) -> str:
     return f"median step {numbers.significant(bar.ms)} ms: {', '.join(parts)}"
 
 
-def _outside(report: Report) -> list[RenderableType]:
+def _outside_steps(report: Report) -> list[RenderableType]:
     """What is not in the steps."""
     total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
     parts = [
@@ -192,7 +194,7 @@ def _outside(report: Report) -> list[RenderableType]:
     return [_line(f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}")] if parts else []
 
 
-def _others(screen: FirstScreen, most: int) -> list[RenderableType]:
+def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]:
     others = list(enumerate(screen.opportunities, 1))[1:]
     if screen.severity is None:
         others = list(enumerate(screen.opportunities, 1))
@@ -216,12 +218,14 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     elif screen.reliability.kind == "conditional" and screen.severity is None:
         head = "CONDITIONAL"
     style = _HEADS[screen.severity] if head != "CONDITIONAL" else _HEADS["warning"]
-    lines: list[RenderableType] = [Text.assemble((f" {head} ", style), "  ").append_text(said(screen.headline, "bold"))]
+    lines: list[RenderableType] = [
+        Text.assemble((f" {head} ", style), "  ").append_text(sentence_text(screen.headline, "bold"))
+    ]
     if screen.severity is None:
         few = screen.reliability.kind == "too little"
         return [*lines, *(_line(text) for text in (screen.sentence, "" if few else screen.checks.words) if text)]
     if screen.sentence:
-        lines.append(indented(said(_short(screen.sentence, width))))
+        lines.append(indented(sentence_text(_short(screen.sentence, width))))
     fix = screen.fix
     if fix is not None:
         code = [(f"{mark} {line}", {"-": "red", "+": "green"}.get(mark, "")) for mark, line in fix.diff[:MAX_CODE]]
@@ -236,20 +240,22 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     if screen.tried:
         lines.append(labelled("tried:", screen.tried))
     if screen.proof:
-        lines.append(command("prove:", _near(screen.proof)))
+        lines.append(command("prove:", _relative_paths(screen.proof)))
     return lines
 
 
 def _places(report: Report, folder: Path, where: Mapping[str, str], *, explained: bool) -> list[RenderableType]:
-    run = _near(plain.visible(str(folder.parent if folder.name == "gpuprof" else folder)))
+    run = _relative_paths(plain.visible(str(folder.parent if folder.name == "gpuprof" else folder)))
     lines = [command("all:", f"gpuprof report {run} --all")]
     if explained and report.findings and _RULE.fullmatch(rule := report.findings[0].rule):
         lines.append(command("why:", f"gpuprof explain {rule}"))
     shown = {"HTML": "page:", "TensorBoard": "tab:"}
-    return lines + [command(shown[name], _near(plain.visible(place))) for name, place in where.items() if name in shown]
+    return lines + [
+        command(shown[name], _relative_paths(plain.visible(place))) for name, place in where.items() if name in shown
+    ]
 
 
-def _near(text: str) -> str:
+def _relative_paths(text: str) -> str:
     """Paths as the reader would type them here."""
     here = str(Path.cwd())
     return " ".join("." if word == here else word.removeprefix(f"{here}{os.sep}") for word in text.split(" "))

@@ -46,7 +46,7 @@ class _Drawing:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width if self.width is None else min(self.width, options.max_width)
-        kept = _kept(self.table, width)
+        kept = _fitting_columns(self.table, width)
         shown = self.table.only(kept)
         drawn = RichTable(
             box=SIMPLE_HEAD,
@@ -61,16 +61,16 @@ class _Drawing:
             drawn.add_column(_heading(column), justify="right" if column.numeric else "left", width=room)
         ellipsis = "..." if options.ascii_only else "…"
         for row in shown.rows:
-            drawn.add_row(*(_drawn(*of, ellipsis) for of in zip(shown.columns, row, rooms, strict=True)))
+            drawn.add_row(*(_rendered_cell(*of, ellipsis) for of in zip(shown.columns, row, rooms, strict=True)))
         yield drawn
         if left_out := [_heading(c) for i, c in enumerate(self.table.columns) if i not in kept and not c.bar]:
             yield Text(f"not shown: {', '.join(left_out)}; use {self.way_out}", style="dim")
 
 
-def _kept(table: tables.Table, width: int) -> list[int]:
+def _fitting_columns(table: tables.Table, width: int) -> list[int]:
     """The columns that there is room for; the first one always stays."""
     kept = list(range(len(table.columns)))
-    while len(kept) > 1 and sum(_least(table, index) + _GAP for index in kept) - _GAP > width:
+    while len(kept) > 1 and sum(_min_width(table, index) + _GAP for index in kept) - _GAP > width:
         bars = [index for index in kept if table.columns[index].bar]
         numeric = [index for index in kept[1:] if table.columns[index].numeric]
         kept.remove((bars or numeric[-1:] or kept[-1:])[0])
@@ -79,7 +79,7 @@ def _kept(table: tables.Table, width: int) -> list[int]:
 
 def _widths(table: tables.Table, width: int) -> list[int]:
     """Cells of each column; what the least leaves goes to titles of numbers first, then to text, then to bars."""
-    cells = [_least(table, index) for index in range(len(table.columns))]
+    cells = [_min_width(table, index) for index in range(len(table.columns))]
     left = width - sum(cells) - _GAP * (len(cells) - 1)
     for wanted in (
         {i: cell_len(_heading(column)) for i, column in enumerate(table.columns) if column.numeric},
@@ -94,7 +94,7 @@ def _widths(table: tables.Table, width: int) -> list[int]:
     return cells
 
 
-def _least(table: tables.Table, index: int) -> int:
+def _min_width(table: tables.Table, index: int) -> int:
     """Cells below which a column cannot be read."""
     column = table.columns[index]
     if column.bar:
@@ -113,7 +113,7 @@ def _heading(column: tables.Column[Any]) -> str:
     return f"{column.title} {column.unit}".strip()
 
 
-def _drawn(column: tables.Column[Any], cell: tables.Cell, room: int, ellipsis: str) -> RenderableType:
+def _rendered_cell(column: tables.Column[Any], cell: tables.Cell, room: int, ellipsis: str) -> RenderableType:
     """A cell; text wraps at its spaces, and a word without room loses its middle: both ends tell names apart."""
     if column.bar:
         return Bar(cell.ratio or 0.0, BAR_CELLS, "blue" if cell.key in _COMPUTE else "yellow")

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lightning_gpuprof.sinks.console import held
+from lightning_gpuprof.sinks.console import keep_together
 
 
 def title(text: str) -> RenderableType:
@@ -20,14 +20,14 @@ def indented(renderable: RenderableType) -> RenderableType:
     return Padding(renderable, (0, 0, 0, 2))
 
 
-def said(text: str, style: str = "") -> Text:
+def sentence_text(text: str, style: str = "") -> Text:
     """A sentence whose numbers stay with their units where it wraps.
 
     Args:
         text: The sentence.
         style: A style of rich.
     """
-    return Text(held(text), style=style)
+    return Text(keep_together(text), style=style)
 
 
 def labelled(label: str, text: str, style: str = "") -> RenderableType:
@@ -38,7 +38,7 @@ def labelled(label: str, text: str, style: str = "") -> RenderableType:
         text: What stands beside it.
         style: A style of rich for the text.
     """
-    return indented(_beside(Text(label, style="dim"), said(text, style)))
+    return indented(_beside(Text(label, style="dim"), sentence_text(text, style)))
 
 
 def command(label: str, text: str) -> RenderableType:
@@ -51,9 +51,9 @@ def command(label: str, text: str) -> RenderableType:
     return Text.assemble("  ", (label, "dim"), f" {text}", no_wrap=True, overflow="ignore")
 
 
-def point(text: str) -> RenderableType:
+def bullet(text: str) -> RenderableType:
     """A sentence of a list."""
-    return _beside(Text("-"), said(text))
+    return _beside(Text("-"), sentence_text(text))
 
 
 def _beside(label: Text, text: Text) -> RenderableType:

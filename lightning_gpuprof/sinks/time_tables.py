@@ -19,8 +19,8 @@ from lightning_gpuprof.sinks.tables import (
     Table,
     bar,
     name,
-    of_wall,
     phase_median,
+    wall_share_column,
 )
 
 MIN_PHASE_RATIO = 0.02
@@ -80,7 +80,7 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
             help="number of steps, and of gaps between steps, in which it took time",
         ),
         Column("total", lambda row: row.total_s, S, help="self time: no second is in two rows"),
-        of_wall(report, share, FIGURE),
+        wall_share_column(report, share, FIGURE),
         absent="The report has no ledger.",
         foot=len(rows) - len(shown),
     )

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.html_page import bdi
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
+from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
 
 QUIET = "No finding from this trace."
 HOW = "Trainer(callbacks=[GpuProfiler()])"
@@ -24,8 +24,8 @@ _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", 
 
 def terminal(found: TraceDiagnosis) -> list[RenderableType]:
     """The verdict, each finding with its fix, and how many rules need a run."""
-    lines: list[RenderableType] = [said(plain.sentence(found.verdict.summary), "bold")]
-    lines += [said(plain.sentence(caveat), "yellow") for caveat in found.caveats]
+    lines: list[RenderableType] = [sentence_text(plain.sentence(found.verdict.summary), "bold")]
+    lines += [sentence_text(plain.sentence(caveat), "yellow") for caveat in found.caveats]
     lines += [_finding(number, finding) for number, finding in enumerate(found.findings, 1)] or [Text(QUIET)]
     lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in _open(found)]
     return [Group(*lines, Text(""))]

@@ -41,14 +41,14 @@ _WAITS: dict[IdleCause, str] = {
 def sentences(analysis: TraceAnalysis) -> list[str]:
     """Say in plain words what was recorded, what the devices did, and what stands out, most telling first."""
     lines = [_what(analysis)]
-    lines += of_devices(analysis) or _devices(analysis)
+    lines += device_sentences(analysis) or _devices(analysis)
     if analysis.health is not None:
         lines += [f"Warning: {plain.sentence(problem)}" for problem in analysis.health.problems[:3]]
     lines += [f"Not computed: {plain.sentence(problem)}" for problem in analysis.problems]
     return lines
 
 
-def of_devices(analysis: TraceAnalysis) -> list[str]:
+def device_sentences(analysis: TraceAnalysis) -> list[str]:
     """What the devices did and what stands out, without what was recorded; empty if there is no device work."""
     if analysis.idle is None or not analysis.idle.devices:
         return []

@@ -55,17 +55,23 @@ class Entry:
 
 def _entries() -> Iterable[Entry]:
     health_, steps, idle_ = "Health of the trace", "Steps", "Idle time"
-    yield Entry(name="timeline", chapter="Timeline", make=lambda a: _of(a.timeline, timeline.timeline_table))
-    yield Entry(name="health", chapter=health_, make=lambda a: _of(a.health, health.problem_table, health.health_table))
-    yield Entry(name="signals", chapter=health_, make=lambda a: _of(a.health, health.signal_table))
+    yield Entry(name="timeline", chapter="Timeline", make=lambda a: _tables_of(a.timeline, timeline.timeline_table))
     yield Entry(
-        name="launches", chapter=health_, make=lambda a: _of(a.health, health.launch_call_table, health.category_table)
+        name="health", chapter=health_, make=lambda a: _tables_of(a.health, health.problem_table, health.health_table)
     )
-    yield Entry(name="steps", chapter=steps, shown=True, make=lambda a: _of(a.step_trace, step_trace.step_phase_table))
+    yield Entry(name="signals", chapter=health_, make=lambda a: _tables_of(a.health, health.signal_table))
+    yield Entry(
+        name="launches",
+        chapter=health_,
+        make=lambda a: _tables_of(a.health, health.launch_call_table, health.category_table),
+    )
+    yield Entry(
+        name="steps", chapter=steps, shown=True, make=lambda a: _tables_of(a.step_trace, step_trace.step_phase_table)
+    )
     yield Entry(
         name="steps_each",
         chapter=steps,
-        make=lambda a: _of(a.step_trace, step_trace.step_host_table, step_trace.step_device_table),
+        make=lambda a: _tables_of(a.step_trace, step_trace.step_host_table, step_trace.step_device_table),
     )
     yield Entry(name="idle", chapter=idle_, shown=True, make=_idle_causes)
     yield Entry(name="idle_gaps", chapter=idle_, make=_idle_gaps)
@@ -73,7 +79,7 @@ def _entries() -> Iterable[Entry]:
         name="sync_points",
         chapter=idle_,
         shown=True,
-        make=lambda a: _of(a.sync_points, sync_points.sync_site_table, sync_points.sync_total_table),
+        make=lambda a: _tables_of(a.sync_points, sync_points.sync_site_table, sync_points.sync_total_table),
     )
     yield Entry(
         name="streams",
@@ -81,11 +87,13 @@ def _entries() -> Iterable[Entry]:
         make=lambda a: () if a.streams is None else streams.stream_tables(a.streams),
     )
     code = "Device time by code"
-    yield Entry(name="lines", chapter=code, shown=True, make=lambda a: _of(a.attribution, attribution.line_table))
+    yield Entry(
+        name="lines", chapter=code, shown=True, make=lambda a: _tables_of(a.attribution, attribution.line_table)
+    )
     yield Entry(
         name="attribution",
         chapter=code,
-        make=lambda a: _of(
+        make=lambda a: _tables_of(
             a.attribution, attribution.attributed_table, attribution.module_table, attribution.phase_device_table
         ),
     )
@@ -100,7 +108,9 @@ def _entries() -> Iterable[Entry]:
     yield Entry(
         name="operator_types",
         chapter=ops,
-        make=lambda a: _of(a.operators, operators.operator_types_by_device_time, operators.operator_types_by_host_time),
+        make=lambda a: _tables_of(
+            a.operators, operators.operator_types_by_device_time, operators.operator_types_by_host_time
+        ),
     )
     yield Entry(
         name="operator_details",
@@ -113,24 +123,24 @@ def _entries() -> Iterable[Entry]:
         name="kernel_classes",
         chapter=kernel,
         shown=True,
-        make=lambda a: _of(a.kernels, kernels.class_table),
+        make=lambda a: _tables_of(a.kernels, kernels.class_table),
     )
     yield Entry(
         name="kernels",
         chapter=kernel,
         shown=True,
-        make=lambda a: _of(a.kernels, kernels.kernel_table),
-        make_long=lambda a: _of(a.kernels, partial(kernels.kernel_table, limit=LONG)),
+        make=lambda a: _tables_of(a.kernels, kernels.kernel_table),
+        make_long=lambda a: _tables_of(a.kernels, partial(kernels.kernel_table, limit=LONG)),
     )
     yield Entry(
         name="kernel_activity",
         chapter=kernel,
-        make=lambda a: _of(a.kernels, kernels.activity_table),
+        make=lambda a: _tables_of(a.kernels, kernels.activity_table),
     )
     yield Entry(
         name="kernel_use",
         chapter=kernel,
-        make=lambda a: _of(
+        make=lambda a: _tables_of(
             a.kernels,
             kernels.dtype_table,
             kernels.tensor_core_table,
@@ -142,7 +152,7 @@ def _entries() -> Iterable[Entry]:
     yield Entry(
         name="savings",
         chapter=kernel,
-        make=lambda a: _of(a.kernels, kernel_savings.saving_table, kernel_savings.no_saving_table),
+        make=lambda a: _tables_of(a.kernels, kernel_savings.saving_table, kernel_savings.no_saving_table),
     )
     nsys = "As Nsight Systems prints it"
     for table in (
@@ -153,20 +163,20 @@ def _entries() -> Iterable[Entry]:
         api_tables.cuda_gpu_mem_size_sum,
         api_tables.cuda_kern_exec_sum,
     ):
-        long = partial(_of_api, partial(table, limit=LONG))
-        yield Entry(name=table.__name__, chapter=nsys, make=partial(_of_api, table), make_long=long)
-    yield Entry(name="launch_latency", chapter=nsys, make=lambda a: _of(a.api_tables, api_tables.launch_table))
+        long = partial(_api_tables_of, partial(table, limit=LONG))
+        yield Entry(name=table.__name__, chapter=nsys, make=partial(_api_tables_of, table), make_long=long)
+    yield Entry(name="launch_latency", chapter=nsys, make=lambda a: _tables_of(a.api_tables, api_tables.launch_table))
     yield Entry(
         name="roofline",
         chapter="Roofline",
-        make=lambda a: _of(a.roofline, roofline.flops_table, roofline.roofline_table),
+        make=lambda a: _tables_of(a.roofline, roofline.flops_table, roofline.roofline_table),
     )
     comm = "Communication"
     yield Entry(
         name="communication",
         chapter=comm,
         shown=True,
-        make=lambda a: _of(
+        make=lambda a: _tables_of(
             a.communication if a.communication and any(d.collectives for d in a.communication.devices) else None,
             communication.device_communication_table,
             communication.collective_kind_table,
@@ -175,7 +185,7 @@ def _entries() -> Iterable[Entry]:
     yield Entry(
         name="collectives",
         chapter=comm,
-        make=lambda a: _of(
+        make=lambda a: _tables_of(
             a.communication,
             communication.collective_size_table,
             communication.communication_stream_table,
@@ -184,19 +194,19 @@ def _entries() -> Iterable[Entry]:
     )
 
 
-def _of(result: object, *tables: Callable[..., Table]) -> Iterable[Table]:
+def _tables_of(result: object, *tables: Callable[..., Table]) -> Iterable[Table]:
     return () if result is None else (table(result) for table in tables)
 
 
-def _of_api(table: Callable[[ApiTables], Table], analysis: TraceAnalysis) -> Iterable[Table]:
-    return _of(analysis.api_tables, table)
+def _api_tables_of(table: Callable[[ApiTables], Table], analysis: TraceAnalysis) -> Iterable[Table]:
+    return _tables_of(analysis.api_tables, table)
 
 
 def _operators(analysis: TraceAnalysis, limit: int = operators.TOP) -> Iterable[Table]:
     found = analysis.operators
     on_device = found is not None and found.device_us is not None
     table = operators.operators_by_device_time if on_device else operators.operators_by_host_time
-    return _of(found, partial(table, limit=limit))
+    return _tables_of(found, partial(table, limit=limit))
 
 
 def _operator_details(analysis: TraceAnalysis, limit: int = operators.TOP) -> Iterable[Table]:
@@ -204,7 +214,7 @@ def _operator_details(analysis: TraceAnalysis, limit: int = operators.TOP) -> It
     found = analysis.operators
     on_device = found is not None and found.device_us is not None
     tables = (operators.operators_by_host_time, operators.operators_by_shape)
-    return _of(found, *(partial(table, limit=limit) for table in (tables if on_device else tables[1:])))
+    return _tables_of(found, *(partial(table, limit=limit) for table in (tables if on_device else tables[1:])))
 
 
 def _idle_causes(analysis: TraceAnalysis) -> Iterable[Table]:

@@ -15,7 +15,7 @@ from lightning_gpuprof.sinks import trace_findings
 from lightning_gpuprof.sinks.console import MAX_WIDTH
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import WIDER, draw
-from lightning_gpuprof.sinks.terminal_text import point
+from lightning_gpuprof.sinks.terminal_text import bullet
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 
@@ -45,13 +45,13 @@ def render(
     parts: list[RenderableType] = []
     if not names:
         said = [] if diagnosis is None else trace_findings.terminal(diagnosis)
-        said += [point(line) for line in sentences(analysis)]
+        said += [bullet(line) for line in sentences(analysis)]
         parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
-    parts += drawn(tables)
+    parts += render_tables(tables)
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
 
 
-def drawn(tables: Iterable[Table]) -> list[RenderableType]:
+def render_tables(tables: Iterable[Table]) -> list[RenderableType]:
     """Tables under their titles; columns that there is no place for are named below."""
     way_out = f"{WIDER}, or --csv"
     return [part for table in tables for part in (Text(f"\n{table.title}", style="bold"), draw(table, way_out=way_out))]

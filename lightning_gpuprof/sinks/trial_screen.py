@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.sinks import plain, trial_tables
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, said
+from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
 
 MOST_LEFT = 3
 """Lines of advice that was not tried; all of it is in the file."""
@@ -56,7 +56,7 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
         parts.append(labelled("not tried:", f"{more} more, in try.json"))
     parts += [
         Text(""),
-        Text.assemble((f" {head} ", style), "  ").append_text(said(trial_tables.headline(trial), "bold")),
+        Text.assemble((f" {head} ", style), "  ").append_text(sentence_text(trial_tables.headline(trial), "bold")),
     ]
     if apply:
         parts.append(labelled("apply:", apply))

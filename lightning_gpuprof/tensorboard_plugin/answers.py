@@ -24,7 +24,7 @@ def data(request: Request, content: object, *, status: int = 200, version: str =
         version: Of the content; empty if it has none.
     """
     if version and request.if_none_match.contains(version):
-        return unchanged(version)
+        return not_modified(version)
     body = msgspec.json.encode(content)
     packed = _packs(request) and len(body) >= _MIN_PACKED
     response = Response(gzip.compress(body, 1, mtime=0) if packed else body, status, content_type="application/json")
@@ -32,7 +32,7 @@ def data(request: Request, content: object, *, status: int = 200, version: str =
     return _finished(response, version, packed=packed)
 
 
-def unchanged(version: str) -> Response:
+def not_modified(version: str) -> Response:
     """304: the client has it."""
     response = Response(status=304, content_type="application/json")
     response.headers["Cache-Control"] = "no-store"

@@ -60,17 +60,17 @@ def _report_style() -> Asset:
 
 
 @cache
-def _own(name: str) -> Asset:
+def _package_asset(name: str) -> Asset:
     kind = _STYLE if name.endswith(".css") else _SCRIPT
     return _asset(kind, files("lightning_gpuprof.tensorboard_plugin").joinpath("static", name).read_bytes())
 
 
-def _own_later(name: str) -> Callable[[], Asset]:
-    return lambda: _own(name)
+def _lazy_asset(name: str) -> Callable[[], Asset]:
+    return lambda: _package_asset(name)
 
 
 def catalogue() -> Mapping[str, Callable[[], Asset]]:
     """All files by the name under which they are served; each is read when it is asked for first."""
     own = (entry.name for entry in files("lightning_gpuprof.tensorboard_plugin").joinpath("static").iterdir())
-    found = {name: _own_later(name) for name in own if name.endswith((".js", ".css"))}
+    found = {name: _lazy_asset(name) for name in own if name.endswith((".js", ".css"))}
     return {**found, "plotly.js": plotly, "figures.js": figures, "report.css": _report_style}

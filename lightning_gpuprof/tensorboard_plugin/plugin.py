@@ -87,10 +87,10 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             try:
                 rows.append(run_list.row(run.name, self._summaries.of(self._look(run))))
             except GpuProfError as error:
-                rows.append(run_list.row(run.name, run_list.unreadable(str(error))))
+                rows.append(run_list.row(run.name, run_list.unreadable_summary(str(error))))
             except Exception as error:  # the fence between one run's data and the list of all
                 _logger.warning("a run cannot be listed", exc_info=True)
-                rows.append(run_list.row(run.name, run_list.unreadable(type(error).__name__)))
+                rows.append(run_list.row(run.name, run_list.unreadable_summary(type(error).__name__)))
         listed = run_list.listing(rows, note=self._no_root or found.note)
         return answers.data(request, {**listed, "views": TITLES}, version=run_list.version(listed))
 
@@ -106,7 +106,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         current = self._reports.current(files)
         state = self._summaries.of(files).state
         if current is not None and request.if_none_match.contains(_version(current, files, state, view.anchor)):
-            return answers.unchanged(_version(current, files, state, view.anchor))
+            return answers.not_modified(_version(current, files, state, view.anchor))
         made = self._reports.of(files, REPORT_S)
         if isinstance(made, Pending):
             return answers.data(request, {"pending": made.why}, status=202)

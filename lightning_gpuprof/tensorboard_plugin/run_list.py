@@ -45,7 +45,7 @@ COLUMNS: tuple[tuple[str, bool], ...] = (
 """Titles, and whether they hold numbers."""
 
 
-def unreadable(why: str) -> Summary:
+def unreadable_summary(why: str) -> Summary:
     """The line of a run whose files cannot be read."""
     return Summary(state=f"cannot be read: {why}")
 

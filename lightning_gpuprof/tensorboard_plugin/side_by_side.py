@@ -30,7 +30,7 @@ def render(
         names: Of both.
         held: Their comparison.
     """
-    columns = (_column(names[0], view(first)), _column(names[1], _with_other_ids(view(second))))
+    columns = (_column(names[0], view(first)), _column(names[1], _with_renamed_ids(view(second))))
     return f'{_changes(anchor, held)}<div class="columns">\n{"".join(columns)}</div>\n'
 
 
@@ -38,7 +38,7 @@ def _column(name: str, body: str) -> str:
     return f'<div class="column">\n<h2 class="run-name">{bdi(plain.name(name))}</h2>\n{body}</div>\n'
 
 
-def _with_other_ids(body: str) -> str:
+def _with_renamed_ids(body: str) -> str:
     """An id stands once on a page. Data cannot look like an attribute: its quotes are escaped, also those in JSON."""
     return re.sub(r'(<[a-z]+ id=")', r"\1second-", body)
 

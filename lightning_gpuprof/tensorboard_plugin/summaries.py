@@ -83,7 +83,7 @@ class Summaries:
             files: The run's files, as they were when the report was made.
             report: The report.
         """
-        self._keep(f"{files.folder}|{files.version}", _of_report(report))
+        self._keep(f"{files.folder}|{files.version}", _summary_of_report(report))
 
     def _keep(self, key: str, summary: Summary) -> None:
         with self._lock:
@@ -103,19 +103,19 @@ def _summary(files: RunFiles) -> Summary:
     damaged: list[str] = []
     if files.report is not None and files.report_is_current:
         try:
-            return _of_report(msgspec.json.decode(_read(files.report, MAX_BYTES), type=_Head))
+            return _summary_of_report(msgspec.json.decode(_read(files.report, MAX_BYTES), type=_Head))
         except _UNREADABLE:
             damaged.append(files.report.path.name)
     if files.journals:
         try:
-            return _of_journal(files.journals[0])
+            return _summary_of_journal(files.journals[0])
         except _UNREADABLE:
             damaged.append(files.journals[0].path.name)
     why = f"{' and '.join(damaged)} empty or damaged" if damaged else "no report and no journal"
     return Summary(state=f"cannot be read: {why}")
 
 
-def _of_report(report: Report | _Head) -> Summary:
+def _summary_of_report(report: Report | _Head) -> Summary:
     period = report.steps.period_ms
     return Summary(
         state=str(report.run.get("status") or "finished"),
@@ -129,7 +129,7 @@ def _of_report(report: Report | _Head) -> Summary:
     )
 
 
-def _of_journal(journal: SeenFile) -> Summary:
+def _summary_of_journal(journal: SeenFile) -> Summary:
     """From the first line and the last one."""
     with open(journal.path, "rb") as file:
         header = msgspec.json.decode(file.readline(_HEAD_BYTES), type=Header)

@@ -17,19 +17,19 @@ from truths.cases import CASES
 from truths.cures import CURES, NoCureError, advised
 from truths.fits import Fit
 from truths.judging import judge, summarise
-from truths.running import Job, Named, Said, run_all
+from truths.running import Job, JudgedFinding, RunOutcome, run_all
 
 from lightning_gpuprof.model.change import Change
 
 RULES = {"callback-slow", "input-bound", "single-process-loading"}
 
 
-def finding(rule: str, severity: str = "warning", advice: str = "") -> Named:
-    return Named(rule=rule, severity=severity, subject="", advice=advice, saved_ms=5.0)
+def finding(rule: str, severity: str = "warning", advice: str = "") -> JudgedFinding:
+    return JudgedFinding(rule=rule, severity=severity, subject="", advice=advice, saved_ms=5.0)
 
 
-def told(*findings: Named, verdict: str = "loop-bound", run_delay_ratio: float | None = None) -> Said:
-    return Said(
+def told(*findings: JudgedFinding, verdict: str = "loop-bound", run_delay_ratio: float | None = None) -> RunOutcome:
+    return RunOutcome(
         verdict=verdict,
         verdict_words="",
         findings=findings,

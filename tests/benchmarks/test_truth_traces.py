@@ -16,7 +16,7 @@ from truths.driven import Driven
 from truths.gpu_runs import Simulated
 from truths.judging import Judgement, judge
 from truths.recorded import Recorded
-from truths.running import Said, said
+from truths.running import RunOutcome, read_outcome
 
 from lightning_gpuprof.rules.discovery import discover
 
@@ -27,19 +27,19 @@ OTHERS = [name for name, case in BY_NAME.items() if case.group != "fault"]
 QUICK = ("the loss is read in each step", "batches come late", "batches in pageable memory")
 
 
-def told(source: Simulated | Recorded, seed: int) -> Said:
+def told(source: Simulated | Recorded, seed: int) -> RunOutcome:
     with TemporaryDirectory() as folder:
-        return said(source(Path(folder), seed))
+        return read_outcome(source(Path(folder), seed))
 
 
 @cache
-def of(name: str, seed: int = 1) -> Said:
+def of(name: str, seed: int = 1) -> RunOutcome:
     source = BY_NAME[name].source
     assert isinstance(source, Simulated)
     return told(source, seed)
 
 
-def judged(case: Case, found: Said) -> Judgement:
+def judged(case: Case, found: RunOutcome) -> Judgement:
     return judge(case, found, rules=RULES)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lightning_gpuprof.model.phases import PARTS, PHASES
-from lightning_gpuprof.sinks.html_page import own
+from lightning_gpuprof.sinks.html_page import packaged_text
 
 Colour = np.ndarray
 
@@ -48,7 +48,7 @@ def variables(block: str) -> dict[str, str]:
 
 
 def themes() -> dict[str, dict[str, str]]:
-    style = own("report.css")
+    style = packaged_text("report.css")
     light, rest = style.split("@media screen and (prefers-color-scheme: dark)", 1)
     dark, printed = rest.split("@media print")[:2]
     base = variables(light)
@@ -148,7 +148,7 @@ def test_graphics_stand_out_from_the_paper_and_text_can_be_read(theme: str) -> N
 
 
 def test_every_phase_and_part_has_a_colour_in_the_style() -> None:
-    style = own("report.css")
+    style = packaged_text("report.css")
     for key in (*PHASES, *PARTS):
         assert re.search(rf"\.c-{key}\b[^{{]*{{ background: var\(--\w+\)", style), key
     assert set(variables(style)) >= set(PHASES)

@@ -14,7 +14,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks import terminal
 from lightning_gpuprof.sinks.console import print_to
-from lightning_gpuprof.sinks.terminal_text import said
+from lightning_gpuprof.sinks.terminal_text import sentence_text
 
 REPORTS = {
     "full": sample_report.full_report,
@@ -94,7 +94,7 @@ def test_numbers_stay_with_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("width", [20, 30, 40])
 def test_a_separator_stays_with_what_it_follows(width: int) -> None:
     stream = io.StringIO()
-    print_to(stream, said("steps 12 · median 3 ms · p95 12.5 ms · 1,200 samples/s · valid"), width=width)
+    print_to(stream, sentence_text("steps 12 · median 3 ms · p95 12.5 ms · 1,200 samples/s · valid"), width=width)
     lines = stream.getvalue().splitlines()
     assert len(lines) > 1
     assert not any(line.startswith("·") for line in lines)

@@ -11,7 +11,7 @@ from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks.trace_html import render_trace_html
-from lightning_gpuprof.sinks.trace_summary import of_devices, sentences
+from lightning_gpuprof.sinks.trace_summary import device_sentences, sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.reader import Trace
@@ -64,7 +64,7 @@ def test_work_launched_before_the_window_is_idle_time_without_an_explanation(tmp
 def test_an_analysis_that_failed_is_named(tmp_path: Path) -> None:
     analysis = TraceAnalysis(problems=("idle: ValueError: no",))
     assert "Not computed: idle: ValueError: no" in words(analysis)
-    assert of_devices(analysis) == []
+    assert device_sentences(analysis) == []
     assert all(not entry.tables(analysis) for entry in CATALOGUE)
 
 

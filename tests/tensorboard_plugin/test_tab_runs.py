@@ -98,7 +98,8 @@ def test_the_latest_run_comes_first_and_one_that_cannot_be_read_is_there(tmp_pat
     summary = Summaries().of(look(save_run(tmp_path / "run"), tmp_path))
     later = msgspec.structs.replace(summary, started_s=(summary.started_s or 0) + 60)
     rows = run_list.listing(
-        [run_list.row("a", summary), run_list.row("b", later), run_list.row("c", run_list.unreadable("why"))], ""
+        [run_list.row("a", summary), run_list.row("b", later), run_list.row("c", run_list.unreadable_summary("why"))],
+        "",
     )["rows"]
     assert [row.name for row in rows] == ["b", "a", "c"]
     assert "why" in rows[-1].state

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import title_of
-from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolding
+from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolded_on_click
 from lightning_gpuprof.sinks.views.first import duration
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 
@@ -75,7 +75,7 @@ def tried(report: Report) -> str:
     if trial is None:
         return ""
     lead = f"<p>{bdi(trial_tables.headline(trial))}</p>\n"
-    return section("tried", trial_tables.tried_table(trial), lead, unfolding((trial_tables.left_table(trial),)))
+    return section("tried", trial_tables.tried_table(trial), lead, unfolded_on_click((trial_tables.left_table(trial),)))
 
 
 def method(report: Report) -> str:
@@ -83,4 +83,4 @@ def method(report: Report) -> str:
     shown = [*method_tables.detail_tables(report), method_tables.check_table(report)]
     said = [text for label, text in method_tables.lines(report) if label in ("all findings", "target", "cost")]
     lead = "".join(f"<p>{bdi(text)}</p>\n" for text in said)
-    return section("method", method_tables.level_table(report), lead, unfolding(shown))
+    return section("method", method_tables.level_table(report), lead, unfolded_on_click(shown))

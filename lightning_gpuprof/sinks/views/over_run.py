@@ -7,7 +7,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import rank_tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
 from lightning_gpuprof.sinks.drawings import curves_svg, heat_html
-from lightning_gpuprof.sinks.html_page import figure, section, unfolding
+from lightning_gpuprof.sinks.html_page import figure, section, unfolded_on_click
 
 _LABEL = "Utilization, memory, power, clocks, CPU time and disk traffic over the run"
 _TITLE = "GPUs, host and memory over the steps"
@@ -25,7 +25,7 @@ def curves(report: Report) -> str:
         f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
         "<p>Of many samples the least and the largest of each stretch are drawn.</p>\n"
         f"{figure('curves', drawn, _LABEL, curves_svg(drawn))}"
-        f"{unfolding((curve_table(report),))}</section>\n"
+        f"{unfolded_on_click((curve_table(report),))}</section>\n"
     )
 
 

@@ -7,8 +7,8 @@ from html import escape
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.sinks import tables
-from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolding
-from lightning_gpuprof.sinks.trace_summary import of_devices
+from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolded_on_click
+from lightning_gpuprof.sinks.trace_summary import device_sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
@@ -58,7 +58,7 @@ def operators(report: Report) -> str:
         if found is None or not drawn:
             continue
         folded = [table for entry in CATALOGUE if entry.name in _OF_OPERATORS for table in entry.tables(found)]
-        shown.append(_of_window(report, window, drawn + unfolding(folded)))
+        shown.append(_of_window(report, window, drawn + unfolded_on_click(folded)))
     return _section("operators", "Operators", shown)
 
 
@@ -77,9 +77,9 @@ def _window(window: WindowFacts) -> str:
     found = window.analysis
     title = f"<h3>Steps {escape(tables.window_steps(window))}</h3>\n"
     if found is None:
-        shown = unfolding([tables.operator_table(window), tables.kernel_table(window)])
+        shown = unfolded_on_click([tables.operator_table(window), tables.kernel_table(window)])
         return title + opening_html(window.file) + shown if window.file or shown else ""
-    said = "".join(f"<li>{bdi(line)}</li>\n" for line in of_devices(found))
+    said = "".join(f"<li>{bdi(line)}</li>\n" for line in device_sentences(found))
     sentences = f"<ul>\n{said}</ul>\n" if said else ""
     idle, roof = idle_html(found), roofline_html(found)
     folded = [
@@ -94,7 +94,7 @@ def _window(window: WindowFacts) -> str:
             sentences,
             opening_html(window.file),
             f"<h4>Busy and idle</h4>\n{idle}" if idle else "",
-            unfolding(folded),
+            unfolded_on_click(folded),
             f"<details>\n<summary>Roofline as a figure</summary>\n{roof}</details>\n" if roof else "",
         )
     )

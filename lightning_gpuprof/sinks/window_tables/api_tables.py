@@ -19,8 +19,8 @@ from lightning_gpuprof.sinks.tables import (
     Column,
     Table,
     facts,
+    first_rows_title,
     name,
-    of_first_rows,
 )
 from lightning_gpuprof.sinks.window_tables import kernel_text
 
@@ -43,7 +43,7 @@ def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """
     rows = found.cuda_api_sum
     return Table.of(
-        of_first_rows("cuda_api_sum: calls of the CUDA API", len(rows), limit),
+        first_rows_title("cuda_api_sum: calls of the CUDA API", len(rows), limit),
         rows[:limit],
         *_times("calls", _HOST_WINDOW),
         Column("call", lambda row: row.name, name(_NAME)),
@@ -60,7 +60,7 @@ def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """
     rows = found.cuda_gpu_kern_sum
     return Table.of(
-        of_first_rows("cuda_gpu_kern_sum: kernels by name", len(rows), limit),
+        first_rows_title("cuda_gpu_kern_sum: kernels by name", len(rows), limit),
         rows[:limit],
         *_times("count", _DEVICE_WINDOW),
         kernel_text.column(_NAME),
@@ -77,7 +77,7 @@ def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """
     rows = found.cuda_gpu_kern_gb_sum
     return Table.of(
-        of_first_rows("cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(rows), limit),
+        first_rows_title("cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(rows), limit),
         rows[:limit],
         *_times("count", _DEVICE_WINDOW),
         Column("grid", lambda row: row.grid, kernel_text.THREE, help="blocks in x, y and z"),
@@ -96,7 +96,7 @@ def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
     """
     rows = found.cuda_gpu_mem_time_sum
     return Table.of(
-        of_first_rows("cuda_gpu_mem_time_sum: copies and memsets by time", len(rows), limit),
+        first_rows_title("cuda_gpu_mem_time_sum: copies and memsets by time", len(rows), limit),
         rows[:limit],
         *_times("count", _DEVICE_WINDOW),
         Column("operation", lambda row: row.name, name(_NAME), hover=_in_nsys),
@@ -117,7 +117,7 @@ def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         "sizes over durations; 1 GB is 1,000,000,000 bytes. A copy inside a device moves twice that in its memory"
     )
     return Table.of(
-        of_first_rows("cuda_gpu_mem_size_sum: copies and memsets by size", len(rows), limit),
+        first_rows_title("cuda_gpu_mem_size_sum: copies and memsets by size", len(rows), limit),
         rows[:limit],
         Column("total", lambda row: row.total_bytes, mb, help=size),
         Column("count", lambda row: row.count, COUNT),
@@ -154,7 +154,7 @@ def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
             hover=named.hover,
         )
     return Table.of(
-        of_first_rows(f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", len(rows), limit),
+        first_rows_title(f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", len(rows), limit),
         rows[:limit],
         Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=f"execution time {_OF_TABLE}"),
         Column("window", lambda row: row.kernel_share_of_window_ratio, PERCENT, help=f"kernel time {_DEVICE_WINDOW}"),

@@ -15,7 +15,7 @@ from lightning_gpuprof.model.trace.idle import (
     StepIdle,
 )
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name, of_first_rows
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, first_rows_title, name
 from lightning_gpuprof.sinks.window_tables import kernel_text, source_line
 
 STEP_CAUSES = 4
@@ -123,7 +123,7 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
             )
         )
     return Table.of(
-        of_first_rows(f"Idle time in each step, inside the window of {_device(device)}", len(device.steps), limit),
+        first_rows_title(f"Idle time in each step, inside the window of {_device(device)}", len(device.steps), limit),
         device.steps[:limit],
         *columns,
         absent="The trace holds no steps (ProfilerStep ranges), so idle time cannot be given by step.",

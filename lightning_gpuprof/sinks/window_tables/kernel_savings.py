@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, DurationBucket, KernelFacts, SavingRow
-from lightning_gpuprof.sinks.tables import COUNT, FIGURE, PERCENT, TEXT, US_AS_MS, Column, Table, bar, of_first_rows
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, PERCENT, TEXT, US_AS_MS, Column, Table, bar, first_rows_title
 from lightning_gpuprof.sinks.window_tables import kernel_text
 
 ROWS = 20
@@ -61,7 +61,7 @@ def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     """
     bound = "upper bound for this kernel alone; see why"
     return Table.of(
-        of_first_rows("Possible savings by kernel", len(found.savings), limit),
+        first_rows_title("Possible savings by kernel", len(found.savings), limit),
         found.savings[:limit],
         Column("at most", lambda row: row.saving_us, US_AS_MS, help=bound),
         Column("time", lambda row: row.total_us, US_AS_MS, help="of these kernels"),

@@ -15,8 +15,8 @@ from lightning_gpuprof.sinks.tables import (
     Column,
     Table,
     bar,
+    first_rows_title,
     name,
-    of_first_rows,
 )
 from lightning_gpuprof.sinks.window_tables import kernel_text
 
@@ -151,7 +151,7 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         limit: Most rows, None for all; likewise below.
     """
     return Table.of(
-        of_first_rows("Kernels", len(found.kernels), limit),
+        first_rows_title("Kernels", len(found.kernels), limit),
         found.kernels[:limit],
         kernel_text.column(_NAME),
         Column("class", lambda row: row.kernel_class),
@@ -181,7 +181,7 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         return f"{plain.name(row.device, 16)}: {shown}" if several else shown
 
     return Table.of(
-        of_first_rows("Kernel activity", found.activity_rows, limit),
+        first_rows_title("Kernel activity", found.activity_rows, limit),
         found.activity[:limit],
         kernel_text.column(40),
         Column("operator", lambda row: row.operator, name(32), help="the innermost operator that launched it"),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US, US_AS_MS, Column, Table, bar, name, of_first_rows
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US, US_AS_MS, Column, Table, bar, first_rows_title, name
 from lightning_gpuprof.sinks.window_tables.flops import TFLOPS
 
 TOP = 20
@@ -82,7 +82,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
     total = operators.device_us
     rows = [row for row in operators.operators if row.device_total_us]
     return Table.of(
-        of_first_rows("Operators by device time", len(rows), limit),
+        first_rows_title("Operators by device time", len(rows), limit),
         rows[:limit],
         *_NAMED,
         Column(
@@ -112,7 +112,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.host_self_us
     return Table.of(
-        of_first_rows("Operators by host time", len(operators.operators), limit),
+        first_rows_title("Operators by host time", len(operators.operators), limit),
         sorted(operators.operators, key=lambda row: -row.host_self_us)[:limit],
         *_NAMED,
         Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),

@@ -142,11 +142,11 @@ def late_rank_table(comparison: RanksComparison) -> Table:
 
 def rank_note_table(comparison: RanksComparison) -> Table:
     """Who is late, and what to mind."""
-    sentences = ([] if comparison.late is None else [_who_is_late(comparison.late)]) + list(comparison.notes)
+    sentences = ([] if comparison.late is None else [_late_rank_name(comparison.late)]) + list(comparison.notes)
     return sentence_table("Notes on the ranks", sentences, "No rank waited for another.")
 
 
-def _who_is_late(late: LateRank) -> str:
+def _late_rank_name(late: LateRank) -> str:
     waits = (
         f"Rank {late.rank} waits least, {_ms(late.waiting_us)} against {_ms(late.others_waiting_us)} (median of the"
         f" others), and came last to {numbers.exact_percent(late.last_ratio)} of the collectives"

@@ -24,7 +24,7 @@ def step_phase_table(trace: StepTrace) -> Table:
     mean = trace.mean or (trace.steps[0] if trace.steps else None)
     rows: list[_PhaseTime] = []
     if mean is not None:
-        for phase in _told(trace):
+        for phase in _recorded_phases(trace):
             of_steps = [row.phases_us.get(phase, 0.0) for row in trace.steps]
             rows.append(_PhaseTime(phase, PHASE_TERMS[phase], mean.phases_us.get(phase, 0.0), of_steps, phase))
         rows.append(_PhaseTime("other", _OTHER, mean.other_us, [row.other_us for row in trace.steps], "loop"))
@@ -51,7 +51,7 @@ def step_phase_table(trace: StepTrace) -> Table:
     )
 
 
-def _told(trace: StepTrace) -> list[Phase]:
+def _recorded_phases(trace: StepTrace) -> list[Phase]:
     told = {phase for row in trace.steps for phase in row.phases_us}
     return [phase for phase in PHASES if phase in told]
 
@@ -63,12 +63,12 @@ def step_host_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
         trace: The steps.
         limit: Most steps, the longest; they stay in their order.
     """
-    largest = {phase: max(row.phases_us.get(phase, 0.0) for row in trace.steps) for phase in _told(trace)}
+    largest = {phase: max(row.phases_us.get(phase, 0.0) for row in trace.steps) for phase in _recorded_phases(trace)}
     kept = sorted(largest, key=lambda phase: -largest[phase])[:_PHASE_COLUMNS]
     phases = [phase for phase in largest if phase in kept]
     return Table.of(
         "Steps on the main thread, ms",
-        _shown(trace, limit),
+        _shown_steps(trace, limit),
         Column("step", lambda row: row.name, name(NAME_CELLS)),
         Column("total", lambda row: row.total_us, _MS, help=_INFLATED),
         *(_of_phase(phase) for phase in phases),
@@ -83,7 +83,7 @@ def step_host_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
     )
 
 
-def _shown(trace: StepTrace, limit: int) -> list[StepRow]:
+def _shown_steps(trace: StepTrace, limit: int) -> list[StepRow]:
     """The mean of several steps, and the longest steps in their order."""
     mean = [trace.mean] if trace.mean and len(trace.steps) > 1 else []
     by_length = sorted(range(len(trace.steps)), key=lambda at: -trace.steps[at].total_us)
@@ -97,7 +97,7 @@ def step_device_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
         trace: The steps.
         limit: Most steps, the longest; they stay in their order.
     """
-    rows = [(row, device) for row in _shown(trace, limit) for device in row.devices]
+    rows = [(row, device) for row in _shown_steps(trace, limit) for device in row.devices]
     columns: list[Column[tuple[StepRow, StepDevice]]] = [Column("step", lambda row: row[0].name, name(NAME_CELLS))]
     if any(len(row.devices) > 1 for row, _ in rows):
         columns.append(Column("GPU", lambda row: row[1].device, name(12)))

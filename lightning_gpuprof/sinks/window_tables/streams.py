@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.streams import DeviceStreams, Streams, StreamTimes
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SIGNIFICANT, US_AS_MS, Column, Table, bar, of_first_rows
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SIGNIFICANT, US_AS_MS, Column, Table, bar, first_rows_title
 
 
 def stream_table(device: DeviceStreams, limit: int = 16) -> Table:
@@ -17,7 +17,7 @@ def stream_table(device: DeviceStreams, limit: int = 16) -> Table:
     """
     window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
     return Table.of(
-        of_first_rows(f"Streams of {_device(device)}, busiest first", len(device.streams), limit),
+        first_rows_title(f"Streams of {_device(device)}, busiest first", len(device.streams), limit),
         device.streams[:limit],
         Column("stream", _number),
         Column("kernels", lambda stream: stream.kernels, COUNT),

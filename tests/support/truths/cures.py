@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning_gpuprof.model.change import Change
 from truths.case import Case
 from truths.fits import Fit
-from truths.running import Job, Named, Said, said
+from truths.running import Job, JudgedFinding, RunOutcome, read_outcome
 from truths.setup import Setup
 
 Measure = Literal["median step", "mean step", "run"]
@@ -122,10 +122,10 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     cure = CURES[case.cure]
     fit = case.source
     assert isinstance(fit, Fit)
-    before = said(fit(_made(folder / "before"), seed))
+    before = read_outcome(fit(_made(folder / "before"), seed))
     finding = advised(cure, before)
     change, apply = finding.change or Change(), cure.apply or as_advised
-    after = said(fit(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
+    after = read_outcome(fit(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
     return Effect(
         case=case.name,
         rule=finding.rule,
@@ -139,7 +139,7 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     )
 
 
-def advised(cure: Cure, told: Said) -> Named:
+def advised(cure: Cure, told: RunOutcome) -> JudgedFinding:
     """The first finding of the cure's rules that has a gain and, where the cure applies it, a change.
 
     Raises:
@@ -158,7 +158,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _time_ms(told: Said, measure: Measure) -> float:
+def _time_ms(told: RunOutcome, measure: Measure) -> float:
     value = {
         "median step": told.period_ms,
         "mean step": told.period_mean_ms,

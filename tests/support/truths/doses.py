@@ -13,7 +13,7 @@ from truths.faults_of_loops import slow_callback, slow_logger
 from truths.faults_of_steps import sleep_in_backward, sleep_in_forward, sleep_in_optimizer
 from truths.fits import Fit
 from truths.models import Kind
-from truths.running import Job, Said, said
+from truths.running import Job, RunOutcome, read_outcome
 from truths.setup import Fault, Setup
 
 DOSES_MS = (0, 1, 2, 5, 10, 20)
@@ -77,7 +77,7 @@ def respond(place: str, dose_ms: float, seed: int, folder: Path) -> Response:
     kind, plant, rules = PLACES[place]
     made: list[Setup] = []
     fit = Fit(kind=kind, faults=(plant(dose_ms),), steps=STEPS)
-    told = said(fit(folder, seed, change=made.append))
+    told = read_outcome(fit(folder, seed, change=made.append))
     (cost,) = made[0].costs.values()
     promised = [f for f in told.findings if f.rule in rules and f.saved_ms is not None]
     return Response(
@@ -102,6 +102,6 @@ def without_dose(responses: Sequence[Response]) -> dict[str, Response]:
     return nothing | {one.place: one for one in responses if one.dose_ms == 0}
 
 
-def alarms(told: Said) -> tuple[str, ...]:
+def alarms(told: RunOutcome) -> tuple[str, ...]:
     """Rules with a warning or critical finding."""
     return tuple(f.rule for f in told.findings if f.severity != "info")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.rules.causes import HOST_RATIO
 from truths.case import Case
-from truths.running import Said
+from truths.running import RunOutcome
 
 _LOUD = ("warning", "critical")
 SYMPTOMS: Mapping[str, tuple[str, ...]] = {
@@ -43,7 +43,7 @@ class Judgement:
 
     case: str
     group: str
-    said: Said | None
+    said: RunOutcome | None
     ranks: tuple[int | None, ...] = ()
     waiting: tuple[bool, ...] = ()
     verdict_right: bool | None = None
@@ -54,7 +54,9 @@ class Judgement:
     repetition: int = 0
 
 
-def judge(case: Case, said: Said, *, rules: Collection[str], seconds: float = 0.0, repetition: int = 0) -> Judgement:
+def judge(
+    case: Case, said: RunOutcome, *, rules: Collection[str], seconds: float = 0.0, repetition: int = 0
+) -> Judgement:
     """Hold what was said against the truth.
 
     Args:
@@ -84,18 +86,18 @@ def judge(case: Case, said: Said, *, rules: Collection[str], seconds: float = 0.
     )
 
 
-def _right(case: Case, said: Said) -> bool | None:
+def _right(case: Case, said: RunOutcome) -> bool | None:
     if not case.verdicts or said.verdict in case.verdicts:
         return True if case.verdicts else None
     # Where others took the CPUs, that bounds a run that only computes.
     return "compute-bound" in case.verdicts and said.verdict == "host-bound" and _disturbed(said)
 
 
-def _disturbed(said: Said) -> bool:
+def _disturbed(said: RunOutcome) -> bool:
     return said.run_delay_ratio is not None and said.run_delay_ratio >= HOST_RATIO
 
 
-def _places(said: Said, *, without: Collection[str]) -> dict[str, int]:
+def _places(said: RunOutcome, *, without: Collection[str]) -> dict[str, int]:
     """Rule → its place; a symptom shares the place of what explains it."""
     places: dict[str, int] = {}
     taken = 0

@@ -20,11 +20,11 @@ from lightning_gpuprof.pipeline import load_report
 TIMEOUT_S = 180
 _POLL_S = 0.02
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class JudgedFinding:
     """A finding, as far as it is judged here."""
 
     rule: str
@@ -38,12 +38,12 @@ class Named:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class RunOutcome:
     """What the report of a run says."""
 
     verdict: str
     verdict_words: str
-    findings: tuple[Named, ...]
+    findings: tuple[JudgedFinding, ...]
     not_evaluated: dict[str, str]
     period_ms: float | None
     period_mean_ms: float | None
@@ -59,7 +59,7 @@ class Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done:
+class JobResult:
     """One run of one job."""
 
     name: str
@@ -77,14 +77,14 @@ class Job:
     do: Callable[[Path], Any]
 
 
-def said(path: Path) -> Said:
+def read_outcome(path: Path) -> RunOutcome:
     """Read a report."""
     report = load_report(path.parent)
-    return Said(
+    return RunOutcome(
         verdict=report.verdict.kind,
         verdict_words=report.verdict.summary,
         findings=tuple(
-            Named(
+            JudgedFinding(
                 rule=f.rule,
                 severity=f.severity,
                 subject=f.subject,
@@ -121,7 +121,7 @@ def _delay(report: Report) -> float | None:
     return process.run_delay_ratio.mean if process is not None and process.run_delay_ratio is not None else None
 
 
-def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[Done]:
+def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[JobResult]:
     """Run jobs in forked processes, so that torch and Lightning are imported once; results come as they are done.
 
     This process must not have computed with torch: its threads would not survive the fork.
@@ -153,7 +153,7 @@ class _Running:
         self.process.start()
         sender.close()
 
-    def poll(self) -> Done | None:
+    def poll(self) -> JobResult | None:
         seconds = time.perf_counter() - self.begin_s
         if self.receiver.poll():
             try:
@@ -166,7 +166,7 @@ class _Running:
         else:
             return None
         self.process.join()
-        return Done(name=self.job.name, seconds=seconds, told=told, error=error)
+        return JobResult(name=self.job.name, seconds=seconds, told=told, error=error)
 
 
 def _work(job: Job, sender: Any) -> None:

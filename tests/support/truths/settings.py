@@ -21,7 +21,7 @@ from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, worke
 from truths.faults_of_loops import csv_logger, many_values, trainer
 from truths.fits import Fit
 from truths.models import Kind
-from truths.running import Job, Said, said
+from truths.running import Job, RunOutcome, read_outcome
 from truths.setup import Fault, Setup
 
 TRIAL_S = 10.0
@@ -209,8 +209,8 @@ def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
 
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     """Run a fit as it is and with the change, then try the change; in a process of its own."""
-    before = said(setting.fit(_made(folder / "before"), seed))
-    after = said(setting.fit(_made(folder / "after"), seed, change=_with(setting.change)))
+    before = read_outcome(setting.fit(_made(folder / "before"), seed))
+    after = read_outcome(setting.fit(_made(folder / "after"), seed, change=_with(setting.change)))
     plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
     trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
@@ -262,7 +262,7 @@ def _with(change: Change) -> Callable[[Setup], None]:
     return apply
 
 
-def _predicted_ms(told: Said, change: Change) -> float | None:
+def _predicted_ms(told: RunOutcome, change: Change) -> float | None:
     for finding in told.findings:
         own = finding.change
         same = own is not None and own.call == change.call and set(own.arguments) & set(change.arguments)
