@@ -61,6 +61,7 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
         all_exposed_ms=device.exposed_copy_us / 1e3 / steps,
         pinned_bytes_per_s=rate,
         pinned_source=source,
+        place_to_host=_place_to_host(analysis),
     )
     try:
         pinned = found.of("HtoD", pageable=False)
@@ -69,6 +70,15 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
     if pinned.total_bytes < LEAST_BYTES or pinned.bytes_per_s is None:
         return found
     return replace(found, pinned_bytes_per_s=pinned.bytes_per_s, pinned_source="pinned copies of the same window")
+
+
+def _place_to_host(analysis: TraceAnalysis) -> str:
+    sites = analysis.sync_points.sites if analysis.sync_points is not None else ()
+    copying = (site for site in sites if "DtoH" in (site.copy or ""))
+    longest = max(copying, key=lambda site: site.blocked_us, default=None)
+    if longest is None:
+        return ""
+    return longest.line.frame if longest.line is not None else longest.phase or ""
 
 
 def _of_link(metrics: Metrics) -> tuple[float, str]:

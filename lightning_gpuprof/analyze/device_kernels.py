@@ -41,6 +41,7 @@ def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
         return Unmeasured(why="no trace window holds the device work of whole steps")
     return DeviceRun(
         period_ms=period_ms,
+        steady_steps=metrics.steps.steady_count,
         windows=windows,
         starved_ratio=_starved_ratio(metrics),
         off_tensor_cores=_known(off_tensor_cores, windows),
@@ -97,5 +98,5 @@ def _pointwise(windows: Sequence[DeviceWindow]) -> Pointwise:
         time=Measured.over([window.per_step_ms(class_us(window, *_POINTWISE)) for window in windows]),
         elementwise=Measured.over([window.per_step_ms(class_us(window, "elementwise")) for window in windows]),
         bandwidth_ratio=moved / seconds / peak if peak is not None and seconds > 0 else None,
-        names=tuple(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows)),
+        names=list(dict.fromkeys(f"{row.operator} of {row.input_shape}" for row in rows))[:3],
     )

@@ -30,6 +30,7 @@ def gpus(metrics: Metrics) -> tuple[Gpu, ...]:
             link=_link(device.largest("pcie_generation"), device.largest("pcie_width")),
             best_link=_link(device.facts.pcie_generation_max, device.facts.pcie_width_max),
             slow_readings=device.samples // _SAMPLES_PER_SLOW_READING,
+            busy_samples=_busy_samples(device),
         )
         for device in metrics.devices
     )
@@ -54,9 +55,9 @@ def _link(generation: float | None, lanes: float | None) -> PcieLink | None:
 
 
 def _clocks(metrics: Metrics, device: Device) -> GpuClocks | Unmeasured:
-    count = 0 if device.busy is None else device.busy.samples
-    if device.busy is None or count < MIN_SAMPLES:
-        return Unmeasured(why=f"{count} of the {MIN_SAMPLES} samples of the busy GPU needed were taken")
+    busy, count = device.busy, _busy_samples(device)
+    if isinstance(count, Unmeasured):
+        return count
     if device.throttle is None:
         return Unmeasured(why="the driver does not report what holds the clocks down")
     shares = {share.reason: share for share in device.throttle}
@@ -66,12 +67,12 @@ def _clocks(metrics: Metrics, device: Device) -> GpuClocks | Unmeasured:
         return Unmeasured(why=missing.why)
     ratios = {reason: share.busy_ratio for reason, share in shares.items() if share.busy_ratio}
     highest = _positive(device.facts.sm_clock_max_mhz)
-    full = _positive(device.busy.sm_clock_free_median_mhz) or highest
+    full = (_positive(busy.sm_clock_free_median_mhz) if busy is not None else None) or highest
     dram = device.median("dram_active_ratio")
     unnamed = ratios.get("hw_slowdown", 0.0) - sum(ratios.get(name, 0.0) for name in ("hw_thermal", "hw_power_brake"))
     return GpuClocks(
         samples=count,
-        median_mhz=_positive(device.busy.sm_clock_median_mhz),
+        median_mhz=_positive(busy.sm_clock_median_mhz) if busy is not None else None,
         highest_mhz=highest,
         full_mhz=full,
         held={reason: _held(shares[reason], ratio, count, full) for reason, ratio in ratios.items()},
@@ -81,6 +82,13 @@ def _clocks(metrics: Metrics, device: Device) -> GpuClocks | Unmeasured:
         busy_ratio=_busy_ratio(metrics, device),
         certain_ratio=0.0 if dram is None else max(0.0, 1.0 - dram),
     )
+
+
+def _busy_samples(device: Device) -> int | Unmeasured:
+    count = 0 if device.busy is None else device.busy.samples
+    if count >= MIN_SAMPLES:
+        return count
+    return Unmeasured(why=f"{count} of the {MIN_SAMPLES} samples of the busy GPU needed were taken")
 
 
 def _held(share: ThrottleShare, ratio: float, count: int, full_mhz: float | None) -> HeldClock:
@@ -106,14 +114,15 @@ def _active(metrics: Metrics, device: Device) -> ActiveMultiprocessors | Unmeasu
     counted = device.values.get("sm_active_ratio")
     if counted is not None and possible(counted.mean) and possible(counted.std):
         upper = counted.upper_mean(device.samples)
-        return ActiveMultiprocessors(ratio=counted.mean, upper_ratio=upper, is_counted=True)
+        return ActiveMultiprocessors(ratio=counted.mean, upper_ratio=upper, source="by its counters")
     for window in metrics.windows:
         fill = window.analysis.kernels.fill if window.analysis is not None and window.analysis.kernels else None
         if fill is None or fill.est_sm_efficiency_ratio is None:
             continue
         if (fill.est_sm_efficiency_known_ratio or 0.0) >= _KNOWN_RATIO and math.isfinite(fill.est_sm_efficiency_ratio):
             estimate = fill.est_sm_efficiency_ratio
-            return ActiveMultiprocessors(ratio=estimate, upper_ratio=estimate, is_counted=False)
+            source = "estimated from the kernels of a trace window"
+            return ActiveMultiprocessors(ratio=estimate, upper_ratio=estimate, source=source)
     return Unmeasured(why="neither the activity of the multiprocessors nor the geometry of kernels was measured")
 
 

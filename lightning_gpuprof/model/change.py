@@ -38,6 +38,11 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
         return (*((_call(self.call, self.arguments),) if self.arguments else ()), *self.add)
 
 
+def batch_size(now: int, new: int) -> Change:
+    """Another batch size of the DataLoader."""
+    return Change(call="DataLoader", arguments={"batch_size": new}, before={"batch_size": now})
+
+
 def _call(name: str, arguments: dict[str, Value]) -> str:
     written = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     return f"{name}(..., {written})" if written else f"{name}(...)"

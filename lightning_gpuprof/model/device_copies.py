@@ -68,6 +68,8 @@ class DeviceCopies:
     """What copies of pinned memory to the device reach: those of the window, else of the link, else the least."""
     pinned_source: str
     """Where that is from."""
+    place_to_host: str
+    """Where the host waits longest for a copy to it: the line, else the phase; empty if it waits for none."""
 
     def of(self, direction: Direction, *, pageable: bool | None = None, smaller_than: float | None = None) -> Copies:
         """Copies of one direction.

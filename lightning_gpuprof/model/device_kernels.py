@@ -38,6 +38,13 @@ class DeviceWindow:
         return [row for row in self.kernels.savings if row.kind == "idle multiprocessors"]
 
     @property
+    def has_equal_convolutions(self) -> bool | None:
+        """Whether each shape of convolutions occurs equally often in all steps; None: shapes are not known."""
+        shapes = self.analysis.operators.shapes if self.analysis.operators is not None else None
+        rows = [row for row in shapes or () if "conv" in row.operator and row.device_self_us and row.input_shape]
+        return self.steps > 1 and not any(row.occurrences % self.steps for row in rows) if rows else None
+
+    @property
     def layout_changes(self) -> list[KernelRow]:
         """Kernels of cuDNN that only change the layout, among the longest; those that compute are named differently."""
         return [row for row in self.kernels.kernels if row.kernel_class == "copy" and _LAYOUT_CHANGE.search(row.name)]
@@ -55,6 +62,7 @@ class DeviceRun:
 
     period_ms: float
     """Of untraced steady steps: tracing slows the host down, hardly the device."""
+    steady_steps: int
     windows: tuple[DeviceWindow, ...]
     starved_ratio: float
     """Share of an untraced step in which the device is idle that no phase beside the model's own explains, but for the
@@ -95,8 +103,8 @@ class Pointwise:
     """Of pointwise ones."""
     bandwidth_ratio: float | None
     """Share of the memory's bandwidth that those of known shapes reach; None: not known."""
-    names: tuple[str, ...]
-    """Operators of known shapes, with these."""
+    names: list[str]
+    """The longest operators of known shapes, with these."""
 
 
 def is_ordinary(facts: WindowFacts) -> bool:

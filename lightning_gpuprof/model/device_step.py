@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.device_copies import DeviceCopies
 from lightning_gpuprof.model.host_waits import HostWaits, WaitCause
-from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured, measured
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause, IdleGap
@@ -147,6 +147,15 @@ class ExplainedStep(DeviceStep):
     """The host's waits for the device, by who makes it wait."""
     copies: DeviceCopies | Unmeasured = NOT_COMPUTED
     """Between host and device."""
+
+    def waits_of(self, cause: WaitCause) -> HostWaits:
+        """The host's waits of one cause.
+
+        Raises:
+            MissingSignal: They are not known.
+        """
+        none = HostWaits(period_ms=self.period_ms, waits=(), lower_ms=0.0, blocked_ms=0.0)
+        return measured(self.waits).get(cause, none)
 
     def estimate_ms(self, traced_ms: float) -> float:
         """What is left, in an untraced step, of an idle time per traced step that is not spent on data."""

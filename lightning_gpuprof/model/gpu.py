@@ -65,8 +65,8 @@ class ActiveMultiprocessors:
     ratio: float
     upper_ratio: float
     """95 % upper bound of the mean; of an estimate the same."""
-    is_counted: bool
-    """By the GPU's counters (GPM); else estimated from the kernels of a trace window."""
+    source: str
+    """Where it is from, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,5 @@ class Gpu:
     """What GPU and slot can do together; None: not known."""
     slow_readings: int
     """How often links and processes were read, at least."""
-
-    @property
-    def busy_samples(self) -> int:
-        """Samples in which it had work."""
-        return 0 if self.device.busy is None else self.device.busy.samples
+    busy_samples: int | Unmeasured
+    """With work."""

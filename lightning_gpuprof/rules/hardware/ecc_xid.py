@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, Severity, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),
@@ -19,9 +18,7 @@ _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_corrected_count": ("corrected ECC errors", "info"),
 }
 """What people call a counter, and how bad its rise is; worst first."""
-
 _PENDING = "memory_repair_pending_count"
-
 _ADVICE: dict[Severity, str] = {
     "critical": "Stop using {place}: its memory returned wrong data. Restart from a checkpoint before these errors, "
     "and have the GPU drained, reset and tested.",
@@ -45,9 +42,7 @@ class EccXid(GpuRule):
     of the process. A remapped row or a retired page is memory that went bad; a pending repair needs a reset of the GPU.
 
     ## How it is measured
-    The driver's counters (NVML), last reading minus first. Older counts are no finding, except a repair that is still
-    pending. Uncorrected errors are critical; remapped rows, retired pages and pending repairs a warning; corrected
-    errors information.
+    The driver's counters (NVML), last reading minus first. Older counts are no finding, except a pending repair.
 
     ## When it is wrong
     - GPUs without ECC, or with ECC off, have no counters: nothing to judge if the driver says so, else not evaluated.
@@ -55,8 +50,7 @@ class EccXid(GpuRule):
     - If the process was killed, the errors of the last minute may be missing.
 
     ## What to do
-    After uncorrected errors, restart from a checkpoint before them and drain the GPU. Otherwise have it reset and
-    watched.
+    After uncorrected errors, restart from a checkpoint before them and drain the GPU; otherwise have it reset.
     """
 
     id = "ecc-xid"

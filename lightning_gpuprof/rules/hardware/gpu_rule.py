@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
-from lightning_gpuprof.model.gpu import Gpu, GpuClocks, HeldClock
+from lightning_gpuprof.model.gpu import Gpu as Gpu
+from lightning_gpuprof.model.gpu import GpuClocks as GpuClocks
+from lightning_gpuprof.model.gpu import HeldClock
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.numbers import mhz, possible

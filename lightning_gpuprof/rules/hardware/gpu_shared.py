@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
 
@@ -29,14 +28,11 @@ class GpuShared(GpuRule):
 
     ## How it is measured
     Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. The
-    median of the readings decides. How much the others compute is not measured, so there is no gain.
-
-    In a container the driver's process ids are not ours. There, memory in use beyond what torch reserved is
-    information: NCCL or another library of this run may hold it.
+    median of the readings decides. How much the others compute is not measured, so there is no gain. In a container
+    process ids are hidden: there, memory beyond what torch reserved is information, as NCCL of this run may hold it.
 
     ## When it is wrong
     - A process that holds memory without computing slows nothing down.
-    - Several ranks of this run on one GPU, which is a mistake of its own.
 
     ## What to do
     End what is left over, or move one of them; partition the GPU (MIG) if both must stay.

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.numbers import mhz, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, at_most_warning, clock_gain
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_gain
 
 _SET = {
     "app_clocks": "application clocks are set (nvidia-smi -ac)",
@@ -35,15 +34,13 @@ class LowClocks(ClockRule):
     reason is forgotten. Kernels that compute then take longer, although nothing is hot and power is left.
 
     ## How it is measured
-    The median SM clock (NVML) of at least 20 busy samples, where the driver names application clocks or a sync boost
-    group in half of them (lower bound), or where it names no reason in 90 % of them although the GPU is always busy.
-    Silent where heat, power limit or brake hold the clock in a fifth of the samples. The gain is as in
-    `thermal-throttle`.
+    The median SM clock (NVML) of busy samples, where the driver names application clocks or a sync boost group in many
+    of them (lower bound), or no reason in nearly all although the GPU is always busy. Silent where heat, power limit or
+    brake hold the clock. The gain is as in `thermal-throttle`.
 
     ## When it is wrong
     - The maximum is a boost that some boards reach for moments only.
     - Clocks may be set on purpose, for benchmarks or for equal GPUs.
-    - A GPU that is not always busy may lower its clock by itself: hence the 90 %.
 
     ## What to do
     Have the administrator reset the clocks; this profiler changes no setting of a GPU.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _NOT_TOLD = {
     "utilization_ratio": "utilization",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import Finding, MissingSignal, NotApplicable, is_distributed, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _RANKS = {"trainer.world_size": 8}
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.gpu import Gpu
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule, at_most_warning
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
 
-_MOST = "maximum of GPU and slot"
+_MOST, _LITTLE = "maximum of GPU and slot", "This run copies so little that it hardly matters."
 _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
 
 
@@ -22,8 +21,7 @@ class PcieDegraded(GpuRule):
     """The PCIe link of the GPU never reached the generation or the width that GPU and slot support.
 
     ## What it means
-    A link with fewer lanes or a lower generation (a badly seated card, a riser, a shared slot, an old cable) moves
-    batches, and gradients between GPUs without NVLink, more slowly by that factor.
+    A link with fewer lanes or a lower generation (card badly seated, riser, shared slot, old cable) moves data slowly.
 
     ## How it is measured
     The driver (NVML) is asked every tenth sample. An idle link saves power, so the best reading counts, and the GPU
@@ -32,12 +30,10 @@ class PcieDegraded(GpuRule):
 
     ## When it is wrong
     - A board that shares its lanes by design (two slots of x8) never does better.
-    - Virtual machines may show a link that is not the real one.
-    - GPUs that are attached in another way (NVLink-C2C) use PCIe little.
+    - Virtual machines may show a link that is not the real one; GPUs on NVLink-C2C use PCIe little.
 
     ## What to do
-    Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes: uint8 images
-    that are normalised on the GPU, pinned memory.
+    Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes.
     """
 
     id = "pcie-degraded"
@@ -62,9 +58,8 @@ class PcieDegraded(GpuRule):
         require_possible("the PCIe link", link.generation, link.lanes, best.generation, best.lanes)
         if link.generation >= best.generation and link.lanes >= best.lanes:
             return None
-        if gpu.busy_samples < MIN_SAMPLES:
-            raise MissingSignal(f"{gpu.busy_samples} of the {MIN_SAMPLES} samples of the busy GPU needed were taken")
-        if gpu.slow_readings < self.least_readings or gpu.busy_samples < self.busy_ratio * device.samples:
+        busy = measured(gpu.busy_samples)
+        if gpu.slow_readings < self.least_readings or busy < self.busy_ratio * device.samples:
             raise MissingSignal("the PCIe link was rarely read while the GPU was busy, and an idle link is slow")
         speed = link.gigatransfers / max(best.gigatransfers, 1e-9)
         if not 0 < speed < 1:
@@ -75,14 +70,13 @@ class PcieDegraded(GpuRule):
             copies_ms, words = step_share(metrics, "h2d").median_ms, "Moving the batch takes"
         saved_ms = copies_ms * (1 - speed)
         gain = worthwhile_gain(saved_ms, 0.0, period_ms)
-        matters = f"The copies of a step would take {millis(saved_ms)} less."
+        effect = f"The copies of a step would take {millis(saved_ms)} less." if gain else _LITTLE
         return self.finding(
             severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
             subject=device.title,
             summary=f"The PCIe link of {device.title} reached generation {link}, {percent(speed)} of the bandwidth of "
             f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(period_ms)} step.",
-            advice=f"Have slot, riser and seat of {device.place} checked, and its lanes in the firmware. "
-            + ("This run copies so little that it hardly matters." if gain is None else matters),
+            advice=f"Have slot, riser and seat of {device.place} checked, and its lanes in the firmware. {effect}",
             evidence=(
                 Evidence(name="PCIe generation", value=link.generation, limit=best.generation, source=_MOST),
                 Evidence(name="PCIe lanes", value=link.lanes, limit=best.lanes, source=_MOST),

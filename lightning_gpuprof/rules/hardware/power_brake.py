@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import Finding, Metrics, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, held_gain, held_severity
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
 
 
 def _held(*reasons: str) -> dict[str, object]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device import LOWERED_RATIO
-from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, held_gain
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain
 
 
 def _capped(reason: str = "sw_power_cap", **values: float | None) -> dict[str, object]:
@@ -30,8 +29,7 @@ class PowerThrottle(ClockRule):
     the tensor cores did little. Only a lowered limit has a gain.
 
     ## When it is wrong
-    - Without performance counters (before Hopper) tensor core activity is unknown: information only at the default
-      limit.
+    - Without performance counters (before Hopper) tensor core activity is unknown: information at the default limit.
     - A limit may be lowered on purpose, for cooling or energy.
     - At a higher limit the clock may be held down again: the gain is an upper bound.
 
@@ -69,25 +67,20 @@ class PowerThrottle(ClockRule):
         tensor, slow = device.median("tensor_active_ratio"), clocks.of_highest(held.sm_clock_mhz)
         idle = tensor is not None and tensor < self.dense_ratio
         fault = (lowered or idle) and slow is not None and slow < self.low_clock_ratio
-        share = f"in {percent(held.ratio)} of {clocks.samples:,} busy samples"
-        at = "" if limit is None else f" of {limit:,.0f} W"
-        summary = f"{device.title} worked at its power limit{at} {share}"
+        share, at = f"in {percent(held.ratio)} of {clocks.samples:,} busy samples", device.place
+        summary = f"{device.title} worked at its power limit{'' if limit is None else f' of {limit:,.0f} W'} {share}"
         advice = (
             "Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and "
             "less padding need less energy and run faster."
         )
         if lowered:
-            summary = (
-                f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W. It held the clock "
-                f"down {share}"
-            )
-            advice = (
-                f"Have the administrator raise the limit from {limit:,.0f} W (root): nvidia-smi -i {device.place} -pl "
-                f"{default:.0f}"
-            )
+            was = f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W"
+            summary = f"{was}. It held the clock down {share}"
+            command = f"nvidia-smi -i {at} -pl {default:.0f}"
+            advice = f"Have the administrator raise the limit from {limit:,.0f} W (root): {command}"
         elif idle:
             advice = (
-                f"Find the kernels that draw the power on {device.place}, as tensor cores were active only "
+                f"Find the kernels that draw the power on {at}, as tensor cores were active only "
                 f"{percent(tensor or 0.0)} of the time. A trace window shows them: GpuProfiler(windows=[...])."
             )
         draws = None if device.busy is None else device.busy.power_median_w

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu, GpuClocks
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, held_gain, held_severity
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
 
 _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 
@@ -60,19 +59,15 @@ class ThermalThrottle(ClockRule):
     def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
         """Judge the thermal reasons."""
         period_ms = steady_period_ms(metrics)
-        hot = [held for reason, held in clocks.held.items() if reason in _WORDS]
-        held = max((clocks.held[name] for name in _WORDS if name in clocks.held), key=lambda h: h.ratio, default=None)
+        hot = [clocks.held[reason] for reason in _WORDS if reason in clocks.held]
+        held = max(hot, key=lambda one: one.ratio, default=None)
         if held is None or held.lower_ratio < self.least_ratio:
             return None
         gain = held_gain(metrics, clocks, held)
         level, stopped = held_severity(metrics, held, gain), clocks.held.get("hw_thermal")
         if held.lost_ratio is None or (stopped is not None and stopped.lower_ratio >= self.least_ratio):
             level = "warning" if level == "info" else level
-        bound = (
-            ""
-            if gain is None
-            else f" At its full clock a step takes {millis(period_ms - gain.saved_ms_per_step)} at best."
-        )
+        bound = f" At its full clock a step takes {millis(period_ms - gain.saved_ms_per_step)} at best." if gain else ""
         hottest = gpu.device.largest("temperature_c")
         return self.of_clocks(
             gpu,

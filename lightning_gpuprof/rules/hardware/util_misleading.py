@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.gpu import Gpu
+from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule, known, require_distinct
-
-_SOURCES = {True: "by its counters", False: "estimated from the kernels of a trace window"}
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +28,9 @@ class UtilMisleading(GpuRule):
 
     ## When it is wrong
     - Kernels that wait for memory may run at full speed with half of the multiprocessors.
-    - Neither counters nor a window: not evaluated.
 
     ## What to do
-    Give each kernel more work: a larger batch if the memory has room, fused kernels (`torch.compile`), fewer small
-    operators. A trace window names the kernels.
+    Give each kernel more work: a larger batch, fused kernels (`torch.compile`), fewer small operators.
     """
 
     id = "util-misleading"
@@ -69,7 +65,7 @@ class UtilMisleading(GpuRule):
             severity="info",
             subject=device.title,
             summary=f"{device.title} has a utilization of {percent(utilization)}, but only {percent(active.ratio)} of "
-            f"its multiprocessors are active ({_SOURCES[active.is_counted]}).",
+            f"its multiprocessors are active ({active.source}).",
             advice=advice,
             evidence=(
                 self.evidence("active_ratio", active.ratio, "active multiprocessors"),
@@ -86,7 +82,7 @@ def _advice(metrics: Metrics, device: Device) -> tuple[str, Change | None]:
     batch, change = "Try a larger batch if it suits the model", None
     if size and total is not None and used is not None and used <= 0.5 * total:
         batch = f"Try batch_size={2 * size}: batch_size is {size}, and {gib(total - used)} of memory are free"
-        change = Change(call="DataLoader", arguments={"batch_size": 2 * size}, before={"batch_size": size})
-    compiled = condition(metrics, "compile.state")
-    fused = " Or fuse small kernels: torch.compile(model)." if compiled in (None, "none") else ""
+        change = batch_size(size, 2 * size)
+    eager = condition(metrics, "compile.state") in (None, "none")
+    fused = " Or fuse small kernels: torch.compile(model)." if eager else ""
     return f"{batch}.{fused} A trace window shows which kernels are too small: GpuProfiler(windows=[...]).", change

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
 
 _FUSED_BACKENDS = ("flash", "mem_efficient", "cudnn")
 
@@ -53,7 +51,6 @@ class AttentionUnfused(KernelRule):
 
     ## When it is wrong
     - Code that needs the scores themselves, to plot or to regularise them, cannot be fused.
-    - Silent where the host sets the pace.
 
     ## What to do
     `F.scaled_dot_product_attention(q, k, v, attn_mask=…, dropout_p=…, is_causal=…)`; in Hugging Face models
@@ -114,7 +111,6 @@ class AttentionUnfused(KernelRule):
             change = Change(add=tuple(f"torch.backends.cuda.enable_{name}_sdp(True)" for name in _FUSED_BACKENDS[:2]))
             advice = f"Enable the fused backends: {'; '.join(change.add)}. Only {backends or 'none'} is allowed now."
         return self.of_kernels(
-            metrics,
             run,
             subject=f"attention with scores of {scores}",
             summary=f"Attention without a fused kernel takes {of_every_step(whole.ms, run)}. Softmax and pointwise "

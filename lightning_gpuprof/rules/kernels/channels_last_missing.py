@@ -40,11 +40,9 @@ class ChannelsLastMissing(KernelRule):
 
     ## When it is wrong
     - Convolutions that are not 4-dimensional, and operators without a channels_last form, keep their conversions.
-    - Silent where the host sets the pace.
 
     ## What to do
-    `self.model.to(memory_format=torch.channels_last)` in `__init__` or `configure_model`, and the same for the batch:
-    `x = x.to(memory_format=torch.channels_last)` in `on_after_batch_transfer`.
+    Convert the model in `__init__` or `configure_model`, and the batch in `on_after_batch_transfer`.
     """
 
     id = "channels-last-missing"
@@ -90,7 +88,6 @@ class ChannelsLastMissing(KernelRule):
                 "also change the layout back."
             )
         return self.of_kernels(
-            metrics,
             run,
             subject=names[0] if names else "convolutions",
             summary=f"Conversions between NCHW and NHWC take {of_every_step(changes.ms, run)}. That is "

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, class_us
-from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, class_us, of_every_step
 
 _BENCHMARK, _FIXED = "flags.cudnn_benchmark", ("flags.cudnn_deterministic", "flags.deterministic_algorithms")
 _OFF, _DROP = {_BENCHMARK: False}, "loader.drop_last"
@@ -25,17 +23,15 @@ class CudnnBenchmarkOff(KernelRule):
     """Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
 
     ## What it means
-    With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest;
-    without it, heuristics choose.
+    With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest.
 
     ## How it is measured
     The setting, and trace windows with shapes: the time of convolutions whose shapes occur equally often in all steps.
     Only a run shows what another algorithm gains, so this is information without a gain.
 
     ## When it is wrong
-    - Inputs of varying size, also the smaller last batch of an epoch, make cuDNN time its algorithms again for each
-      new shape. Shapes outside of the windows are not seen.
-    - Silent with deterministic algorithms, which rule the choice out, and where the host sets the pace.
+    - With inputs of varying size, also in a smaller last batch, cuDNN times its algorithms again for each new shape.
+    - Deterministic algorithms rule the choice out.
 
     ## What to do
     `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
@@ -74,28 +70,20 @@ class CudnnBenchmarkOff(KernelRule):
         time = run.per_step(lambda window: class_us(window, "convolution"))
         if not self.is_long(run, time):
             return None
-        found = [(window.steps, _convolutions(window)) for window in run.windows]
-        if not all(rows for _, rows in found):
+        equal = [window.has_equal_convolutions for window in run.windows]
+        if None in equal:
             raise MissingSignal("the shapes of convolutions were not recorded: TraceConfig(record_shapes=True)")
-        if any(steps < 2 or any(row.occurrences % steps for row in rows) for steps, rows in found):
+        if not all(equal):
             return None
-        change = Change(call="Trainer", arguments={"benchmark": True})
         varies = condition(metrics, _DROP) is False
         also = " Set drop_last=True in the DataLoader, too: cuDNN times each new shape again." if varies else ""
         return self.of_kernels(
-            metrics,
             run,
             subject="convolutions",
             summary=f"Convolutions take {of_every_step(time.ms, run)}, and cuDNN does not time which of its algorithms "
             "is the fastest.",
-            advice=f"Turn cudnn.benchmark on: {change.added[0]}. The shapes were the same in every traced step.{also}",
+            advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). All traced steps had the same shapes.{also}",
             evidence=(Evidence(name="cudnn.benchmark", value="False"),),
             time=time,
-            change=change,
+            change=Change(call="Trainer", arguments={"benchmark": True}),
         )
-
-
-def _convolutions(window: DeviceWindow) -> list[OperatorShapes]:
-    operators = window.analysis.operators
-    rows = operators.shapes if operators is not None else None
-    return [row for row in rows or () if "conv" in row.operator and row.device_self_us and row.input_shape]

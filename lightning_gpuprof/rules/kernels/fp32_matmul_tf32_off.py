@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.matrix_kernels import ProductKind
 from lightning_gpuprof.model.numbers import listed
@@ -12,10 +11,11 @@ from lightning_gpuprof.model.signals import capability, condition
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
 _MATMUL, _CUDNN = "flags.float32_matmul_precision", "flags.cudnn_tf32"
 _CAPABILITY = "device.capability"
+_OVERRIDDEN = "NVIDIA_TF32_OVERRIDE is 0"
 _OVERRIDE = "env.NVIDIA_TF32_OVERRIDE"
 _SET_MATMUL = 'torch.set_float32_matmul_precision("high")'
 _SET_CUDNN = "torch.backends.cudnn.allow_tf32 = "
@@ -27,22 +27,7 @@ def _flags(matmul: str, *, cudnn: bool = True) -> dict[str, object]:
     return {_MATMUL: matmul, _CUDNN: cudnn}
 
 
-def _part(ms: float) -> dict[str, float]:
-    """Kernels of an example."""
-    return {"fp32 gemm": ms, "pointwise": 49 - ms}
-
-
 _DEFAULTS, _CUDNN_OFF = _flags("highest"), _flags("high", cudnn=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Switch:
-    """A setting that keeps products off TF32."""
-
-    products: ProductKind
-    what: str
-    state: str
-    change: Change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +66,14 @@ class Fp32MatmulTf32Off(KernelRule):
         fires("TF32 is off for convolutions", "warning", f"{_SET_CUDNN}True", kernels=_FP32, run=_CUDNN_OFF),
         fires("both are off", "critical", "30.0 ms of every", kernels=_FP32, run=_flags("highest", cudnn=False)),
         fires("the environment overrides them", "critical", "unset NVIDIA", kernels=_FP32, run={_OVERRIDE: "0"}),
-        fires("products take 2.51 of 50 ms", "info", "2.51 ms", kernels=_part(2.51), run=_DEFAULTS),
-        quiet("products take 2.49 of 50 ms", kernels=_part(2.49), run=_DEFAULTS),
+        fires(
+            "products take 2.51 of 50 ms",
+            "info",
+            "2.51 ms",
+            kernels={"fp32 gemm": 2.51, "pointwise": 46.5},
+            run=_DEFAULTS,
+        ),
+        quiet("products take 2.49 of 50 ms", kernels={"fp32 gemm": 2.49, "pointwise": 46.5}, run=_DEFAULTS),
         quiet("TF32 is on", kernels=_FP32, run=_flags("high")),
         quiet("products are in bf16", kernels={"tensor core gemm": 30, "pointwise": 18}, run=_DEFAULTS),
         quiet("the GPU is a V100", kernels=_FP32, run={**_DEFAULTS, _CAPABILITY: "7.0"}),
@@ -99,66 +90,46 @@ class Fp32MatmulTf32Off(KernelRule):
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the products whose setting is off."""
         switch = self._switch(metrics)
-        found = measured(run.off_tensor_cores).get(switch.products) if switch is not None else None
+        found = measured(run.off_tensor_cores).get(switch[0]) if switch is not None else None
         if switch is None or found is None or found.faster_dtype != "tf32":
             return None
         if not self.is_long(run, found.time) or not worthwhile(found.saved.ms, run.period_ms):
             return None
+        products, state, change = switch
+        what = "Matrix products and convolutions" if products == "all" else products.capitalize()
         longest = f" Longest: {listed(list(found.names))}." if found.names else ""
-        unset = (
-            f"unset {_OVERRIDE.partition('.')[2]}, then "
-            if switch.products == "all" and _OVERRIDE[4:] in switch.state
-            else ""
-        )
+        unset = "unset NVIDIA_TF32_OVERRIDE, then " if state == _OVERRIDDEN else ""
         return self.of_kernels(
-            metrics,
             run,
-            subject=switch.what,
-            summary=f"{switch.what} in fp32 without TF32 take {of_every_step(found.time.ms, run)}.{longest}",
-            advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(switch.change.add)}. Now {switch.state}; TF32 "
-            f"multiplies up to {found.peak_ratio:.3g} times as fast here.",
+            subject=what,
+            summary=f"{what} in fp32 without TF32 take {of_every_step(found.time.ms, run)}.{longest}",
+            advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(change.add)}. Now {state}; TF32 multiplies up to "
+            f"{found.peak_ratio:.3g} times as fast here.",
             evidence=(
                 Evidence(name="peak of TF32 over fp32", value=found.peak_ratio),
                 self.evidence("least_capability", capability(metrics) or 0.0, "compute capability"),
             ),
             time=found.time,
             saved=found.saved,
-            change=switch.change,
+            change=change,
         )
 
-    def _switch(self, metrics: Metrics) -> _Switch | None:
-        """What keeps TF32 off; None if nothing does, or the device has none."""
+    def _switch(self, metrics: Metrics) -> tuple[ProductKind, str, Change] | None:
+        """Which products are kept off TF32, by what, and how to change that; None if nothing does, or it has none."""
         of_device = capability(metrics)
         if of_device is None:
             raise MissingSignal("the compute capability of the device is not known")
         if of_device < self.least_capability:
             return None
         if str(condition(metrics, _OVERRIDE)) == "0":
-            change = Change(remove=("NVIDIA_TF32_OVERRIDE=0",), add=(_SET_MATMUL,))
-            state = "NVIDIA_TF32_OVERRIDE is 0"
-            return _Switch(products="all", what="Matrix products and convolutions", state=state, change=change)
+            return "all", _OVERRIDDEN, Change(remove=("NVIDIA_TF32_OVERRIDE=0",), add=(_SET_MATMUL,))
         matmul, cudnn = condition(metrics, _MATMUL), condition(metrics, _CUDNN)
         if matmul is None or cudnn is None:
             raise MissingSignal("the TF32 settings are not known")
-        return _SWITCHES.get((matmul == "highest", cudnn is False))
-
-
-_ON, _OFF, _NOW = f"{_SET_CUDNN}True", f"{_SET_CUDNN}False", "float32_matmul_precision is highest"
-_SWITCHES = {
-    (True, False): _Switch(
-        products="matrix products", what="Matrix products", state=_NOW, change=Change(add=(_SET_MATMUL,))
-    ),
-    (False, True): _Switch(
-        products="convolutions",
-        what="Convolutions",
-        state="cudnn.allow_tf32 is False",
-        change=Change(remove=(_OFF,), add=(_ON,)),
-    ),
-    (True, True): _Switch(
-        products="all",
-        what="Matrix products and convolutions",
-        state=f"{_NOW} and cudnn.allow_tf32 is False",
-        change=Change(remove=(_OFF,), add=(_SET_MATMUL, _ON)),
-    ),
-}
-"""By whether matrix products and convolutions are kept off TF32."""
+        no_matmul, no_cudnn = "float32_matmul_precision is highest", "cudnn.allow_tf32 is False"
+        removed, added = (f"{_SET_CUDNN}False",), f"{_SET_CUDNN}True"
+        if matmul == "highest" and cudnn is False:
+            return "all", f"{no_matmul} and {no_cudnn}", Change(remove=removed, add=(_SET_MATMUL, added))
+        if matmul == "highest":
+            return "matrix products", no_matmul, Change(add=(_SET_MATMUL,))
+        return ("convolutions", no_cudnn, Change(remove=removed, add=(added,))) if cudnn is False else None

@@ -7,9 +7,12 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.device_kernels import DeviceRun
+from lightning_gpuprof.model.device_kernels import DeviceRun as DeviceRun
+from lightning_gpuprof.model.device_kernels import DeviceWindow as DeviceWindow
+from lightning_gpuprof.model.device_kernels import class_us as class_us
+from lightning_gpuprof.model.device_kernels import short_name as short_name
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.measured_time import Measured
+from lightning_gpuprof.model.measured_time import Measured as Measured
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis, percent
@@ -52,7 +55,6 @@ class KernelRule(BaseRule, ABC):
 
     def of_kernels(
         self,
-        metrics: Metrics,
         run: DeviceRun,
         *,
         subject: str,
@@ -67,7 +69,6 @@ class KernelRule(BaseRule, ABC):
         """A finding whose severity follows from what is saved for certain; information where nothing is.
 
         Args:
-            metrics: The run.
             run: Its windows.
             subject: What is slow.
             summary: Sentences.
@@ -81,7 +82,7 @@ class KernelRule(BaseRule, ABC):
         judged = () if time is None else (self.evidence("least_ratio", share_of_step(time.ms, run), self.what),)
         certain_ratio = saved.lower_ms / run.period_ms if saved is not None else 0.0
         return self.finding(
-            severity=severity(certain_ratio, metrics.steps.steady_count),
+            severity=severity(certain_ratio, run.steady_steps),
             subject=subject,
             summary=summary,
             advice=advice,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured, of_every_step
 
 
 def _run(ms: float, blocks: int, kernel: str = "tensor core gemm") -> dict[str, object]:
@@ -25,22 +24,18 @@ class LowOccupancy(KernelRule):
     """Kernels are launched with too few blocks to give each multiprocessor one.
 
     ## What it means
-    A kernel with 30 blocks on a device of 108 multiprocessors leaves 78 of them idle, however long it runs. Larger
-    tensors make more blocks.
+    A kernel with 30 blocks on a device of 108 multiprocessors leaves 78 of them idle. Larger tensors make more blocks.
 
     ## How it is measured
     Trace windows, from the launch geometry (an estimate, not a counter): for kernels of 10 µs and more, their time
     times the share of multiprocessors without a block. Communication does not count, nor do kernels that would gain
-    more from tensor cores. The gain assumes that the device can be filled. It is not measured, so this is information,
-    and the gain's lower bound is 0.
+    more from tensor cores. What a fuller device gains is not measured: information, and the gain's lower bound is 0.
 
     ## When it is wrong
     - Kernels that run at the same time on several streams fill the device together.
-    - Silent where the host sets the pace: then the device idles for another reason.
 
     ## What to do
-    A larger `batch_size` takes about the same time per step, so samples per second rise. Check the memory and the
-    learning rate.
+    A larger `batch_size` takes about the same time per step. Check the memory and the learning rate.
     """
 
     id = "low-occupancy"
@@ -75,13 +70,10 @@ class LowOccupancy(KernelRule):
         window, rows = run.windows[0], run.windows[0].unfilled
         spent_us, idle_us = sum(row.total_us for row in rows), sum(row.saving_us for row in rows)
         filled, named = 1.0 - idle_us / spent_us, [short_name(row.name) for row in rows[:3]]
-        batch, change = condition(metrics, "loader.batch_size"), None
-        if isinstance(batch, int) and filled > 0:
-            arguments = {"batch_size": math.ceil(batch / filled)}
-            change = Change(call="DataLoader", arguments={**arguments}, before={"batch_size": batch})
+        batch = condition(metrics, "loader.batch_size")
+        change = batch_size(batch, math.ceil(batch / filled)) if isinstance(batch, int) and filled > 0 else None
         larger = " per rank" if change is None else f": {change.added[0]}"
         return self.of_kernels(
-            metrics,
             run,
             subject=named[0],
             summary="Kernels with fewer blocks than multiprocessors take "

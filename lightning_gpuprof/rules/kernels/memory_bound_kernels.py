@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
 
 
 def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
     """A run of an example: pointwise kernels, and the share of an A100's bandwidth that they reach."""
     row = {"kind": "elementwise", "bytes_per_call": bandwidth_ratio * 15.55e9, "bound": "memory"}
-    kernels = {"pointwise": ms, "tensor core gemm": 49 - ms}
-    return {"kernels": kernels, "roofline": [("aten::add", "64x4096x1024", 10.0, row)]}
+    add = ("aten::add", "64x4096x1024", 10.0, row)
+    return {"kernels": {"pointwise": ms, "tensor core gemm": 49 - ms}, "roofline": [add]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +25,14 @@ class MemoryBoundKernels(KernelRule):
 
     ## What it means
     An addition, an activation or a normalisation reads its inputs from memory and writes its result back; the
-    arithmetic is free. In eager mode each operator does so by itself. A compiler fuses them, so that intermediate
-    results never reach memory.
+    arithmetic is free. A compiler fuses such operators, so that intermediate results never reach memory.
 
     ## How it is measured
     Trace windows: the time of pointwise kernels, normalisations and reductions, and how much of the memory bandwidth
-    those of known shapes reach (measured, else of the data sheet; bytes are a lower bound). The gain is a part of the
-    pointwise time, as if each were fused with one neighbour. What a compiler fuses is not known beforehand, so this is
-    information, and the gain's lower bound is 0.
+    those of known shapes reach (measured, else of the data sheet; bytes are a lower bound). How much of the pointwise
+    time a compiler saves is not known beforehand: information, and the gain's lower bound is 0.
 
     ## When it is wrong
-    - Silent for compiled models, and where the host sets the pace.
     - A model that is mostly normalisation of huge tensors may be as fast as memory allows.
 
     ## What to do
@@ -69,23 +64,20 @@ class MemoryBoundKernels(KernelRule):
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the kernels that multiply nothing."""
-        found = measured(run.pointwise)
-        if condition(metrics, "compile.state") not in (None, "none") or not self.is_long(run, found.time):
-            return None
+        found, compiled = measured(run.pointwise), condition(metrics, "compile.state") not in (None, "none")
         bandwidth, saved_ms = found.bandwidth_ratio, self.fused_ratio * found.elementwise.ms
+        if compiled or not self.is_long(run, found.time):
+            return None
         if bandwidth is None:
             raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
         if bandwidth < self.least_bandwidth_ratio or not worthwhile(saved_ms, run.period_ms):
             return None
-        longest = listed(list(found.names[:3]))
-        change = Change(add=("model = torch.compile(model)",))
         return self.of_kernels(
-            metrics,
             run,
             subject=found.names[0],
             summary=f"Pointwise kernels and reductions take {of_every_step(found.time.ms, run)}. They reach "
-            f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {longest}.",
-            advice=f"Compile the model before trainer.fit: {change.added[0]}. Fused pointwise operators keep "
+            f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {listed(found.names)}.",
+            advice="Compile the model before trainer.fit: model = torch.compile(model). Fused pointwise operators keep "
             "intermediate results out of memory.",
             evidence=(
                 self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
@@ -93,5 +85,5 @@ class MemoryBoundKernels(KernelRule):
             ),
             time=found.time,
             saved=Measured(ms=saved_ms, lower_ms=0.0),
-            change=change,
+            change=Change(add=("model = torch.compile(model)",)),
         )

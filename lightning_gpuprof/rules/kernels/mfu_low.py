@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, DeviceWindow, KernelRule
 
 
 def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[str, object]:
@@ -32,7 +31,6 @@ class MfuLow(KernelRule):
     rules on its parts have causes and gains.
 
     ## When it is wrong
-    - Silent where the host sets the pace.
     - Capped clocks and power put the data-sheet peak out of reach: a well-tuned large model has 40 to 60 %.
     - Recomputation by activation checkpointing counts as the model's own.
 
@@ -72,18 +70,17 @@ class MfuLow(KernelRule):
         busy_ms = max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps
         busy = min(1.0, busy_ms / run.period_ms)
         reaches = min(1.0, mfu / (busy * multiplies))
-        parts = {
-            "how long the GPU is busy (see what it waits for)": busy,
-            "how much of that it multiplies (see the kernel classes)": multiplies,
-            "how fast it multiplies (see sizes and dtypes in the roofline)": reaches,
-        }
+        parts = (
+            (busy, "how long the GPU is busy (see what it waits for)"),
+            (multiplies, "how much of that it multiplies (see the kernel classes)"),
+            (reaches, "how fast it multiplies (see sizes and dtypes in the roofline)"),
+        )
         return self.of_kernels(
-            metrics,
             run,
             subject=(roofline.device or "device") if roofline is not None else "device",
             summary=f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step and multiplies "
             f"{percent(multiplies)} of that. While it multiplies, it reaches {percent(reaches)} of its peak.",
-            advice=f"Begin with the smallest part: {min(parts, key=lambda words: parts[words])}.",
+            advice=f"Begin with the smallest part: {min(parts, key=lambda part: part[0])[1]}.",
             evidence=(
                 self.evidence("most_mfu_ratio", mfu, "MFU"),
                 Evidence(name="GPU busy, share of the step", value=busy, unit="ratio"),

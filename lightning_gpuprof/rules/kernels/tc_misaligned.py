@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow
 from lightning_gpuprof.model.matrix_kernels import MisalignedProduct
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, DeviceWindow, KernelRule, of_every_step
 
 
 def _product(shape: str, ms: float, reached: float, dtype: str = "bf16") -> tuple[str, str, float, dict[str, object]]:
@@ -44,7 +43,6 @@ class TcMisaligned(KernelRule):
     ## When it is wrong
     - Without aligned products to compare with it is not evaluated.
     - A number of tokens or samples matters less than one of features, and counts only as a number of columns.
-    - Silent where the host sets the pace.
 
     ## What to do
     Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
@@ -96,7 +94,6 @@ class TcMisaligned(KernelRule):
         padded = -(-worst.size // self.best_multiple) * self.best_multiple
         row, reached, peers = worst.row, worst.reached_ratio, worst.peer_ratio or 0.0
         return self.of_kernels(
-            metrics,
             run,
             subject=f"{row.operator} {row.input_shape}",
             summary=f"Matrix products with a size of {worst.size} take {of_every_step(spent.ms, run)}. They reach "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import listed
@@ -12,7 +11,7 @@ from lightning_gpuprof.model.signals import capability, condition, mixed_precisi
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
 _FP32 = {"fp32 gemm": 20, "fp32 convolution": 10, "pointwise": 18}
 _VOLTA = {
@@ -108,7 +107,6 @@ class TcUnused(KernelRule):
             )
         longest = f" Longest: {listed(list(found.names))}." if found.names else ""
         return self.of_kernels(
-            metrics,
             run,
             subject=found.names[0] if found.names else "fp32 products",
             summary=f"fp32 products on CUDA cores take {of_every_step(found.time.ms, run)}.{longest}",

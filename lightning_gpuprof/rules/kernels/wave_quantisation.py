@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
-from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured, of_every_step
 
 _WAVE = 864
 """Blocks of the examples' kernels that an A100 runs at a time."""
@@ -38,7 +37,6 @@ class WaveQuantisation(KernelRule):
     ## When it is wrong
     - Kernels that split work unevenly or choose their number of blocks themselves (persistent kernels, exactly one
       wave) behave differently.
-    - Silent where the host sets the pace.
 
     ## What to do
     Blocks grow with the batch and the feature sizes. The advised batch sizes fill the waves if the blocks are along the
@@ -85,7 +83,6 @@ class WaveQuantisation(KernelRule):
         waves, tail, name = worst.waves or 0.0, worst.tail_ratio or 0.0, short_name(worst.name)
         others = [f"{short_name(row.name)} ({row.waves or 0.0:.2g} waves)" for row in rows if row is not worst][:3]
         return self.of_kernels(
-            metrics,
             run,
             subject=name,
             summary=f"{name} takes {of_every_step(window.per_step_ms(worst.total_us), run)}. It runs {waves:.2g} waves "

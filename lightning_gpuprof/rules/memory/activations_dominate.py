@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import smaller_batch
-from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
+from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 
 _FULL = {"allocated_gib": 120.0, "activations_gib": 96.0}
 

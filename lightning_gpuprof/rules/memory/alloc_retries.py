@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules.base import Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments, smaller_batch
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, retries
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, retries
 
 _RETRIES = {"retries_steady_count": 12}
 _ONE = {"retries_steady_count": 1}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, allocs, frees, retries
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, allocs, frees, retries
 
 _NEW = {"device_allocs_steady_count": 190}
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import settings
-from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, allocs, frees, retries
+from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, allocs, frees, retries
 
 _COLLECTS = "garbage_collection_threshold"
 _EMPTIED = {"device_allocs_steady_count": 1500, "device_frees_steady_count": 1520}

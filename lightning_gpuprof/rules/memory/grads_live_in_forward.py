@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
+from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 
 _PEAK = {"allocated_gib": 110.0, "peak_phase": "forward"}
-_GRADIENTS = {"gradients_bytes": 16 * 2**30}
-_ACCUMULATED = "trainer.accumulate_grad_batches"
+_GRADIENTS, _ACCUMULATED = {"gradients_bytes": 16 * 2**30}, "trainer.accumulate_grad_batches"
 _CLEAR = (
     "def on_train_batch_end(self, outputs, batch, batch_idx):",
     "    for optimizer in self.trainer.optimizers:",
@@ -31,16 +29,14 @@ class GradsLiveInForward(ShortMemoryRule):
 
     ## How it is measured
     In most readings at the end of forward a parameter still had its gradient, and the run's peak rose to its highest in
-    forward. The exact bytes of the gradients over the peak decide, while the needed memory, with what others hold,
-    fills much of the GPU. Silent with manual optimization, accumulated gradients or gradients in DDP's buckets.
-    Information: it costs memory, not time.
+    forward. Their exact bytes over the peak decide, while the needed memory, with what others hold, fills much of the
+    GPU. Silent with manual optimization, accumulated gradients or gradients in DDP's buckets.
 
     ## When it is wrong
     - The next highest peak, inside backward, is not measured: the size of the gradients is an upper bound.
-    - Code of yours that reads gradients after the step (logging, clipping) must do so before they are cleared.
 
     ## What to do
-    Clear them at the end of the step, in `on_train_batch_end`.
+    Clear them at the end of the step, in `on_train_batch_end`, after all code of yours that reads them.
     """
 
     id = "grads-live-in-forward"
@@ -62,9 +58,8 @@ class GradsLiveInForward(ShortMemoryRule):
         memory, peak = use.memory, use.memory.allocated_peak_bytes
         batches = condition(metrics, _ACCUMULATED)
         in_buckets = condition(metrics, "trainer.gradient_as_bucket_view") is True  # views, which stay where they are
-        if condition(metrics, "model.automatic_optimization") is False or in_buckets:
-            return None
-        if isinstance(batches, int) and batches > 1:
+        accumulates = isinstance(batches, int) and batches > 1
+        if condition(metrics, "model.automatic_optimization") is False or in_buckets or accumulates:
             return None
         if memory.gradients_live_in_forward is None:
             raise MissingSignal("whether forward holds old gradients was not measured")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.memory import Growth
-from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.numbers import counted, gib, percent
 from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.memory_rule import allocator
+from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator
 
 _EPOCHS = 2
 """Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""

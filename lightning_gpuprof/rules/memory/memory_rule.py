@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
-from lightning_gpuprof.model.memory import DeviceMemory
-from lightning_gpuprof.model.memory_use import MemoryUse
+from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
+from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.numbers import possible

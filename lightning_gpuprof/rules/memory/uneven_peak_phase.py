@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.memory_use import MemoryUse
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.memory_rule import ShortMemoryRule
+from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 
-_PEAK = {
-    "allocated_gib": 112.0,
-    "peak_phase": "optimizer",
-    "ends_gib": {"forward": 98.0, "backward": 90.0, "optimizer": 90.0, "step": 90.0},
-}
+_ENDS = {"forward": 98.0, "backward": 90.0, "optimizer": 90.0, "step": 90.0}
+_PEAK = {"allocated_gib": 112.0, "peak_phase": "optimizer", "ends_gib": _ENDS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +29,6 @@ class UnevenPeakPhase(ShortMemoryRule):
 
     ## When it is wrong
     - Gradient clipping lies in the same phase and makes temporary tensors, too.
-    - Not evaluated unless the step of the peak was read at every end of a phase.
 
     ## What to do
     `fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place and faster;
@@ -83,13 +78,11 @@ class UnevenPeakPhase(ShortMemoryRule):
 
 
 def _advice(metrics: Metrics, name: str) -> tuple[str, Change | None]:
+    call = f"torch.optim.{name}"
     if can_fuse(metrics):
-        change, how = Change(call=f"torch.optim.{name}", arguments={"fused": True}), "in place, which is faster too"
+        change, how = Change(call=call, arguments={"fused": True}), "in place, which is faster too"
     elif name in FUSED | FOREACH:
-        change, how = (
-            Change(call=f"torch.optim.{name}", arguments={"foreach": False}),
-            "one tensor at a time, which is slower",
-        )
+        change, how = Change(call=call, arguments={"foreach": False}), "one tensor at a time, which is slower"
     else:
         return f"Check whether {name} can update in place (fused=True) or one tensor at a time (foreach=False).", None
     return f"Update {how}: {change.added[0].removeprefix('torch.optim.')}", change

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.steps.fused_update import FUSED
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
 
 def _scaled(us: float = 2000.0, reads: str = "scaler", run: dict[str, Value] | None = None) -> dict[str, object]:
@@ -40,8 +39,7 @@ class AmpScalerSync(WaitRule):
     - If another place waits in every step, too, the wait moves there: see `sync-points`.
 
     ## What to do
-    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True`, which in Lightning excludes
-    gradient clipping.
+    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
     """
 
     id = "amp-scaler-sync"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_copies import DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
 
 _BF16, _FLOAT = "c10::BFloat16", "float"
 

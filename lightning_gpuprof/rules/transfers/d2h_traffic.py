@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Finding, Metrics, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep, of_every_step
 
 
 def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
@@ -49,9 +47,7 @@ class D2hTraffic(CopyRule):
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (
-        fires(
-            "18 MB take 3 ms", "critical", "18 MB at 6.0 GB/s ... train.py(61)", saves_ms=3, step=_copied(3000, 18e6)
-        ),
+        fires("18 MB take 3 ms", "critical", "6.0 GB/s ... train.py(61)", saves_ms=3, step=_copied(3000, 18e6)),
         fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3e6)),
         quiet("3 MB take 0.48 ms", step=_copied(480, 3e6)),
         quiet("nothing is copied", step={}),
@@ -67,7 +63,7 @@ class D2hTraffic(CopyRule):
             return None
         if not worthwhile(found.exposed_ms, step.period_ms):
             return None
-        place = _place(step)
+        place = copies.place_to_host
         at = f" at {place}" if place else ""
         moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
@@ -84,13 +80,3 @@ class D2hTraffic(CopyRule):
             saved_ms=found.exposed_ms,
             lower_ms=found.exposed_ms,
         )
-
-
-def _place(step: ExplainedStep) -> str:
-    """Where the host waits longest for such a copy: the line, else the phase; empty if it waits for none."""
-    points = step.analysis.sync_points
-    sites = [site for site in points.sites if "DtoH" in (site.copy or "")] if points is not None else []
-    longest = max(sites, key=lambda site: site.blocked_us, default=None)
-    if longest is None:
-        return ""
-    return longest.line.frame if longest.line is not None else longest.phase or ""

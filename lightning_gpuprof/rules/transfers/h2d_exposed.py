@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_copies import DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
 
 
 def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", **step: float) -> dict[str, object]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, measured, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep, of_every_step
 
 
 def _copied(
@@ -80,8 +78,8 @@ class H2dPageable(CopyRule):
         found = copies.of("HtoD", pageable=True)
         if found.total_bytes < self.least_bytes:
             return None
-        waits, period_ms = measured(step.waits).get("batch upload"), step.period_ms
-        waited_ms, waited_lower_ms = (0.0, 0.0) if waits is None else (waits.cost_ms, waits.lower_ms)
+        waits, period_ms = step.waits_of("batch upload"), step.period_ms
+        waited_ms, waited_lower_ms = waits.cost_ms, waits.lower_ms
         cost_ms, pinned = found.exposed_ms + waited_ms, copies.pinned_bytes_per_s
         faster_ms = min(found.exposed_ms, max(0.0, found.total_ms - found.total_bytes / pinned * 1e3))
         if found.exposed_ms + waited_lower_ms < self.least_ratio * period_ms:

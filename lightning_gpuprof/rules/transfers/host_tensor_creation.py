@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
 
 def _tensors(count: int, us: float) -> dict[str, object]:

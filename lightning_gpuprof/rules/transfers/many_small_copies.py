@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.device_copies import DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
 
 
-def _copied(
-    count: int = 100, *, kind: str = "Pageable", nbytes: int = 2000, us: float = 2.0, kernel_us: float = 10.0
-) -> dict[str, object]:
+def _copied(count: int = 100, kind: str = "Pageable", kernel_us: float = 10.0, **copy: float) -> dict[str, object]:
     """Steps of an example: a hundred kernels after copies."""
-    copy = {"kind": f"HtoD ({kind} -> Device)", "us": us, "nbytes": nbytes, "count": count}
-    return {"kernels": 100, "kernel_us": kernel_us, "copy": copy, "op_us": 8.0, "python_us": 0.0, "fetch_us": 0.0}
+    copies = {"kind": f"HtoD ({kind} -> Device)", "us": 2.0, "nbytes": 2000, "count": count, **copy}
+    return {"kernels": 100, "kernel_us": kernel_us, "copy": copies, "op_us": 8.0, "python_us": 0.0, "fetch_us": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +26,13 @@ class ManySmallCopies(CopyRule):
     host also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
 
     ## How it is measured
-    Trace window: copies to the GPU of kinds whose median size is small. Their cost is the host time of their calls as
-    far as the GPU waits for late launches at all, plus the idle time that follows the host's waits for them (see
-    `sync-points`). Where their mean is not small, the waits may be for large copies and do not count. The gain is the
-    cost.
+    Trace window: copies to the GPU of kinds whose median size is small. Their cost, which is also the gain, is the host
+    time of their calls as far as the GPU waits for late launches, plus the idle time after the host's waits for them
+    (see `sync-points`). Where their mean is not small, the waits may be for large copies and do not count.
 
     ## When it is wrong
     - Small and large copies of one kind are distinguished by the median of the kind.
-    - 10 us is what a call takes on ordinary machines, not a measurement of this one.
+    - `call_us` is what a call takes on ordinary machines, not a measurement of this one.
 
     ## What to do
     Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
@@ -69,11 +63,10 @@ class ManySmallCopies(CopyRule):
         found = copies.of("HtoD", smaller_than=self.most_bytes)
         if found.count <= self.least_copies:
             return None
-        late_ms = step.cause_ms("launch", "launch_latency")
-        calls_ms = min((found.count - self.least_copies) * self.call_us / 1e3, late_ms)
+        calls_ms = (found.count - self.least_copies) * self.call_us / 1e3
+        calls_ms = min(calls_ms, step.cause_ms("launch", "launch_latency"))
         alike = found.total_bytes < self.most_bytes * found.count
-        uploads = measured(step.waits).get("batch upload") if alike else None
-        waits = () if uploads is None else uploads.waits
+        waits = step.waits_of("batch upload").waits if alike else ()
         cost_ms = calls_ms + sum(wait.cost_ms for wait in waits if wait.site.copy in found.names)
         lower_ms = step.lower_ms(cost_ms)
         if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):

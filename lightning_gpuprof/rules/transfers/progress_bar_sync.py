@@ -6,12 +6,11 @@ import math
 import re
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.host_waits import HostWaits
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
 
 def _bar(us: float, name: str = "TQDMProgressBar") -> dict[str, object]:

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.device_copies import DeviceCopies
-from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.device_copies import DeviceCopies as DeviceCopies
+from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.host_waits import HostWaits, WaitCause
+from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
+from lightning_gpuprof.model.host_waits import WaitCause
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis, percent
@@ -18,6 +19,7 @@ from lightning_gpuprof.rules.base import BaseRule, gain, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.launches.step_rule import of_every_step as of_every_step
 
 UNTRACED = (
     not_evaluated("the model is on the CPU", "runs on the CPU"),
