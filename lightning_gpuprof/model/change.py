@@ -39,7 +39,12 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def batch_size(now: int, new: int) -> Change:
-    """Another batch size of the DataLoader."""
+    """Another batch size of the DataLoader.
+
+    Args:
+        now: That of the run.
+        new: The one to set.
+    """
     return Change(call="DataLoader", arguments={"batch_size": new}, before={"batch_size": now})
 
 

@@ -82,7 +82,7 @@ class CudnnBenchmarkOff(KernelRule):
             subject="convolutions",
             summary=f"Convolutions take {of_every_step(time.ms, run)}, and cuDNN does not time which of its algorithms "
             "is the fastest.",
-            advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). All traced steps had the same shapes.{also}",
+            advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). The traced steps have equal shapes.{also}",
             evidence=(Evidence(name="cudnn.benchmark", value="False"),),
             time=time,
             change=Change(call="Trainer", arguments={"benchmark": True}),
