@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 from gpu_builder import idle_window
-from memory_builder import BLIND, allocator, on_gpu
+from memory_builder import allocator, on_gpu
 
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, gain
+from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose, settle
 from lightning_gpuprof.rules.memory.alloc_retries import AllocRetries
@@ -73,21 +72,3 @@ def test_slow_steps_do_not_tell_what_ordinary_ones_cost() -> None:
 def test_the_calls_that_retries_make_are_theirs() -> None:
     calls = allocator(retries_steady_count=12, device_allocs_steady_count=900, device_frees_steady_count=900)
     assert [f.rule for f in diagnose(on_gpu(calls), ALL).findings] == ["alloc-retries"]
-
-
-@pytest.mark.parametrize(("retries", "severity"), [(0, None), (1, "info"), (3, "info"), (4, "warning")])
-def test_one_in_a_hundred_steps_is_a_warning(retries: int, severity: str | None) -> None:
-    finding = RULE.check(on_gpu(allocator(retries_steady_count=retries)))
-    assert (None if finding is None else finding.severity) == severity
-
-
-@pytest.mark.parametrize(
-    ("metrics", "why"),
-    [
-        *BLIND,
-        (on_gpu(allocator(steady_steps=19)), "over 19 of the 20 steady steps"),
-    ],
-)
-def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:
-    with pytest.raises(MissingSignal, match=why):
-        RULE.check(metrics)

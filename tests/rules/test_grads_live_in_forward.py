@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_builder import BLIND, GIB, SIZELESS, allocator, held, on_gpu
+from memory_builder import GIB, allocator, held, on_gpu
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
@@ -39,8 +39,6 @@ def test_a_tenth_of_the_peak_decides(gradients_gib: int, fires: bool) -> None:
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        *BLIND,
-        SIZELESS,
         (run(gradients_live_in_forward=None), "whether forward holds"),
         (run(peak_phase=None), "phase of the peak"),
     ],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from memory_builder import BLIND, GIB, grows, memory, on_gpu
+from memory_builder import GIB, grows, memory, on_gpu
 from metrics_builder import replace
 
 from lightning_gpuprof.model.memory import Growth, MemoryHistory, OutOfMemory, SourceHolder
@@ -93,7 +93,6 @@ def test_bytes_and_share_decide(mib: float, first_gib: float, severity: str | No
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        *BLIND,
         (on_gpu(), "read 0 times"),
         (on_gpu(growth=(grows(4 * MIB, steps=49),)), "over 49 steps"),
     ],

@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 from gpu_builder import gpu
-from memory_builder import BLIND, GIB, SIZELESS, allocator, held, on_gpu
+from memory_builder import GIB, allocator, held, on_gpu
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.memory import Memory, OutOfMemory
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.memory.oom_risk import OomRisk
 
 RULE = OomRisk()
@@ -103,9 +101,3 @@ def test_what_lies_outside_of_torch_counts() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert "13 GiB of it outside torch" in finding.summary
-
-
-@pytest.mark.parametrize(("metrics", "why"), [*BLIND, SIZELESS])
-def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:
-    with pytest.raises(MissingSignal, match=why):
-        RULE.check(metrics)

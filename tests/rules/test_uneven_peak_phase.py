@@ -3,10 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_builder import BLIND, SIZELESS, allocator, on_gpu
+from memory_builder import allocator, on_gpu
 
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.memory.uneven_peak_phase import UnevenPeakPhase
 
 RULE = UnevenPeakPhase()
@@ -33,12 +32,6 @@ def test_it_is_quiet_where_it_does_not_matter_or_is_not_foreach(look_alike: dict
 @pytest.mark.parametrize(("fullest_gib", "fires"), [(100.5, True), (101.0, False)])
 def test_a_tenth_of_the_peak_decides(fullest_gib: float, fires: bool) -> None:
     assert (RULE.check(run(fullest_gib=fullest_gib)) is not None) is fires
-
-
-@pytest.mark.parametrize(("metrics", "why"), [*BLIND, SIZELESS, (run(peak_phase=None), "phase of the peak")])
-def test_what_is_missing_is_said(metrics: Metrics, why: str) -> None:
-    with pytest.raises(MissingSignal, match=why):
-        RULE.check(metrics)
 
 
 @pytest.mark.parametrize(
