@@ -5,11 +5,19 @@ from __future__ import annotations
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import condition
 
 _EXPANDABLE = "expandable_segments:True"
 _SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")
 """In the names of strategies that share out parameters or states."""
+_MANY_BYTES = 2**30
+_LESS = {
+    "optimizer state": "keep it in 8 bits or factored (Adafactor)",
+    "parameters": "keep them in half precision: Trainer(precision='bf16-true')",
+    "gradients": "keep them in half precision: Trainer(precision='bf16-true')",
+}
+"""What makes a holder smaller on one GPU."""
 
 
 def settings(metrics: Metrics) -> str:
@@ -55,3 +63,48 @@ def sharding(metrics: Metrics) -> tuple[str, Change | None]:
     arguments: dict[str, Value] = {"strategy": "fsdp", **({} if several else {"devices": 2})}
     change = Change(call="Trainer", arguments=arguments, before={"strategy": strategy} if strategy else {})
     return f"shard over {f'the {ranks} ranks' if several else 'several GPUs'}: {change.added[0]}", change
+
+
+def most_memory(metrics: Metrics) -> tuple[str, Change | None]:
+    """What frees the most memory first, and the first change among it."""
+    options = [option for advise in (_fragments, _others, _largest_holder) if (option := advise(metrics)) is not None]
+    if not options:
+        smaller, change = smaller_batch(metrics)
+        lines = "This shows the lines that hold the memory: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"
+        return f"Use a smaller batch and accumulate: {smaller}. {lines}", change
+    return " ".join(text for text, _ in options), next((change for _, change in options if change is not None), None)
+
+
+def _fragments(metrics: Metrics) -> tuple[str, Change | None] | None:
+    """Where enough was free in what torch had reserved, but in too small pieces."""
+    end = metrics.memory.out_of_memory
+    if end is None or end.requested_bytes is None or end.free_in_reserved_bytes is None:
+        return None
+    free, largest, (setting, change) = (
+        end.free_in_reserved_bytes,
+        end.largest_free_bytes or 0,
+        growing_segments(metrics),
+    )
+    if not setting or free < end.requested_bytes or largest >= end.requested_bytes:
+        return None
+    why = f"{gib(free)} of the reserved memory were free, but the largest piece was {gib(largest)}."
+    return f"Before the start, set {setting}. Why: {why}", change
+
+
+def _others(metrics: Metrics) -> tuple[str, Change | None] | None:
+    held = [(device.median("memory_others_bytes") or 0.0, device.subject) for device in metrics.devices]
+    others, name = next((one for one in held if one[0] >= _MANY_BYTES), (0.0, ""))
+    return (f"End the other processes on {name}, which hold {gib(others)} (nvidia-smi).", None) if others else None
+
+
+def _largest_holder(metrics: Metrics) -> tuple[str, Change | None] | None:
+    kind = metrics.holders.largest
+    if not kind:
+        return None
+    verb = "holds" if kind == "optimizer state" else "hold"
+    most = f"{kind[0].upper()}{kind[1:]} {verb} most ({gib(metrics.holders.held_bytes[kind])})"
+    if kind == "activations":
+        smaller, change = smaller_batch(metrics)
+        return f"{most}: halve the batch ({smaller}) or recompute them (torch.utils.checkpoint).", change
+    shard, sharded = sharding(metrics)
+    return f"{most}: {f'{shard}, or ' if shard else ''}{_LESS[kind]}.", sharded

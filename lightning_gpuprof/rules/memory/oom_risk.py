@@ -6,18 +6,11 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.numbers import gib, listed, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.advice import growing_segments, sharding, smaller_batch
+from lightning_gpuprof.rules.memory.advice import most_memory
 from lightning_gpuprof.rules.memory.memory_rule import memory_use
 
-_MANY_BYTES = 2**30
-_LESS = {
-    "optimizer state": "keep it in 8 bits or factored (Adafactor)",
-    "parameters": "keep them in half precision: Trainer(precision='bf16-true')",
-    "gradients": "keep them in half precision: Trainer(precision='bf16-true')",
-}
-"""What makes a holder smaller on one GPU."""
 _END = {"message": "CUDA out of memory.", "phase": "forward", "requested_bytes": 2**31, "other_bytes": 98 * 2**30}
 
 
@@ -66,7 +59,7 @@ class OomRisk(BaseRule):
             return None
         name, full = use.memory.name, use.ratio >= self.full_ratio
         outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of it outside torch"
-        advice, change = _advice(metrics)
+        advice, change = most_memory(metrics)
         judged = self.evidence("full_ratio" if full else "high_ratio", use.ratio, "needed memory, share of the GPU")
         return self.finding(
             severity="warning" if full else "info",
@@ -91,7 +84,7 @@ class OomRisk(BaseRule):
         said = [f"{requested} were requested"] * bool(requested) + [f"{free} were free on the device"] * bool(free)
         said += [f"tensors held {held} of the reserved {reserved}"] * bool(held and reserved)
         where = (f" in {end.phase}" if end.phase else "") + (f" at {end.place}" if end.place else "")
-        advice, change = _advice(metrics)
+        advice, change = most_memory(metrics)
         evidence = _bytes(
             ("requested", end.requested_bytes),
             ("free on the device", end.device_free_bytes),
@@ -112,48 +105,3 @@ class OomRisk(BaseRule):
 
 def _bytes(*values: tuple[str, float | None]) -> tuple[Evidence, ...]:
     return tuple(Evidence(name=name, value=value, unit="bytes") for name, value in values if value is not None)
-
-
-def _advice(metrics: Metrics) -> tuple[str, Change | None]:
-    """What frees the most memory first, and the first change among it."""
-    options = [option for advise in (_fragments, _others, _largest_holder) if (option := advise(metrics)) is not None]
-    if not options:
-        smaller, change = smaller_batch(metrics)
-        lines = "This shows the lines that hold the memory: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"
-        return f"Use a smaller batch and accumulate: {smaller}. {lines}", change
-    return " ".join(text for text, _ in options), next((change for _, change in options if change is not None), None)
-
-
-def _fragments(metrics: Metrics) -> tuple[str, Change | None] | None:
-    """Where enough was free in what torch had reserved, but in too small pieces."""
-    end = metrics.memory.out_of_memory
-    if end is None or end.requested_bytes is None or end.free_in_reserved_bytes is None:
-        return None
-    free, largest, (setting, change) = (
-        end.free_in_reserved_bytes,
-        end.largest_free_bytes or 0,
-        growing_segments(metrics),
-    )
-    if not setting or free < end.requested_bytes or largest >= end.requested_bytes:
-        return None
-    why = f"{gib(free)} of the reserved memory were free, but the largest piece was {gib(largest)}."
-    return f"Before the start, set {setting}. Why: {why}", change
-
-
-def _others(metrics: Metrics) -> tuple[str, Change | None] | None:
-    held = [(device.median("memory_others_bytes") or 0.0, device.subject) for device in metrics.devices]
-    others, name = next((one for one in held if one[0] >= _MANY_BYTES), (0.0, ""))
-    return (f"End the other processes on {name}, which hold {gib(others)} (nvidia-smi).", None) if others else None
-
-
-def _largest_holder(metrics: Metrics) -> tuple[str, Change | None] | None:
-    kind = metrics.holders.largest
-    if not kind:
-        return None
-    verb = "holds" if kind == "optimizer state" else "hold"
-    most = f"{kind[0].upper()}{kind[1:]} {verb} most ({gib(metrics.holders.held_bytes[kind])})"
-    if kind == "activations":
-        smaller, change = smaller_batch(metrics)
-        return f"{most}: halve the batch ({smaller}) or recompute them (torch.utils.checkpoint).", change
-    shard, sharded = sharding(metrics)
-    return f"{most}: {f'{shard}, or ' if shard else ''}{_LESS[kind]}.", sharded
