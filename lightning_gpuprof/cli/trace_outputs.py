@@ -231,7 +231,8 @@ class Ranks:
         if self.compared is None:
             known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
             raise ArgumentError("--html", str(target), _PAGE_OF, f"The traces name these ranks: {known}. {_EACH_ALONE}")
-        write_whole(target, render_ranks_html(self.compared, self._analyses).encode())
+        diagnoses = {name: diagnosis(linked, self._analyses[name]) for name, linked in self._traces}
+        write_whole(target, render_ranks_html(self.compared, self._analyses, diagnoses).encode())
 
     def print_comparison(self) -> None:
         """Print the ranks beside each other, if there are several, each once."""

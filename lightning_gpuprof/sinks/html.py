@@ -10,7 +10,7 @@ from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html_page import pieces
 from lightning_gpuprof.sinks.views import first, times
-from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS
+from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS, group_anchor, was_measured
 
 FILE_NAME = "report.html"
 
@@ -41,7 +41,7 @@ def render_html(report: Report, folder: Path | None = None) -> str:
 
 def _pieces(report: Report, folder: Path | None) -> tuple[bytes, ...]:
     screen = first_screen(report, folder)
-    links = "".join(f'<a href="#{_anchor(group)}">{escape(group)}</a>\n' for group in GROUPS)
+    links = "".join(f'<a href="#{group_anchor(group)}">{escape(group)}</a>\n' for group in GROUPS)
     body = [
         f'<main id="main" tabindex="-1">\n{first.render(screen)}',
         f'<nav aria-label="Sections">\n{links}</nav>\n',
@@ -54,7 +54,7 @@ def _pieces(report: Report, folder: Path | None) -> tuple[bytes, ...]:
 def _group(group: str, report: Report) -> str:
     """A heading with its views: what answers most is open, what is behind it and all else is closed."""
     shown = {view.anchor: part for view in VIEWS if view.group == group and (part := view.render(report))}
-    anchor, title = _anchor(group), escape(group)
+    anchor, title = group_anchor(group), escape(group)
     if group == "Time":
         del shown["steps"]  # it is in the overview
         lead, more = f"<h2>Where the time goes</h2>\n{times.overview(report)}", "More about time"
@@ -64,14 +64,10 @@ def _group(group: str, report: Report) -> str:
         lead, more = shown.pop("timeline"), "More from the trace"
     else:
         lead, more = "", f"<h2>{title}</h2>"
-        if all("<table" not in part for part in shown.values()):
+        if not was_measured(group, report):
             more += " <small>nothing was measured</small>"
     inside = "".join(shown.values())
     return (
         f'<section id="{anchor}">\n{lead}<details class="group">\n<summary>{more}</summary>\n{inside}</details>\n'
         "</section>\n"
     )
-
-
-def _anchor(group: str) -> str:
-    return f"group-{group.lower().replace(' ', '-')}"

@@ -5,22 +5,31 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
+import msgspec
+
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks import plain, trace_findings
 from lightning_gpuprof.sinks.drawings import heat_html
 from lightning_gpuprof.sinks.html_page import bdi, figure, page, section
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.window_tables import ranks
 
+_ASKS_FOR_RANKS = "record all ranks"
 
-def render_ranks_html(comparison: RanksComparison, analyses: Mapping[str, TraceAnalysis]) -> str:
+
+def render_ranks_html(
+    comparison: RanksComparison, analyses: Mapping[str, TraceAnalysis], diagnoses: Mapping[str, TraceDiagnosis]
+) -> str:
     """The page: who waited for whom, where ranks differ, their collectives, and the summary of each trace.
 
     Args:
         comparison: Of the ranks.
         analyses: Name of each trace, as people know it → what is in it.
+        diagnoses: What the rules say of each.
     """
     count = len(comparison.ranks)
     shown = (
@@ -31,12 +40,14 @@ def render_ranks_html(comparison: RanksComparison, analyses: Mapping[str, TraceA
         ("unmatched", ranks.unmatched_collective_table(comparison), ""),
     )
     said = ranks.rank_note_table(comparison)
-    links = [("summary", "Summary"), *((anchor, table.title) for anchor, table, _ in shown), ("traces", "Each trace")]
+    tables = ((anchor, table.title) for anchor, table, _ in shown)
+    links = [("findings", "Findings"), ("summary", "Summary"), *tables, ("traces", "Each trace")]
     navigation = "".join(f'<a href="#{anchor}">{bdi(title)}</a>\n' for anchor, title in links)
     items = "".join(f"<li>{bdi(cell.text)}</li>\n" for row in said.rows for cell in row)
     body = [
         f"<header>\n<h1>{count} ranks of one window</h1>\n</header>\n",
         f'<nav aria-label="Sections">\n{navigation}</nav>\n<main id="main" tabindex="-1">\n',
+        _findings(diagnoses),
         '<section id="summary">\n<h2>Summary</h2>\n',
         f"<ul>\n{items}</ul>\n" if items else f'<p class="absent">{bdi(said.absent)}</p>\n',
         "</section>\n",
@@ -46,6 +57,32 @@ def render_ranks_html(comparison: RanksComparison, analyses: Mapping[str, TraceA
         "</section>\n</main>\n",
     ]
     return page(f"gpuprof: {count} ranks", body)
+
+
+def _findings(diagnoses: Mapping[str, TraceDiagnosis]) -> str:
+    """Each finding once, of the trace in which it costs most, most valuable first."""
+    by_rule: dict[str, list[Finding]] = {}
+    for diagnosis in diagnoses.values():
+        for finding in diagnosis.findings:
+            by_rule.setdefault(finding.rule, []).append(finding)
+    worst = [(_answered(max(found, key=_saved_ms)), len(found)) for found in by_rule.values()]
+    cards = "".join(
+        f"{trace_findings.card(finding)}<p>In {count} of {len(diagnoses)} traces; this is the one in which it costs "
+        "most.</p>\n"
+        for finding, count in sorted(worst, key=lambda one: -_saved_ms(one[0]))
+    )
+    return f'<section id="findings">\n<h2>Findings</h2>\n{cards or f"<p>{trace_findings.QUIET}</p>"}</section>\n'
+
+
+def _answered(finding: Finding) -> Finding:
+    """A finding that asks for the other ranks' traces, which are here."""
+    if _ASKS_FOR_RANKS not in finding.advice:
+        return finding
+    return msgspec.structs.replace(finding, advice="See below which rank is late, and look at what it does there.")
+
+
+def _saved_ms(finding: Finding) -> float:
+    return 0.0 if finding.gain is None else finding.gain.saved_ms_per_step
 
 
 def _trace(name: str, analysis: TraceAnalysis) -> str:

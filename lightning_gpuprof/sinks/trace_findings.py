@@ -34,7 +34,7 @@ def terminal(found: TraceDiagnosis) -> list[RenderableType]:
 def html(found: TraceDiagnosis) -> str:
     """The same as a section of the page; the rules that need a run unfold."""
     caveats = "".join(f"<p>{bdi(plain.sentence(caveat))}</p>\n" for caveat in found.caveats)
-    cards = "".join(map(_card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
+    cards = "".join(map(card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
     rest = "".join(_folded(*one) for one in _open(found))
     return (
         f'<section id="findings">\n<h2>{bdi(plain.sentence(found.verdict.summary))}</h2>\n{caveats}{cards}'
@@ -75,7 +75,8 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     return Group(head, *rows)
 
 
-def _card(finding: Finding) -> str:
+def card(finding: Finding) -> str:
+    """A finding with its fix."""
     diff = "\n".join(_diff(finding))
     code = f"<pre>{escape(diff)}</pre>\n" if diff else ""
     gain = f'<p class="gain">Gain: {escape(wording.gain(finding.gain))}</p>\n' if finding.gain is not None else ""

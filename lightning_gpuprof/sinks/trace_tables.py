@@ -25,7 +25,7 @@ from lightning_gpuprof.sinks.window_tables import (
     timeline,
 )
 
-LONG = 40
+LONG = 30
 """Rows of a table in which a reader can look for a name."""
 
 MakeTables = Callable[[TraceAnalysis], Iterable[Table]]

@@ -214,8 +214,8 @@ def timeline_html(analysis: TraceAnalysis, marked: Sequence[Moment] = ()) -> str
         return ""
     title = timeline_table(found).title
     said = (
-        f"{step_name(found)}; recorded with the profiler on, which makes the host's times longer. What is too short to "
-        "be drawn is joined with what is beside it, and the paler the less of it is filled."
+        f"{step_name(found)}; recorded with the profiler on, which makes the host's times longer. Events too short to "
+        "draw are merged; pale means mostly gaps."
     )
     if found.left_out:
         said += f" {numbers.count(found.left_out)} more threads, streams or devices are left out."

@@ -96,7 +96,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _view(self, request: Request) -> Response:
         """One view of a run."""
-        from lightning_gpuprof.tensorboard_plugin.views import TAB_VIEWS
+        from lightning_gpuprof.tensorboard_plugin.views import OVERVIEW, TAB_VIEWS, overview
 
         view = TAB_VIEWS.get(_argument(request, "view"))
         run = self._run(_argument(request, "run"))
@@ -110,7 +110,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         made = self._reports.of(files, REPORT_S)
         if isinstance(made, Pending):
             return answers.data(request, {"pending": made.why}, status=202)
-        html = _rendered(lambda: view.render(made.report))
+        html = _rendered(lambda: overview(made.report, files.folder) if view is OVERVIEW else view.render(made.report))
         return self._answer(request, html, view.anchor, [(made, files)])
 
     def _compare(self, request: Request) -> Response:
@@ -146,11 +146,14 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return self._compared
 
     def _answer(self, request: Request, html: str, anchor: str, made: list[tuple[Made, RunFiles]]) -> Response:
-        """A rendered view with the states of the runs that it is of."""
+        """A rendered view with the states of the runs that it is of, and the groups that are empty in all of them."""
+        from lightning_gpuprof.tensorboard_plugin.views import empty_groups
+
         states = [self._summaries.of(files).state for _, files in made]
         # A run that has ended may be shown by an older report for a while.
         goes_on = any(state == "running" for state in states) or any(m.version != f.version for m, f in made)
-        content = {"html": html, "states": states, "goes_on": goes_on}
+        empty = set.intersection(*(set(empty_groups(one.report)) for one, _ in made))
+        content = {"html": html, "states": states, "goes_on": goes_on, "empty": sorted(empty)}
         version = "+".join(
             _version(one.version, files, state, anchor) for (one, files), state in zip(made, states, strict=True)
         )

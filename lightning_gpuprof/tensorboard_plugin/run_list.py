@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks import first_screen, plain
 from lightning_gpuprof.tensorboard_plugin.summaries import Summary
 
 
@@ -31,18 +32,26 @@ class Row(msgspec.Struct, frozen=True):
     cells: tuple[Cell, ...]
     started_s: float
     """Unix time; 0 where it is not known."""
+    step_ms: float | None = None
+    """Median step time."""
 
 
 COLUMNS: tuple[tuple[str, bool], ...] = (
     ("state", False),
     ("verdict", False),
+    ("top finding", False),
+    ("gain", True),
     ("samples/s", True),
     ("step time", True),
+    ("trend", False),
     ("steps", True),
     ("wall time", True),
     ("started", True),
 )
 """Titles, and whether they hold numbers."""
+MAX_TREND = 8
+"""Runs of a trend."""
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def unreadable_summary(why: str) -> Summary:
@@ -59,7 +68,7 @@ def listing(rows: Iterable[Row], note: str) -> dict[str, Any]:
     """
     ordered = sorted(rows, key=lambda row: (-row.started_s, row.name))
     columns = [{"title": title, "numeric": numeric} for title, numeric in COLUMNS]
-    return {"columns": columns, "rows": ordered, "note": note}
+    return {"columns": columns, "rows": _with_trends(ordered), "note": note}
 
 
 def version(listed: dict[str, Any]) -> str:
@@ -79,12 +88,56 @@ def row(name: str, run: Summary) -> Row:
     cells = (
         Cell(state, state),
         Cell(plain.name(verdict), verdict),
+        Cell(plain.name(run.finding or numbers.ABSENT), run.finding or None),
+        Cell(numbers.ABSENT if run.speedup is None else first_screen.faster(run.speedup), run.speedup),
         Cell(numbers.significant(run.samples_per_s), run.samples_per_s),
         Cell(numbers.quantity("period_ms", run.period_ms), run.period_ms),
+        Cell(numbers.ABSENT),
         Cell(numbers.ABSENT if run.steps is None else numbers.count(run.steps), run.steps),
         Cell(numbers.seconds(run.wall_s), run.wall_s),
         Cell("", run.started_s),
     )
     stage = f" ({run.stage})" if run.stage not in ("", "fit") else ""
-    shown = plain.name(name, 200) + plain.name(stage)
-    return Row(name=name, shown=shown, state=state, cells=cells, started_s=run.started_s or 0.0)
+    shown = plain.name(name.removesuffix("/gpuprof"), 200) + plain.name(stage)
+    return Row(name=name, shown=shown, state=state, cells=cells, started_s=run.started_s or 0.0, step_ms=run.period_ms)
+
+
+def _with_trends(ordered: list[Row]) -> list[Row]:
+    """The list with the step times of the last runs of the same folder, this run's last.
+
+    Args:
+        ordered: Latest first.
+    """
+    earlier: dict[str, list[float]] = {}
+    done: list[Row] = []
+    for one in reversed(ordered):
+        known = earlier.setdefault(_experiment(one.name), [])
+        if one.step_ms is not None:
+            known.append(one.step_ms)
+            cells = tuple(
+                Cell(_trend(known[-MAX_TREND:]), _change(known)) if title == "trend" else cell
+                for (title, _), cell in zip(COLUMNS, one.cells, strict=True)
+            )
+            one = msgspec.structs.replace(one, cells=cells)
+        done.append(one)
+    return done[::-1]
+
+
+def _experiment(name: str) -> str:
+    """The folder that has the versions of a run."""
+    parts = [part for part in name.split("/") if part != "gpuprof"]
+    return "/".join(parts[:-1])
+
+
+def _change(times_ms: Sequence[float]) -> float | None:
+    return times_ms[-1] / times_ms[-2] - 1 if len(times_ms) > 1 and times_ms[-2] > 0 else None
+
+
+def _trend(times_ms: Sequence[float]) -> str:
+    """Bars as high as the step times, and what the last run changed."""
+    change = _change(times_ms)
+    if change is None:
+        return numbers.ABSENT
+    most = max(times_ms)
+    bars = "".join(_BARS[max(0, math.ceil(len(_BARS) * time / most) - 1)] for time in times_ms)
+    return f"{bars} {change * 100:+.0f} %"

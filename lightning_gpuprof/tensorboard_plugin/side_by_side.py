@@ -11,6 +11,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.html_page import bdi, table_html
 from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.tensorboard_plugin.views import MEMBERS
 
 MAX_CONDITIONS = 100
 MAX_NOTES = 10
@@ -56,7 +57,8 @@ def _changes(anchor: str, held: Comparison) -> str:
         "conditions": lambda: [comparison_tables.condition_table(held, MAX_CONDITIONS)],
         "windows": lambda: comparison_tables.window_tables(held),
     }
-    shown = "".join(map(_titled, tables[anchor]())) if anchor in tables else ""
+    views = MEMBERS.get(anchor, (anchor,))
+    shown = "".join(_titled(table) for view in views if view in tables for table in tables[view]())
     return _section(shown) if shown else ""
 
 

@@ -6,11 +6,11 @@ import datetime
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from lightning_gpuprof.model.finding import Verdict
+from lightning_gpuprof.model.finding import Finding, Gain, Verdict
 from lightning_gpuprof.model.journal import Footer, Header, Value
 from lightning_gpuprof.model.report import Report, Steps, Wall
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, SeenFile
@@ -33,12 +33,24 @@ class Summary(msgspec.Struct, kw_only=True, frozen=True):
     """``running``, ``finished``, ``interrupted: …`` or ``no end``."""
     stage: str = ""
     verdict: str = ""
+    finding: str = ""
+    """What the first finding says, in one line."""
+    speedup: float | None = None
+    """Of the first finding, at most."""
     samples_per_s: float | None = None
     period_ms: float | None = None
     wall_s: float | None = None
     steps: int | None = None
     started_s: float | None = None
     """Unix time."""
+
+
+class _Found(msgspec.Struct):
+    """What the list shows of a finding."""
+
+    rule: str
+    title: str = ""
+    gain: Gain | None = None
 
 
 class _Head(msgspec.Struct):
@@ -48,6 +60,7 @@ class _Head(msgspec.Struct):
     wall: Wall
     steps: Steps
     verdict: Verdict
+    findings: tuple[_Found, ...] = ()
 
 
 class Summaries:
@@ -116,11 +129,14 @@ def _summary(files: RunFiles) -> Summary:
 
 
 def _summary_of_report(report: Report | _Head) -> Summary:
-    period = report.steps.period_ms
+    findings: Sequence[Finding | _Found] = report.findings
+    period, first = report.steps.period_ms, next(iter(findings), None)
     return Summary(
         state=str(report.run.get("status") or "finished"),
         stage=str(report.run.get("stage") or ""),
         verdict=report.verdict.kind,
+        finding="" if first is None else first.title or first.rule,
+        speedup=first.gain.speedup_max if first is not None and first.gain is not None else None,
         samples_per_s=report.steps.samples_per_s,
         period_ms=period.median if period else None,
         wall_s=report.wall.total_s,

@@ -8,6 +8,8 @@ import msgspec
 import window_samples
 from parsed_page import Page
 
+from lightning_gpuprof.model.finding import Finding, Gain, Verdict
+from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import (
     ClassExcess,
     KindTimes,
@@ -145,7 +147,7 @@ HOSTILE = '<script>alert(1)</script>" onload="x \u202egnp.\x07'
 
 
 def test_the_page_has_the_ranks_as_a_map_and_as_numbers() -> None:
-    text = render_ranks_html(FOUND, {"rank0.json": window_samples.analysis()})
+    text = render_ranks_html(FOUND, {"rank0.json": window_samples.analysis()}, {})
     parsed = Page(text)
     (heat,) = re.findall(r'<table class="heat">.*?</table>', text, flags=re.DOTALL)
     head, *rows = re.findall(r"<tr>(.*?)</tr>", heat, flags=re.DOTALL)
@@ -162,8 +164,32 @@ def test_the_page_has_the_ranks_as_a_map_and_as_numbers() -> None:
 def test_names_of_traces_are_data_on_the_page_of_ranks() -> None:
     ranks = tuple(msgspec.structs.replace(rank, trace=HOSTILE) for rank in FOUND.ranks)
     found = msgspec.structs.replace(FOUND, ranks=ranks, notes=(HOSTILE,))
-    text = render_ranks_html(found, {HOSTILE: window_samples.analysis()})
+    text = render_ranks_html(found, {HOSTILE: window_samples.analysis()}, {})
     assert "<script>alert" not in text
     assert '" onload="' not in text
     assert "\u202e" not in text
     assert "\x07" not in text
+
+
+def test_the_page_shows_each_finding_once_where_it_costs_most() -> None:
+    def diagnosis(saved_ms: float) -> TraceDiagnosis:
+        finding = Finding(
+            rule="launch-bound",
+            severity="critical",
+            subject="host",
+            summary=f"It costs {saved_ms} ms.",
+            advice="Find the late rank: record all ranks with TraceConfig(ranks=[0, 1]).",
+            evidence=(),
+            gain=Gain(saved_ms_per_step=saved_ms, speedup_max=2.0),
+        )
+        verdict = Verdict(kind="host-bound", summary="Host-bound.")
+        return TraceDiagnosis(verdict=verdict, findings=(finding,), need_a_run=())
+
+    found = {"rank0.json": diagnosis(1.0), "rank1.json": diagnosis(3.0)}
+    text = render_ranks_html(FOUND, {}, found)
+    assert "It costs 3.0 ms." in text
+    assert "It costs 1.0 ms." not in text
+    assert "In 2 of 2 traces" in text
+    assert "which rank is late" in text
+    assert "record all ranks" not in text
+    assert text.index('id="findings"') < text.index('id="summary"')

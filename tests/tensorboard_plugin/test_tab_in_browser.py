@@ -157,11 +157,11 @@ def shown(page: Any, run: str, view: str) -> Any:
 def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> None:
     tab = reader.open_in_tensorboard()
     reader.page.get_by_role("tab", name="GPU Profiler").wait_for()
-    tab.get_by_role("link", name=SLOW).click()
+    tab.get_by_role("link", name=SLOW.removesuffix("/gpuprof")).click()
     shown(tab, SLOW, "overview").get_by_text("All opportunities").wait_for()
-    tab.get_by_role("link", name="Step time").click()
-    assert shown(tab, SLOW, "steps").locator(".main-svg").count() >= 1
-    assert "p.gpuprof.view=steps" in reader.page.url
+    tab.get_by_role("link", name="Time", exact=True).click()
+    assert shown(tab, SLOW, "group-time").locator(".main-svg").count() >= 1
+    assert "p.gpuprof.view=group-time" in reader.page.url
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_every_view_shows_its_heading_and_draws_its_figures(reader: Reader) -> N
     page = reader.open(run=SLOW)
     shown(page, SLOW, "overview")
     anchors = [link.get_attribute("href")[1:] for link in page.locator("nav a").all()]
-    assert {"overview", "findings", "steps", "phases", "windows", "conditions"} <= set(anchors)
+    assert len(anchors) == 8
     for anchor in anchors:
         page.locator(f"nav a[href='#{anchor}']").click()
         part = shown(page, SLOW, anchor)
@@ -184,7 +184,7 @@ def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(read
     tab = reader.open_in_tensorboard(run=SLOW, view="phases")
     shown(tab, SLOW, "phases").get_by_text("Phases of a step").wait_for()
     tab.get_by_role("link", name="Findings", exact=True).click()
-    shown(tab, SLOW, "findings")
+    shown(tab, SLOW, "group-findings")
     reader.page.go_back()
     shown(tab, SLOW, "phases")
     reader.watching = False  # the other tab asks for its charts
@@ -192,6 +192,27 @@ def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(read
     reader.page.get_by_role("tab", name="GPU Profiler").click()
     shown(tab, SLOW, "phases")
     reader.page.wait_for_url("**/*p.gpuprof.view=phases*")
+
+
+@pytest.mark.slow
+def test_a_finding_leads_to_its_moment_in_the_timeline(reader: Reader) -> None:
+    page = reader.open(run=SLOW, view="group-findings")
+    finding = shown(page, SLOW, "group-findings").locator(".finding:has([data-moment])").first
+    number = finding.locator("[data-moment]").get_attribute("data-moment")
+    finding.locator("summary").click()
+    finding.locator("[data-moment]").click()
+    part = shown(page, SLOW, "group-trace")
+    part.locator(".said", has_text=f"finding {number}: ").wait_for()
+
+
+@pytest.mark.slow
+def test_the_first_screen_of_the_tab_is_one_view(reader: Reader) -> None:
+    reader.page.set_viewport_size({"width": 1280, "height": 720})
+    page = reader.open(run=SLOW, view="overview")
+    box = shown(page, SLOW, "overview").locator(".first").bounding_box()
+    assert box["y"] + box["height"] <= 720
+    assert "gpuprof compare" in page.locator(".first").inner_text()
+    assert "BEFORE" not in page.locator(".first").inner_text()
 
 
 @pytest.mark.slow
@@ -221,7 +242,7 @@ def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) 
 
 def axes_beside(page: Any, view: str) -> list[Any]:
     """For each column the ranges of all axes of its first figure, once both are drawn."""
-    page.locator(f"nav a[href='#{view}']").click()
+    page.evaluate("(view) => { location.hash = location.hash.replace(/view=[^&]*/, `view=${view}`); }", view)
     shown(page, SLOW, view)
     page.locator(".column:nth-child(2) .main-svg").first.wait_for()
     return page.evaluate(
@@ -237,8 +258,8 @@ def test_figures_of_two_runs_side_by_side_have_the_same_axes(reader: Reader, sec
     for view in ("steps", "curves", "phases"):
         first, second = axes_beside(page, view)
         assert first == second, view
-    page.locator("nav a[href='#timeline']").click()
-    shown(page, SLOW, "timeline")
+    page.locator("nav a[href='#group-trace']").click()
+    shown(page, SLOW, "group-trace")
     ticks = [column.locator("text.tick").all_text_contents() for column in page.locator(".column").all()]
     assert ticks[0] == ticks[1] != []
 
@@ -409,14 +430,14 @@ def test_a_zoom_is_kept_in_the_views_of_a_run_but_not_in_another_run(reader: Rea
     shown(page, SLOW, "steps")
     zoomed = "document.querySelector('main .js-plotly-plot').layout.xaxis.range.map(Number)"
     page.evaluate("Plotly.relayout(document.querySelector('main .js-plotly-plot'), {'xaxis.range': [40, 50]})")
-    page.locator("nav a[href='#phases']").click()
-    shown(page, SLOW, "phases")
+    page.locator("nav a[href='#group-trace']").click()
+    shown(page, SLOW, "group-trace")
     assert page.evaluate("[...gpuprof.run.others.keys()].every((canvas) => canvas.isConnected)")
-    page.locator("nav a[href='#steps']").click()
-    shown(page, SLOW, "steps")
+    page.locator("nav a[href='#group-time']").click()
+    shown(page, SLOW, "group-time")
     assert page.evaluate(zoomed) == [40, 50]
     page.locator("#run").select_option("live")
-    shown(page, "live", "steps")
+    shown(page, "live", "group-time")
     begin, end = page.evaluate(zoomed)
     assert begin == 0
     assert end >= 300
@@ -442,7 +463,8 @@ def test_hostile_names_run_nothing_and_are_shown(reader: Reader) -> None:
     page = reader.open()
     page.locator("td a", has_text="alert(1)").first.click()
     page.locator("main[data-shown$='|overview']").wait_for()
-    for anchor in ("findings", "steps", "windows", "conditions", "callbacks"):
+    page.locator("nav summary", has_text="Nothing measured: ").click()
+    for anchor in ("group-findings", "group-time", "group-trace", "group-about-this-run"):
         page.locator(f"nav a[href='#{anchor}']").click()
         page.locator(f"main[data-shown$='|{anchor}'][aria-busy='false']").wait_for()
     assert page.locator("main img, main script:not([type='application/json']), main a[href^='http']").count() == 0
@@ -456,11 +478,12 @@ def test_all_can_be_reached_by_keyboard(reader: Reader) -> None:
     for _ in range(12):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.getAttribute('href')"))
-    assert {"run", "other", "#overview", "#findings"} <= set(reached)
-    while page.evaluate("document.activeElement.getAttribute('href')") != "#phases":
+    assert {"run", "other", "#overview", "#group-findings"} <= set(reached)
+    while page.evaluate("document.activeElement.getAttribute('href')") != "#group-time":
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    shown(page, SLOW, "phases")
+    shown(page, SLOW, "group-time")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#group-time"
 
 
 @pytest.mark.slow

@@ -21,10 +21,11 @@ from log_directories import BASE, Tab
 from saved_runs import save_run
 
 from lightning_gpuprof.sinks import json_report, plain
-from lightning_gpuprof.sinks.views.catalogue import VIEWS
+from lightning_gpuprof.sinks.views.catalogue import GROUPS, VIEWS
 from lightning_gpuprof.tensorboard_plugin.plugin import MAX_NAME, log_directory
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles
 from lightning_gpuprof.tensorboard_plugin.summaries import Summaries, Summary
+from lightning_gpuprof.tensorboard_plugin.views import TAB_VIEWS, empty_groups
 
 SECRET = "the content of a file outside"
 
@@ -104,9 +105,28 @@ def test_the_list_has_each_run_with_its_verdict_and_numbers(tab: Tab) -> None:
     answer = tab.get("runs").json
     rows = {row["name"]: [cell["text"] for cell in row["cells"]] for row in answer["rows"]}
     assert {"a/gpuprof", "b/gpuprof"} <= set(rows)
-    assert rows["a/gpuprof"][:4] == ["finished", "input-bound", "3,200", "20 ms"]
-    assert [column["title"] for column in answer["columns"]][:4] == ["state", "verdict", "samples/s", "step time"]
-    assert [view["anchor"] for view in answer["views"]] == ["overview", *(v.anchor for v in VIEWS[1:])]
+    named = dict(zip((column["title"] for column in answer["columns"]), rows["a/gpuprof"], strict=True))
+    shown = {"state": "finished", "verdict": "input-bound", "samples/s": "3,200", "step time": "20 ms"}
+    assert shown.items() <= named.items()
+    assert named["top finding"]
+    assert named["gain"].endswith("faster")
+    assert [view["title"] for view in answer["views"]] == ["Overview", *GROUPS]
+    assert [one for view in answer["views"] for one in view["views"]] == [
+        view.anchor for group in GROUPS for view in VIEWS if view.group == group
+    ]
+
+
+def test_groups_of_which_nothing_was_measured_are_named(tab: Tab) -> None:
+    assert tab.get("view", run="a/gpuprof", view="overview").json["empty"] == ["group-input"]
+    bare = sample_report.minimal_report()
+    assert empty_groups(bare) == ["group-input", "group-gpu-and-memory", "group-cpu-and-host", "group-trace"]
+    for anchor in empty_groups(bare):
+        assert "<table" not in TAB_VIEWS[anchor].render(bare)
+
+
+def test_conditions_and_words_are_open_in_the_tab(tab: Tab) -> None:
+    html = tab.get("view", run="a/gpuprof", view="group-about-this-run").json["html"]
+    assert html.count("<details open>") == 2
 
 
 def test_links_out_of_the_log_directory_and_reports_of_other_tools_are_no_runs(tab: Tab) -> None:
@@ -133,7 +153,7 @@ def test_each_view_of_the_page_is_a_view_of_the_tab(tab: Tab, view: str) -> None
 
 def test_the_overview_is_the_first_screen(tab: Tab) -> None:
     html = tab.get("view", run="a/gpuprof", view="overview").json["html"]
-    places = [html.index(word) for word in ("<h1>", "today", "Change this", "All opportunities", "checks")]
+    places = [html.index(word) for word in ("<h1>", "today", "What to do", "All opportunities", "checks")]
     assert places == sorted(places)
 
 
@@ -252,8 +272,7 @@ def test_data_is_never_kept_sniffed_or_run(tab: Tab) -> None:
 
 def test_hostile_names_add_no_element_and_no_attribute_to_any_view(tab: Tab) -> None:
     (hostile,) = (name for name in names(tab) if "script" in name)
-    for view in tab.get("runs").json["views"]:
-        anchor = view["anchor"]
+    for anchor in TAB_VIEWS:
         html = tab.get("view", run=hostile, view=anchor).json["html"]
         beside = tab.get("compare", run="a/gpuprof", other=hostile, view=anchor).json["html"]
         harmless = tab.get("view", run="a/gpuprof", view=anchor).json["html"]

@@ -15,7 +15,7 @@ from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.tensorboard_plugin import run_list, runs
 from lightning_gpuprof.tensorboard_plugin.run_files import look
 from lightning_gpuprof.tensorboard_plugin.runs import RunFolders, search
-from lightning_gpuprof.tensorboard_plugin.summaries import RUNNING_S, Summaries
+from lightning_gpuprof.tensorboard_plugin.summaries import RUNNING_S, Summaries, Summary
 
 
 def test_runs_are_found_at_any_depth_but_not_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +110,19 @@ def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
     summary = Summaries().of(look(tmp_path, tmp_path))
     row = run_list.row(".", summary)
     assert [cell.text for cell in row.cells][1:4] == ["not-enough-data", "-", "-"]
+
+
+def test_the_trend_is_of_the_runs_of_one_folder_in_their_order() -> None:
+    times_ms = {"digits/version_0/gpuprof": 200.0, "other/version_0/gpuprof": 5.0, "digits/version_1/gpuprof": 100.0}
+    rows = [
+        run_list.row(name, Summary(state="finished", period_ms=ms, started_s=float(at)))
+        for at, (name, ms) in enumerate(times_ms.items())
+    ]
+    listed = run_list.listing(rows, "")
+    column = [one["title"] for one in listed["columns"]].index("trend")
+    assert [(row.name, row.cells[column].text) for row in listed["rows"]] == [
+        ("digits/version_1/gpuprof", "█▄ -50 %"),
+        ("other/version_0/gpuprof", "-"),
+        ("digits/version_0/gpuprof", "-"),
+    ]
+    assert [row.shown for row in listed["rows"]] == ["digits/version_1", "other/version_0", "digits/version_0"]

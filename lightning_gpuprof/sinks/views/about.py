@@ -21,12 +21,12 @@ _GLOSSARY: tuple[tuple[str, str], ...] = (
     ("step time", "time from step start to next step start: throughput; the phases sum to it"),
     ("steady", "after warm-up: from here on the step time is at its level and quiet"),
     ("speed level", "a stretch of steps that keeps one level; the next one differs by more than a fifth"),
-    ("95 % interval", "where the value would lie in 95 of 100 such runs; from a block bootstrap of the steady steps"),
+    ("95 % interval", "confidence interval of this run's median or mean, by a block bootstrap of its steady steps"),
     ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
     ("busy", "union of the device's work, kernels and copies, over all streams; idle is the rest"),
     ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
     ("gain", "upper bound of the speed-up T / (T - R) if all recoverable time R of the step time T went away"),
-    ("evidence", "a measured number and the limit that it is held against"),
+    ("evidence", "a measured number and the limit above or below which the rule fires"),
     ("not evaluated", "the rule lacked a signal; this is never the same as nothing found"),
 )
 
@@ -53,7 +53,7 @@ def terms(_: Report) -> str:
     entries = (*_GLOSSARY, *phases, *parts)
     items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in entries)
     return (
-        '<section id="terms">\n<details>\n<summary><h2>What the words mean</h2></summary>\n'
+        '<section id="terms">\n<details>\n<summary><h2>Glossary</h2></summary>\n'
         f"<dl>\n{items}</dl>\n</details>\n</section>\n"
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import host_tables, input_tables, memory_tables, tables
 from lightning_gpuprof.sinks.views import about, findings, first, over_run, overview, signals, times, windows
 
 
@@ -29,6 +30,27 @@ class View:
 
 GROUPS: tuple[str, ...] = ("Time", "Findings", "Input", "GPU and memory", "CPU and host", "Trace", "About this run")
 """The headings of the page and of the tab."""
+
+
+def group_anchor(group: str) -> str:
+    """The id of a group's element, and its name in the tab's address."""
+    return f"group-{group.lower().replace(' ', '-')}"
+
+
+def was_measured(group: str, report: Report) -> bool:
+    """Whether a group has more than sentences that say why it is empty."""
+    if group == "Input":
+        return _any_rows(input_tables.verdict_table(report), *input_tables.inner_tables(report))
+    if group == "GPU and memory":
+        return _any_rows(tables.device_table(report), *memory_tables.memory_tables(report.memory))
+    if group == "CPU and host":
+        return bool(report.curves) or _any_rows(*host_tables.tables_of(report))
+    return group != "Trace" or bool(report.windows)
+
+
+def _any_rows(*found: tables.Table) -> bool:
+    return any(table.rows for table in found)
+
 
 VIEWS: tuple[View, ...] = (
     View("verdict", "Verdict", first.first),

@@ -36,12 +36,18 @@ def render(screen: FirstScreen) -> str:
     severity = screen.severity or ("good" if screen.reliability.kind != "too little" else "info")
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
-        f"<h1>{bdi(screen.headline)}</h1>\n"
+        f"<h1>{_headline(screen.headline)}</h1>\n"
         + (f'<p class="lead">{bdi(screen.sentence)}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
         + f'<div class="card">\n{_opportunities(screen.opportunities)}{_checks(screen.checks)}</div>\n</section>\n'
     )
+
+
+def _headline(text: str) -> str:
+    """The headline, which has its break at the colon where it needs one."""
+    fault, colon, gain = text.partition(": ")
+    return f"{bdi(fault + colon.rstrip())} <span>{bdi(gain)}</span>" if gain else bdi(text)
 
 
 def _meta(screen: FirstScreen) -> str:

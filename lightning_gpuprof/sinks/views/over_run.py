@@ -23,7 +23,7 @@ def curves(report: Report) -> str:
         )
     return (
         f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
-        "<p>Of many samples the least and the largest of each stretch are drawn.</p>\n"
+        "<p>Long runs show the minimum and maximum of each interval.</p>\n"
         f"{figure('curves', drawn, _LABEL, curves_svg(drawn))}"
         f"{unfolded_on_click((curve_table(report),))}</section>\n"
     )

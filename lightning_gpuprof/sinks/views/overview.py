@@ -8,12 +8,13 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.html_page import bdi, term
 
 
 def summary(report: Report) -> str:
     """What was measured, whether it can be relied on, what bounds it, and the numbers that a run is known by."""
-    state = "ok" if report.validity.ok else "bad"
+    known = reliability(report)
     items = "".join(f"<li>{bdi(plain.sentence(caveat))}</li>\n" for caveat in report.validity.caveats)
     return "".join(
         (
@@ -21,7 +22,7 @@ def summary(report: Report) -> str:
             f"<p>{bdi(wording.headline(report))}</p>\n" if wording.headline(report) else "",
             f"<p>{bdi(wording.steadiness(report))}</p>\n",
             _hash(report),
-            f'<p class="validity {state}">{escape(wording.validity(report))}</p>\n',
+            f'<p class="sure {known.kind.replace(" ", "-")}">{escape(f"{known.mark} {known.words}")}</p>\n',
             f'<ul class="caveats">\n{items}</ul>\n' if items else "",
             _verdict(report),
             tiles(report),

@@ -16,6 +16,7 @@ let shown = "";
 let timer = 0;
 let goesOn = true;
 let asking = null;
+let empty = [];
 let parts = {};
 
 export async function render() {
@@ -55,12 +56,26 @@ function build() {
   document.body.append(parts.bar, make("div", { class: "frame" }, parts.views, parts.view));
 }
 
-function go(change) {
+async function go(change, anchor = "", moment = "") {
   Object.assign(state, change);
   if (!state.run) state.other = "";
   address.write(state);
   scrollTo(0, 0);
-  show();
+  await show();
+  if (anchor) document.getElementById(anchor)?.scrollIntoView();
+  if (moment) showMoment(moment);
+}
+
+// A finding's moment is shown by the timeline, which is drawn a little later.
+function showMoment(number, tries = 50) {
+  if (!document.querySelector(".lanes")) {
+    if (tries) setTimeout(showMoment, 100, number, tries - 1);
+    return;
+  }
+  const link = make("a", { "data-moment": number, hidden: true });
+  document.body.append(link);
+  link.click();
+  link.remove();
 }
 
 // A link inside of a view names another view, or an element of this one.
@@ -70,8 +85,10 @@ function followLink(event) {
   event.preventDefault();
   const anchor = link.getAttribute("href").slice(1);
   const target = anchor === "verdict" ? "overview" : anchor;
-  if (listed.views.some((view) => view.anchor === target)) go({ view: target });
-  else document.getElementById(anchor)?.scrollIntoView();
+  const here = document.getElementById(anchor);
+  if (here) { here.scrollIntoView(); return; }
+  const group = listed.views.find((view) => view.anchor === target || view.views.includes(target));
+  if (group) go({ view: group.anchor }, target, link.dataset.moment);
 }
 
 async function refreshList() {
@@ -93,7 +110,7 @@ function drawSelectors() {
 
 function fill(select, entries, chosen) {
   if (chosen && !entries.some(([name]) => name === chosen)) entries = [...entries, [chosen, chosen]];
-  const same = select.options.length === entries.length && entries.every(([name], i) => select.options[i].value === name);
+  const same = select.options.length === entries.length && entries.every(([name, text], i) => select.options[i].value === name && select.options[i].text === text);
   if (!same) select.replaceChildren(...entries.map(([name, text]) => make("option", { value: name }, text)));
   select.value = chosen;
 }
@@ -101,15 +118,22 @@ function fill(select, entries, chosen) {
 function drawViews() {
   const current = state.view || "overview";
   parts.views.hidden = !state.run;
-  if (parts.views.querySelectorAll("a").length !== listed.views.length) {
-    parts.views.replaceChildren(...listed.views.flatMap((view, i) => [
-      ...(view.group && view.group !== listed.views[i - 1]?.group ? [make("b", {}, view.group)] : []),
-      make("a", { href: `#${view.anchor}` }, view.title),
-    ]));
+  const drawn = JSON.stringify([listed.views.map((view) => view.anchor), empty]);
+  if (parts.views.dataset.drawn !== drawn) {
+    const focused = document.activeElement?.closest("nav a")?.getAttribute("href");
+    const link = (view) => make("a", { href: `#${view.anchor}` }, view.title);
+    const [full, without] = [false, true].map((is) => listed.views.filter((view) => empty.includes(view.anchor) === is));
+    const names = without.map((view) => view.title).join(", ");
+    parts.views.replaceChildren(...full.map(link), ...(without.length
+      ? [make("details", {}, make("summary", {}, `Nothing measured: ${names}`), ...without.map(link))] : []));
+    parts.views.dataset.drawn = drawn;
+    if (focused) parts.views.querySelector(`a[href="${focused}"]`)?.focus();
   }
+  const group = listed.views.find((view) => view.anchor === current || view.views.includes(current));
   for (const link of parts.views.querySelectorAll("a")) {
-    const here = link.getAttribute("href") === `#${current}`;
+    const here = link.getAttribute("href") === `#${group?.anchor}`;
     here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+    if (here && link.parentElement.matches("details")) link.parentElement.open = true;
   }
 }
 
@@ -180,6 +204,8 @@ async function showRun(key, same, signal) {
   const states = answer.states.map((one) => one.slice(0, 80));
   parts.state.textContent = states.join(" / ");
   parts.state.className = `state ${states[0].split(/\W/)[0]}`;
+  empty = answer.empty;
+  drawViews();
   await drawView(parts.view, answer.html, { runs: JSON.stringify([state.run, state.other]), same, signal });
   if (signal.aborted) return;
   shown = key;

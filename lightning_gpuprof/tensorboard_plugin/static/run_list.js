@@ -4,7 +4,7 @@ import { make } from "./make.js";
 const order = { column: null, down: false };
 let wanted = "";
 
-const when = (seconds) => (seconds === null ? "-" : new Date(seconds * 1000).toLocaleString());
+const when = (seconds) => (seconds === null ? "-" : new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }));
 
 function compare(a, b) {
   if (a === b) return 0;

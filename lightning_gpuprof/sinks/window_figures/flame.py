@@ -1,0 +1,96 @@
+"""The analysis of a window flows in, a flame graph as small SVG flows out: who took the time, callers above callees.
+
+By modules of the model where the trace has them, else by phase and operator. On a device it is the device's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.sinks import plain
+
+WIDTH, ROW, LETTER = 1000.0, 22.0, 7.4
+"""Units of the picture; a letter is taken for wider than it mostly is, so that no name is cut."""
+MIN_RATIO = 0.002
+"""Of the whole; narrower ones are no line."""
+MAX_DEPTH = 12
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flame:
+    """Times by path, each with that of what is below it."""
+
+    what: str
+    """``device time by module``."""
+    total_us: float
+    times_us: Mapping[Path, float]
+
+
+def flame_of(analysis: TraceAnalysis) -> Flame | None:
+    """What a flame graph is drawn from; None if the trace has neither modules nor operators."""
+    attributed = analysis.attribution
+    if attributed is not None and attributed.modules and attributed.device_us > 0:
+        times = {row.path[:MAX_DEPTH]: row.device_us for row in attributed.modules if len(row.path) <= MAX_DEPTH}
+        return Flame(what="device time by module", total_us=attributed.device_us, times_us=times)
+    found = analysis.operators
+    if found is None:
+        return None
+    on_device = any(row.device_self_us for row in found.operators)
+    times = {}
+    for row in found.operators:
+        spent_us = (row.device_self_us if on_device else row.host_self_us) or 0.0
+        for path in ((row.phase,), (row.phase, row.operator)):
+            times[path] = times.get(path, 0.0) + spent_us
+    total_us = sum(us for path, us in times.items() if len(path) == 1)
+    what = f"{'device' if on_device else 'host'} time by phase and operator"
+    return Flame(what=what, total_us=total_us, times_us=times) if total_us > 0 else None
+
+
+def flame_html(analysis: TraceAnalysis) -> str:
+    """The figure under its title; empty if there is nothing to draw."""
+    flame = flame_of(analysis)
+    if flame is None:
+        return ""
+    drawn = list(_bars(flame, (), 0.0))
+    depth = max((bar[0] for bar in drawn), default=0) + 1
+    whole = numbers.seconds(flame.total_us / 1e6)
+    parts = "".join(_bar(flame, *bar) for bar in drawn)
+    label = escape(f"Flame graph: {flame.what}, {whole} in all")
+    return (
+        f"<h4>Flame graph <small>{flame.what}, {whole} in all</small></h4>\n"
+        f'<div class="figure" role="img" aria-label="{label}">'
+        f'<svg class="drawn flame" viewBox="0 0 {WIDTH:.0f} {depth * ROW:.0f}" aria-hidden="true">{parts}</svg></div>\n'
+    )
+
+
+def _bars(flame: Flame, parent: Path, left_us: float) -> Iterator[tuple[int, Path, float, float]]:
+    """Depth, path, begin and length of what is below a path, largest first."""
+    depth = len(parent)
+    below = [(us, path) for path, us in flame.times_us.items() if len(path) == depth + 1 and path[:depth] == parent]
+    for us, path in sorted(below, reverse=True):
+        if us >= MIN_RATIO * flame.total_us:
+            yield depth, path, left_us, us
+            yield from _bars(flame, path, left_us)
+            left_us += us
+
+
+def _bar(flame: Flame, depth: int, path: Path, left_us: float, us: float) -> str:
+    x, width, y = WIDTH * left_us / flame.total_us, WIDTH * us / flame.total_us, depth * ROW
+    name = plain.name(path[-1])
+    said = f"{' > '.join(map(plain.name, path))}: {numbers.seconds(us / 1e6)}, {numbers.percent(us / flame.total_us)}"
+    colour = path[0] if path[0] in PHASES and depth == 0 else "operator"
+    text = ""
+    if len(name) * LETTER + 8 < width:
+        text = f'<text x="{x + 4:.1f}" y="{y + 15:.0f}">{escape(name)}</text>'
+    fill = f"fill:color-mix(in srgb, var(--{colour}) 45%, var(--paper))"
+    return (
+        f'<g><title>{escape(said)}</title><rect x="{x:.1f}" y="{y:.0f}" width="{max(width - 1, 0.5):.1f}" '
+        f'height="{ROW - 2:.0f}" rx="2" data-us="{us:.6g}" style="{fill}"/>{text}</g>'
+    )
