@@ -38,7 +38,12 @@ def group_anchor(group: str) -> str:
 
 
 def was_measured(group: str, report: Report) -> bool:
-    """Whether a group has more than sentences that say why it is empty."""
+    """Whether a group has more than sentences that say why it is empty.
+
+    Args:
+        group: One of :data:`GROUPS`.
+        report: Of the run.
+    """
     if group == "Input":
         return _any_rows(input_tables.verdict_table(report), *input_tables.inner_tables(report))
     if group == "GPU and memory":
