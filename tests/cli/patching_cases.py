@@ -901,6 +901,12 @@ main()
         why="there is no DataLoader(...)",
     ),
     Case(
+        name="a loader that is not as that of the run",
+        script=_plain("DataLoader(data, num_workers=8)"),
+        change=WORKERS,
+        why="train.py:5 has num_workers=8 and the run had 0",
+    ),
+    Case(
         name="batches of a sampler",
         script=_plain("DataLoader(data, batch_sampler=[[0, 1]])"),
         change=Change(call="DataLoader", arguments={"batch_size": 8}),

@@ -132,6 +132,13 @@ class Program:
             stage = "training" if role == TRAIN else "validation"
             raise NotPlacedError(f"none of the {name}(...) in {self.names} is known to be that of the {stage}")
         site = self._only(sites, piece, file, line)
+        for keyword in site.node.keywords:
+            code, key = ast.unparse(keyword.value), keyword.arg or ""
+            run, wanted = piece.before.get(key, code), piece.values.get(key)
+            if code.isdigit() and run.isdigit() and code not in (run, wanted):
+                raise NotPlacedError(
+                    f"{site.where} has {key}={code} and the run had {run}: it is another one, or changed"
+                )
         if role == VAL and site in self._loaders(name, TRAIN, classes):
             raise NotPlacedError(f"{site.where} builds the loader of the training, too")
         return site
