@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import os
@@ -21,7 +22,7 @@ from lightning_gpuprof.capture.output_folder import is_local_path
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, is_switched_on
-from lightning_gpuprof.errors import ArgumentError, ReportError, UnknownArgumentError
+from lightning_gpuprof.errors import ArgumentError, ReportError, UnknownArgumentError, note_unknown_arguments
 from lightning_gpuprof.model.config import (
     HostConfig,
     NvmlConfig,
@@ -83,11 +84,14 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
 
 
 def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Name the argument that was meant by one that is not there."""
+    """Name the argument that was meant by one that is not there, also in a configuration that LightningCLI refused."""
     known = list(inspect.signature(init).parameters)[1:]
+    note = functools.partial(note_unknown_arguments, "GpuProfiler", known)
+    atexit.register(note)
 
     @functools.wraps(init)
     def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        atexit.unregister(note)
         for name in kwargs:
             if name not in known:
                 raise UnknownArgumentError("GpuProfiler", name, known)

@@ -7,7 +7,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
@@ -69,6 +71,37 @@ class TrialError(GpuProfError):
 
 class PatchError(GpuProfError):
     """A user's file cannot be read as code, or changed meanwhile."""
+
+
+def note_unknown_arguments(what: str, known: Iterable[str]) -> None:
+    """Say which arguments of a class in the configuration files of this command do not exist.
+
+    LightningCLI refuses them itself, in the middle of 70 lines, before the class is called. Called at the end of such a
+    program, this is what is read first. The files are read once more; no parser is touched.
+
+    Args:
+        what: Name of the class.
+        known: The arguments that there are.
+    """
+    yaml = sys.modules.get("yaml")
+    if yaml is None or "jsonargparse" not in sys.modules:
+        return
+    for path in (word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))):
+        with suppress(OSError, ValueError, yaml.YAMLError):
+            for name in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what):
+                if name not in known:
+                    print(f"gpuprof: {UnknownArgumentError(what, name, known)}\n  in {path}", file=sys.stderr)
+
+
+def _arguments_in(read: object, what: str) -> Iterator[str]:
+    """Names of the arguments that a configuration gives to a class, wherever it stands."""
+    if isinstance(read, dict):
+        given = read.get("init_args")
+        if isinstance(given, dict) and str(read.get("class_path")).rpartition(".")[2] == what:
+            yield from map(str, given)
+    if isinstance(read, dict | list):
+        for inner in read.values() if isinstance(read, dict) else read:
+            yield from _arguments_in(inner, what)
 
 
 def _shorten_for_command_lines(words: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.cli.doctor import conclusion, examine
 from lightning_gpuprof.cli.main import main
-from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.errors import GpuProfError, note_unknown_arguments
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,40 @@ def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(tmp_path: Path,
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert len(lines) - ours <= 10
+
+
+def test_a_misspelt_name_in_yaml_is_named_last(tmp_path: Path) -> None:
+    config, program = tmp_path / "wrong.yaml", tmp_path / "program.py"
+    config.write_text(
+        "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
+        "      init_args:\n        windws: [200]\n"
+    )
+    program.write_text(
+        "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
+        "LightningCLI(BoringModel)\n"
+    )
+    command = [sys.executable, str(program), "fit", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-2:] == [
+        "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?",
+        f"  in {config}",
+    ]
+
+
+def test_a_configuration_without_a_misspelt_name_is_not_spoken_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import jsonargparse  # noqa: F401 - it is looked for
+    import yaml  # noqa: F401
+
+    right, other, broken = (tmp_path / f"{name}.yaml" for name in ("right", "other", "broken"))
+    right.write_text("callbacks: [{class_path: a.GpuProfiler, init_args: {windows: 5}}, {class_path: b.C}]")
+    other.write_text("model: {class_path: a.Model, init_args: {windws: 5}}")
+    broken.write_text("a: [")
+    monkeypatch.setattr(sys, "argv", ["train", f"--config={right}", str(other), str(broken), str(tmp_path / "no.yaml")])
+    note_unknown_arguments("GpuProfiler", ["windows"])
+    assert capsys.readouterr().err == ""
 
 
 def test_doctor_begins_with_its_conclusion(capsys: pytest.CaptureFixture[str]) -> None:
