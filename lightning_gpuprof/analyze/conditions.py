@@ -90,7 +90,7 @@ def warnings(differing: Collection[ConditionChange], allowed: Collection[FixedGr
         allowed: Groups that may.
     """
     notes = [
-        f"the {group} differs, which was allowed: the speed-up is not of the code alone"
+        f"the {group} differs, which was allowed: the speed-up is not from the code alone"
         for group in FIXED_GROUPS
         if group in allowed and any(change.group == group and change.role == "fixed" for change in differing)
     ]

@@ -115,7 +115,7 @@ def starving(metrics: Metrics) -> Starving | Unmeasured | None:
             return None
     state = bursts or state
     if state.made is None:
-        return Unmeasured(why="the loader that sets the pace is not the configured one, or it changed its workers")
+        return Unmeasured(why="the slowest loader is not the configured one, or it changed its workers")
     return None if state.is_free else Starving(state=state, made=state.made, bursts=bursts is not None)
 
 

@@ -63,7 +63,7 @@ class Attachments:
         """All is as it was found. Safe to call twice."""
         # Twice, and each by itself: what failed once in the middle is tried once more.
         for end in 2 * (self._put_profiler_back, self._edges.detach, self._annotations.end, self._end_inputs):
-            with self._fence.around("giving the trainer back"):
+            with self._fence.around("restoring the trainer"):
                 end()
 
     def _put_profiler_back(self) -> None:

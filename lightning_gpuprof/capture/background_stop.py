@@ -137,7 +137,7 @@ class BackgroundStop:
 
     def _write(self, path: Path, left: Future[bool]) -> None:
         if not left.result(_LEAVE_TIMEOUT_S) or not self._is_on():
-            raise OSError("the profiler was not ended, or by somebody else")
+            raise OSError("the profiler was not stopped, or by other code")
         self._join()
         result = self._collect()
         if result is None:

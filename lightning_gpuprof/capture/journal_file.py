@@ -96,7 +96,7 @@ class JournalFile:
             return
         self._thread.join(max(timeout_s, 0.0))
         if self._thread.is_alive():
-            self._tell(TimeoutError(errno.ETIMEDOUT, "the disk does not answer"))
+            self._tell(TimeoutError(errno.ETIMEDOUT, "the disk does not respond"))
 
     def fail(self, error: OSError) -> None:
         """Give up: nothing is written from now on."""

@@ -251,7 +251,7 @@ class JournalWriter:
     def _report_missing(self) -> None:
         if self._file.dropped_lines and not self._file.failed:
             message = (
-                f"the disk did not keep up: {self._file.dropped_steps} steps ({self._file.dropped_lines} lines of the "
+                f"the disk was too slow: {self._file.dropped_steps} steps ({self._file.dropped_lines} lines of the "
                 "journal) were left out, the oldest first"
             )
             self.post(Notice(part="journal", message=message))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ITERATOR = "iter(dataloader)"
 """Name of the place in which an evaluation loop makes its iterator."""
 
-_LOSS_OF_RUN = "windows can be requested only once the steps begin, and a learning rate search counts as training"
-_LOSS_OF_LOG = "the time of self.log is counted in the hook that calls it"
+_LOSS_OF_RUN = "windows can be requested only once steps begin, and a learning rate search counts as training"
+_LOSS_OF_LOG = "time of self.log counts for the hook that calls it"
 
 Undo = Callable[[], None]
 _ABSENT = object()
@@ -208,7 +208,7 @@ class LoopEdges:
         if self._trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
             broadcast = f"{epoch_loop}._broadcast_sigterm_tensor"
             found.append(
-                PatchPoint(broadcast, self._wrap_sigterm, "time in which ranks agree on signals is counted as loop")
+                PatchPoint(broadcast, self._wrap_sigterm, "time in which ranks agree on signals counts as loop")
             )
         return found
 

@@ -197,7 +197,7 @@ class Recorder:
             if worker.thread.is_alive():
                 since_ns = worker.busy_since_ns
                 waited = "" if since_ns is None else f" for {(self._now() - since_ns) / 1e9:.1f} s"
-                self._notify(worker, f"no answer{waited}; its readings end there and its thread was left behind")
+                self._notify(worker, f"no answer{waited}; its samples end there")
         # A sink that hangs must not hold up the caller either: without the lock the flag still closes the door.
         locked = self._lock.acquire(timeout=max(0.1, deadline - time.monotonic()))
         self._sealed = True

@@ -153,7 +153,7 @@ class TorchTracer:
         wait_until_written()
         other = other_profiler(None, os.environ)
         if other:
-            raise RuntimeError(f"{other} is active; a process has room for one")
+            raise RuntimeError(f"{other} is active; only one can be")
         config = self._config
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

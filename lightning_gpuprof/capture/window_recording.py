@@ -170,7 +170,7 @@ class WindowRecording:
         if ended:
             self._slow_steps = None
             if not slow_steps.had_band:
-                self._post(Notice(part="trace.on_slow_step", message="too few ordinary steps to tell slow ones"))
+                self._post(Notice(part="trace.on_slow_step", message="too few ordinary steps to recognise slow ones"))
 
     @property
     def tracing(self) -> bool:

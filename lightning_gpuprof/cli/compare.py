@@ -48,7 +48,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--allow",
         metavar="GROUPS",
         default="",
-        help=f"compare although these differ: {', '.join(FIXED_GROUPS)}; several with commas between",
+        help=f"allow these to differ: {', '.join(FIXED_GROUPS)}; several with commas between",
     )
     parser.add_argument(
         "--threshold",
@@ -60,7 +60,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--metric",
         metavar="NAMES",
         default="",
-        help="what the outcome rests on: throughput, wall, step_time, p95, phase.NAME, memory.NAME; "
+        help="what the outcome is based on: throughput, wall, step_time, p95, phase.NAME, memory.NAME; "
         f"several with commas between; default: {','.join(DEFAULT_METRICS)}",
     )
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
@@ -159,7 +159,7 @@ def _print_written(kind: str, written: Path) -> None:
 
 COMMAND = Command(
     name="compare",
-    summary="hold a later run against an earlier one (exit code 1: slower)",
+    summary="compare a later run with an earlier one (exit code 1: slower)",
     description=(
         "Shows what changed from run A to run B: step time, samples/s, wall time, phases, kernels, memory, findings\n"
         "gone and new, and the gain that A's findings predicted against the one that B achieved.\n\n"

@@ -198,10 +198,10 @@ def command(others: Sequence[Command]) -> Command:
 
     own = Command(
         name="completion",
-        summary="a script that completes gpuprof's words with TAB, for bash or zsh",
+        summary="TAB completion for bash or zsh",
         description=(
             "Prints a script that completes commands, options, rules and names of tables. It is static: make it anew\n"
-            "after an update. Another shell can be taught with the words that --json prints."
+            "after an update. For another shell, --json prints the words."
         ),
         examples=(
             'eval "$(gpuprof completion bash)"                               in ~/.bashrc',

@@ -28,10 +28,10 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("torch", "no training and no trace windows here; reports can still be made"),
     ("lightning", "GpuProfiler needs it or pytorch-lightning; reports can still be made"),
     ("pytorch-lightning", "only needed for scripts that import pytorch_lightning"),
-    ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be looked at there"),
-    ("torch-tb-profiler", "TensorBoard has no PyTorch profiler tab; Perfetto opens the traces as well"),
+    ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be shown there"),
+    ("torch-tb-profiler", "TensorBoard has no PyTorch Profiler tab; Perfetto opens the traces, too"),
     ("nvidia-ml-py", "GPUs cannot be sampled: utilization, memory, power and clocks are not measured"),
-    ("psutil", "workers are not found where the kernel does not list the children of a process"),
+    ("psutil", "workers are not found where the kernel does not list child processes"),
     ("numpy", "traces and journals cannot be analysed"),
     ("msgspec", "journals and reports cannot be read"),
     ("rich", "no summary on the terminal"),
@@ -43,7 +43,7 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print a JSON list of what was looked at")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def _run(options: Namespace) -> int:
@@ -137,7 +137,7 @@ def _torch(*, driver_hangs: bool) -> list[Check]:
     if built is None:
         checks.append(Check(area="torch", name="CUDA", state="absent", meaning="this torch is built for the CPU only"))
     elif driver_hangs:
-        meaning = "not asked, since the driver hangs"
+        meaning = "not checked: the driver hangs"
         return [Check(area="torch", name="CUDA", state="problem", value=f"built for {built}", meaning=meaning)]
     elif not torch.cuda.is_available():
         checks.append(
@@ -196,7 +196,7 @@ def _environment() -> list[Check]:
         Check(area="environment", name=name, state="ok", value=os.environ[name]) for name in names if name in os.environ
     ]
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        meaning = "every kernel launch waits for the GPU: unset it, or all times are those of debugging"
+        meaning = "every kernel launch waits for the GPU: unset it, or all times are wrong"
         checks.append(Check(area="environment", name="CUDA_LAUNCH_BLOCKING", state="problem", meaning=meaning))
     return checks
 
@@ -231,8 +231,8 @@ def conclusion(checks: Sequence[Check]) -> list[str]:
     if missing := [name for name, works in able if not works]:
         lines.append(f"Not here: {', '.join(missing)}.")
     count = len(problems)
-    repair = f"{count} problem{'' if count == 1 else 's'} to repair: " + ", ".join(check.name for check in problems)
-    return [*lines, f"{repair}." if problems else "Nothing to repair."]
+    repair = f"{count} problem{'' if count == 1 else 's'} to fix: " + ", ".join(check.name for check in problems)
+    return [*lines, f"{repair}." if problems else "Nothing to fix."]
 
 
 def _print(checks: list[Check]) -> None:

@@ -27,7 +27,7 @@ def gpu_checks(look: MachineGpus) -> list[Check]:
     value = f"driver {versions.get('driver_version', 'not known')}, CUDA {versions.get('cuda_driver_version', '?')}"
     checks = [Check(area="nvml", name="NVML", state="ok", value=value)]
     if not look.gpus:
-        meaning = f"the driver lists no GPU that this user may open: {NOT_MEASURED}"
+        meaning = f"the driver lists no GPU for this user: {NOT_MEASURED}"
         checks.append(Check(area="nvml", name="GPUs", state="absent", meaning=meaning))
     checks += [Check(area="nvml", name="visible GPUs", state="problem", meaning=problem) for problem in look.problems]
     for gpu in look.gpus:
@@ -56,7 +56,7 @@ def _checks_of(gpu: GpuState) -> list[Check]:
     add("SM clock", _of_limit(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
     add("PCIe link", *_pcie(gpu))
     add("settings", _settings(gpu.facts))
-    add("processes", _processes(gpu), "numbers of the run contain their work" if gpu.processes else "")
+    add("processes", _processes(gpu), "their work is part of the run's numbers" if gpu.processes else "")
     if any(gpu.values.get(counter) is not None for counter in _COUNTERS):
         add("GPM counters", "SM, tensor and DRAM activity can be measured")
     return checks + _absent(name, gpu)

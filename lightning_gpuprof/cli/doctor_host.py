@@ -40,7 +40,7 @@ def _check(name: str, state: State, value: str = "", meaning: str = "") -> Check
 def _cpus(roots: Roots, sources: HostSources, own: frozenset[int] | None, machine: int | None) -> list[Check]:
     allowed = len(own) if own else machine or 1
     usable = usable_cpus(affinity=allowed, cgroup_root=roots.cgroup, proc_root=roots.proc)
-    quota = "" if usable == allowed else "the control group's quota is below the affinity: count on this many"
+    quota = "" if usable == allowed else "limit: the control group's quota is below the affinity"
     nodes = sources.numa_nodes
     return [
         _check("CPUs of the machine", "ok", str(machine or "not known")),
@@ -61,10 +61,10 @@ def _limits(sources: HostSources) -> list[Check]:
     ]
     size = sources.shm_size_bytes
     if size is None:
-        meaning = "DataLoader workers cannot hand over batches by shared memory: mount a tmpfs there"
+        meaning = "DataLoader workers cannot pass batches through shared memory: mount a tmpfs there"
         checks.append(_check("/dev/shm", "problem", "", meaning))
     elif size < _SMALL_SHM_BYTES:
-        meaning = "DataLoader workers may run out of it: give the container more, e.g. docker run --shm-size=8g"
+        meaning = "DataLoader workers may run out of it: give the container more, as docker run --shm-size=8g"
         checks.append(_check("/dev/shm", "problem", numbers.size(size), meaning))
     else:
         checks.append(_check("/dev/shm", "ok", numbers.size(size)))
@@ -77,15 +77,19 @@ def _or_none(value: float | None, shown: Callable[[float], str]) -> str:
 
 def _sources(sources: HostSources) -> list[Check]:
     wanted = (
-        ("pressure (PSI)", sources.pressure, "whether tasks wait for CPU, memory or disks is not measured: psi=1"),
-        ("waiting for a CPU (schedstat)", sources.run_delay, "whether threads wait for a CPU is not measured"),
-        ("bytes read and written (io)", sources.io_bytes, "disk and page cache cannot be told apart"),
+        ("pressure (PSI)", sources.pressure, "waiting for CPU, memory or disks is not measured: boot with psi=1"),
+        ("waiting for a CPU (schedstat)", sources.run_delay, "threads waiting for a CPU are not measured"),
+        ("bytes read and written (io)", sources.io_bytes, "reads from disk and page cache look alike"),
         (
             "waiting for disks (delay accounting)",
             sources.io_wait,
-            "off by default: sysctl kernel.task_delayacct=1 for exact times, else samples of the state D tell",
+            "disk waits are estimated; exact with sysctl kernel.task_delayacct=1",
         ),
-        ("children of a process", sources.children, "the whole process table is searched for workers, less often"),
+        (
+            "children of a process",
+            sources.children,
+            "workers are found by searching the whole process table, less often",
+        ),
     )
     checks = [
         _check(name, "ok", "readable") if readable else _check(name, "absent", "", meaning)

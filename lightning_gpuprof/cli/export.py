@@ -35,7 +35,7 @@ class Written(msgspec.Struct, kw_only=True, frozen=True):
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
     parser.add_argument("--format", choices=FORMATS, default="csv", help="parquet needs pyarrow")
-    parser.add_argument("--output", metavar="FOLDER", help=f"write there and not into DIR/{DEFAULT_FOLDER}")
+    parser.add_argument("--output", metavar="FOLDER", help=f"write here, not into DIR/{DEFAULT_FOLDER}")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
@@ -104,7 +104,7 @@ COMMAND = Command(
     name="export",
     summary="a run's steps, samples and findings as CSV or Parquet tables",
     description=(
-        "Writes what was measured and concluded, one table per file, with every digit there is: steps, devices, host,\n"
+        "Writes everything measured, one table per file, with all digits: steps, devices, host,\n"
         "memory, input (all ranks), phases, callbacks, ledger, findings, evidence, windows, conditions.\n"
         "Names of columns end in their unit. What was not measured is an empty cell (CSV) or null (Parquet).\n"
         "Needs no GPU and neither torch nor Lightning."

@@ -32,8 +32,8 @@ _NOTES: dict[Tool, tuple[str, ...]] = {
     "nsys": (*_WINDOWS_NOTE, "Each window is a report of its own, with a number in its name: nsys-ui opens it."),
     "ncu": (
         *_WINDOWS_NOTE,
-        "Every kernel of a window is run again several times: one step is enough, windows=[(200, 200)].",
-        "In distributed training a collective that is run again hangs: profile a run on one GPU.",
+        "Every kernel of a window is replayed several times: one step is enough, windows=[(200, 200)].",
+        "A replayed collective hangs: profile a run on one GPU.",
     ),
 }
 
@@ -80,7 +80,7 @@ def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("training", metavar="COMMAND", nargs="*", default=[], help="the training, after --")
-    parser.add_argument("--tool", choices=TOOLS, default="nsys", help="nsys: the time line; ncu: single kernels")
+    parser.add_argument("--tool", choices=TOOLS, default="nsys", help="nsys: timeline; ncu: single kernels")
     parser.add_argument("--windows", type=int | None, metavar="N", help="record the first N windows only (nsys)")
     parser.add_argument("--output", type=str, default=DEFAULT_OUTPUT, metavar="NAME", help="report, without suffix")
     parser.add_argument("--json", action="store_true", help="print the command as a JSON list of words")
@@ -130,7 +130,7 @@ def run(
 
 COMMAND = Command(
     name="nsys-cmd",
-    summary="the command under which Nsight Systems or Compute records the windows",
+    summary="the command that records the same windows with Nsight Systems or Compute",
     description=(
         "Prints the command line for NVIDIA's profilers that records the same windows as GpuProfiler's own traces.\n"
         "Under them GpuProfiler opens no traces of its own: a process has room for one. All else is measured as ever."

@@ -46,7 +46,7 @@ def serve_once(path: Path, announce: Callable[[str], object], *, port: int = POR
         if error.errno != errno.EADDRINUSE:
             raise
         raise GpuProfError(
-            f"port {port} of {ADDRESS} is in use, and Perfetto's page may ask no other one. End what listens there "
+            f"port {port} of {ADDRESS} is in use, and Perfetto's page accepts no other. End what listens there "
             f'(trace_processor, another --perfetto), or choose "Open trace file" on {PERFETTO} and give {path}.'
         ) from None
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)

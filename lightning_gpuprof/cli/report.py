@@ -24,7 +24,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
-    parser.add_argument("--html", metavar="FILE", help="write the page here and not into DIR")
+    parser.add_argument("--html", metavar="FILE", help="write the page here, not into DIR")
 
 
 def _run(options: Namespace) -> int:

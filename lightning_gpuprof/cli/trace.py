@@ -40,19 +40,19 @@ class OutputOptions:
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="trace of torch.profiler, .json or .json.gz")
     parser.add_argument("--table", metavar="NAME,…", help="print these tables only; 'all' for all")
-    parser.add_argument("--json", action="store_true", help="print the plain facts of each file as JSON, times in µs")
+    parser.add_argument("--json", action="store_true", help="print the basic facts of each file as JSON, times in µs")
     parser.add_argument(
-        "--analysis", action="store_true", help="print all that is computed as JSON, ranks compared too"
+        "--analysis", action="store_true", help="print everything as JSON, with the comparison of ranks"
     )
+    parser.add_argument("--operators", metavar="NAME,…", help="print these operators per input shape, as JSON")
     parser.add_argument(
-        "--operators", metavar="NAME,…", help="print what these operators did, per shape of their inputs, as JSON"
+        "--compare", action="store_true", help="two files: what became slower per step; also with --json"
     )
-    parser.add_argument("--compare", action="store_true", help="two files: what got slower per step; also with --json")
     parser.add_argument(
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
     parser.add_argument("--html", metavar="PATH", help="write an offline page, of a trace or of several ranks")
-    parser.add_argument("--csv", metavar="FOLDER", help="write all tables as CSV, as shown and in full (one file only)")
+    parser.add_argument("--csv", metavar="FOLDER", help="write all tables as CSV, as shown and raw (one file only)")
     parser.add_argument(
         "--annotated", metavar="PATH", help="write the trace with phases, idle causes and more for Perfetto"
     )
@@ -236,9 +236,9 @@ def _tables() -> list[str]:
 
 COMMAND = Command(
     name="trace",
-    summary="everything that is in a Kineto trace",
+    summary="everything in a Kineto trace",
     description=(
-        "Reads traces of torch.profiler, of any GPU and any version, and says what is in them: why the GPU was idle,\n"
+        "Reads traces of torch.profiler, of any GPU and any version, and reports why the GPU was idle,\n"
         "what it did, which code that was. Several files of one job are also compared rank by rank."
     ),
     examples=(

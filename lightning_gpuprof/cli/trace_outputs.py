@@ -107,7 +107,7 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
     told = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
     caveats: tuple[str, ...] = ()
     if facts.devices and not facts.steps_us:
-        caveats = ("No steps are marked in this trace: the whole of it counts as one step.",)
+        caveats = ("No steps are marked in this trace: all of it counts as one step.",)
     return TraceDiagnosis(verdict=told.verdict, findings=told.findings, need_a_run=told.not_evaluated, caveats=caveats)
 
 
@@ -328,7 +328,7 @@ def serve(path: Path) -> None:
     def announce(address: str) -> None:
         print(
             f"Open {address}\n"
-            "  The page asks this machine for the file; nothing is uploaded. Ctrl-C ends the waiting.\n"
+            "  The page reads the file from this machine; nothing is uploaded. Ctrl-C to stop.\n"
             f"Offline: load {visible(str(path))} in chrome://tracing.",
             flush=True,
         )

@@ -52,7 +52,7 @@ def run(directory: Path, *, as_json: bool = False) -> int:
     except OSError as error:
         raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
     doubts = [
-        f"no process {header.pid} is on this host: if rank {header.rank} was killed, nothing will happen"
+        f"no process {header.pid} is on this host: if rank {header.rank} was killed, there will be no trace"
         for header in _dead_ranks(folder)
     ]
     if as_json:
@@ -93,7 +93,7 @@ def running_folder(directory: Path) -> Path:
     going_on = [folder for folder in going_on if not _dead_ranks(folder)] or going_on
     if not going_on:
         ended = f"{folders[0]}: this run has" if len(folders) == 1 else f"{directory}: all {len(folders)} runs have"
-        raise ReportError(f"{ended} ended; windows can be asked for while a run goes on")
+        raise ReportError(f"{ended} ended: only a running job can be traced")
     if len(going_on) > 1:
         raise ReportError(
             f"{directory} holds {len(going_on)} unfinished runs, name one: {', '.join(map(str, going_on[:_NAMED]))}"
@@ -140,9 +140,9 @@ def _headers(folder: Path) -> list[Header]:
 
 COMMAND = Command(
     name="trigger",
-    summary="have a running job trace a few steps now",
+    summary="trace the next steps of a running job",
     description=(
-        "Asks a run that goes on for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
+        "Asks a running job for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
         "about once a second, off the main thread. From the same host, `kill -USR2 PID` of the main process\n"
         "does the same, where the training script has no handler of its own for that signal."
     ),

@@ -159,7 +159,7 @@ def test_waiting_for_cpus_that_others_took_is_noise_and_waiting_for_our_own_is_n
     )
     assert result.training.outcome == result.wall.outcome == outcome
     assert row(result, "phase.forward").outcome == outcome
-    assert ("other programs took CPUs" in result.training.why) == (outcome == "within noise")
+    assert ("other programs used the CPUs" in result.training.why) == (outcome == "within noise")
 
 
 def test_waiting_that_fell_does_not_explain_a_slower_run() -> None:
@@ -175,7 +175,7 @@ def test_waiting_that_fell_does_not_explain_a_slower_run() -> None:
 def test_other_programs_in_one_of_the_runs_are_told() -> None:
     before, after = steps(1), steps(2)
     result = compare(busy(report_of(before), waited=0.0, others=0.1), busy(report_of(after), waited=0.0, others=1.4))
-    assert any("other programs took 0.1 CPUs beside the earlier run and 1.4" in note for note in result.notes)
+    assert any("other programs used 0.1 CPUs during the earlier run and 1.4" in note for note in result.notes)
 
 
 def explaining(rule: str, claim: Claim, saved_ms: float) -> Finding:
@@ -226,7 +226,7 @@ def test_more_than_the_bound_is_flagged_for_the_finding_and_for_all_together() -
     assert result.findings[0].above_bound
     assert result.above_bound
     assert (result.predicted_step_speedup_max, result.predicted_run_speedup_max) == (1.11, 1.10)
-    assert any("more was gained than the bound of all findings" in note for note in result.notes)
+    assert any("more was gained than all findings" in note for note in result.notes)
     held = compare(promised, report_of(steps(2, data_wait=-1.0)), times=(before, steps(2, data_wait=-1.0)))
     assert not held.above_bound
     assert not held.findings[0].above_bound

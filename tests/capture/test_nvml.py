@@ -185,7 +185,7 @@ def test_a_lost_gpu_is_left_out_and_the_other_goes_on() -> None:
     )
     readings = [reading for t_ns in range(4) for reading in sampler.sample(t_ns)]
     assert [sample.subject for sample in samples(readings)] == ["gpu0", "gpu1", "gpu1", "gpu1", "gpu1"]
-    assert notices(readings) == ["gpu0 does not answer any more: GPU is lost; it is not measured from here on"]
+    assert notices(readings) == ["gpu0 stopped responding: GPU is lost; not measured from here on"]
 
 
 def test_a_gpu_that_answers_nothing_for_three_samples_counts_as_lost_with_one_notice() -> None:
@@ -201,7 +201,7 @@ def test_a_gpu_that_answers_nothing_for_three_samples_counts_as_lost_with_one_no
     assert [sample.subject for sample in samples(readings)].count("gpu0") == 6
     of_lost = [sample for sample in samples(readings) if sample.subject == "gpu1"]
     assert [any(sample.values.values()) for sample in of_lost] == [True, False, False]
-    assert notices(readings) == ["gpu1 does not answer any more: Unknown Error; it is not measured from here on"]
+    assert notices(readings) == ["gpu1 stopped responding: Unknown Error; not measured from here on"]
 
 
 def test_a_gpu_that_misses_one_sample_is_kept() -> None:
@@ -217,8 +217,8 @@ def test_a_gpu_that_misses_one_sample_is_kept() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (GpuLostError("GPU is lost"), "gpu0 does not answer any more: GPU is lost"),
-        (DriverGoneError("Driver Not Loaded"), "NVML does not answer any more: Driver Not Loaded"),
+        (GpuLostError("GPU is lost"), "gpu0 stopped responding: GPU is lost"),
+        (DriverGoneError("Driver Not Loaded"), "NVML stopped responding: Driver Not Loaded"),
     ],
 )
 def test_when_no_gpu_is_left_the_sampler_ends(error: NvmlError, words: str) -> None:
@@ -467,9 +467,9 @@ def test_a_gpu_that_cannot_be_opened_leaves_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (builder.GPU_IS_LOST, "does not answer any more: GPU is lost"),
-        (builder.DRIVER_NOT_LOADED, "NVML does not answer any more: Driver Not Loaded"),
-        (builder.UNKNOWN, "does not answer any more: Unknown Error"),
+        (builder.GPU_IS_LOST, "stopped responding: GPU is lost"),
+        (builder.DRIVER_NOT_LOADED, "NVML stopped responding: Driver Not Loaded"),
+        (builder.UNKNOWN, "stopped responding: Unknown Error"),
     ],
 )
 def test_a_driver_that_goes_in_mid_run_ends_the_sampling_with_one_notice_each(

@@ -28,7 +28,7 @@ def test_the_exit_code_tells_a_regression(
 def test_what_cannot_be_compared_does_not_pass_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", steady=3)
     assert main(["compare", str(before), str(after)]) == 2
-    assert "3 steady unprofiled steps" in " ".join(capsys.readouterr().out.split())
+    assert "3 steady steps" in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_outcome_has_an_exit_code() -> None:

@@ -75,7 +75,7 @@ def test_a_run_too_short_to_tell_slow_steps_says_so_in_its_report(tmp_path: Path
         warnings.filterwarnings("error", "gpuprof", RuntimeWarning)
         report = fit(tmp_path, loader=single_rows(steps), profiler=profiler)
     told = [text for text in report.validity.caveats if "slow" in text]
-    assert told == said * ["trace.on_slow_step: too few ordinary steps to tell slow ones"]
+    assert told == said * ["trace.on_slow_step: too few ordinary steps to recognise slow ones"]
 
 
 def test_a_window_longer_than_allowed_is_refused_when_the_profiler_is_made() -> None:

@@ -87,6 +87,6 @@ def test_the_own_tab_is_there_and_shows_the_run(found: dict[str, Any]) -> None:
 
 def test_the_doctor_says_so_in_one_line(found: dict[str, Any]) -> None:
     assert [line for line in found["absent"] if "profiler tab" in line or "torch-tb-profiler" in line] == [
-        "torch-tb-profiler: TensorBoard has no PyTorch profiler tab; Perfetto opens the traces as well"
+        "torch-tb-profiler: TensorBoard has no PyTorch Profiler tab; Perfetto opens the traces, too"
     ]
     assert found["problems"] == []

@@ -89,7 +89,7 @@ def test_lateness_comes_from_durations_where_clocks_do_not_agree(tmp_path: Path)
     assert [one.clock_offset_us for one in found.ranks] == [-3500.0, 3500.0]
     assert found.collectives[0].start_skew_us is None
     assert (found.collectives[0].waiting_us, found.collectives[0].late_rank) == ((40.0, 0.0), 1)
-    assert any("clocks of the ranks do not agree" in note for note in found.notes)
+    assert any("clocks of the ranks disagree" in note for note in found.notes)
 
 
 def test_starts_are_compared_where_ends_show_that_clocks_agree(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     centre = float(np.median(speedups))
     low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
     if high - low > 2 * MAX_HALF_WIDTH:
-        why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; measure more steady steps"
+        why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; train longer"
         return not_comparable(measure, why)
     return _judged(measure, speedup, (low, high), floor=floor, why=waits)
 
@@ -131,8 +131,8 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
     if waits is None:
         return ""
     return (
-        f"other programs took CPUs: the main thread waited {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} % of "
-        "the time for one, which widens the noise"
+        f"other programs used the CPUs: the main thread waited for one {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} "
+        "% of the time, which widens the noise"
     )
 
 
@@ -149,7 +149,7 @@ def steps_obstacle(before: Report, after: Report) -> str:
             return f"the measurement of the {name} run is not valid: {caveats}"
         if report.steps.period_ms is None or report.steps.steady_count < MIN_STEADY_STEPS:
             return (
-                f"the {name} run has {report.steps.steady_count} steady unprofiled steps, at least "
+                f"the {name} run has {report.steps.steady_count} steady steps, at least "
                 f"{MIN_STEADY_STEPS} are needed: train longer"
             )
         if report.steps.period_ms.median <= 0:
@@ -280,7 +280,7 @@ def _wall_obstacle(before: Report, after: Report) -> str:
             return f"the {name} run has no wall time"
         status = report.run.get("status")
         if status is not None and status != "finished":
-            return f"the {name} run did not come to its end ({status})"
+            return f"the {name} run did not finish ({status})"
     sizes = batch_size(before), batch_size(after)
     work = (float(before.steps.count * ranks_of(before)), float(after.steps.count * ranks_of(after)))
     if sizes[0] is not None and sizes[1] is not None:

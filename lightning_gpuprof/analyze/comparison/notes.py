@@ -63,25 +63,25 @@ def notes(
     """
     sizes = batch_size(before), batch_size(after)
     if training.measure == "median step time" and training.speedup is not None and None in sizes:
-        yield "the batch size is not known for both runs: the step times are taken to be of equal batches"
+        yield "the batch size is not known for both runs: taken to be equal"
     if None not in sizes and sizes[0] != sizes[1]:
-        yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: so did the optimization itself"
+        yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: the optimization is another one"
     best = max((j.lower for j in (training, wall) if j.lower is not None), default=None)
     if above_bound:
         yield (
-            "more was gained than the bound of all findings of the earlier run together: something else changed as "
-            "well (see the conditions), or the machine was less busy"
+            "more was gained than all findings of the earlier run promised together: something else changed, too (see "
+            "the conditions), or the machine was less busy"
         )
     elif before.combined is None and predicted is not None and best is not None and best > predicted:
         yield (
-            f"more was gained than the bound of {predicted:.3g}x of a single finding: several were mended, or "
-            "something else changed as well (see the conditions)"
+            f"more was gained than the {predicted:.3g}x that one finding promised: several were fixed, or something "
+            "else changed, too (see the conditions)"
         )
     others = next((row for row in host if row.name == OTHERS_CPU), None)
     if others is not None and others.difference is not None and abs(others.difference) >= OTHERS_CPUS:
         yield (
-            f"other programs took {others.before:.2g} CPUs beside the earlier run and {others.after:.2g} beside the "
-            "later one: the difference may be theirs"
+            f"other programs used {others.before:.2g} CPUs during the earlier run and {others.after:.2g} during the "
+            "later one: they may explain the difference"
         )
     for name, report in (("earlier", before), ("later", after)):
         for caveat in report.validity.caveats:

@@ -121,7 +121,7 @@ def _foreign_ratio(windows: Sequence[WindowFacts]) -> float:
 def _caveats(sides: Sequence[Sequence[WindowFacts]], steps: Sequence[int]) -> Iterator[str]:
     for name, windows, count in zip(("earlier", "later"), sides, steps, strict=True):
         if count < FEW_STEPS:
-            yield f"the {name} run has {count} traced steps: small differences of kernels and operators may be chance"
+            yield f"the {name} run has {count} traced steps: small differences of kernels and operators may be noise"
         foreign = _foreign_ratio(windows)
         if foreign > SAME_RATIO:
             yield (

@@ -154,7 +154,7 @@ class InputMeasurement:
         module = torch_private.worker_module()
         loop = module._worker_loop
         if torch_private.loop_arguments(loop) is None:
-            self._notice("nothing is measured in DataLoader workers: something else stands in their loop's place")
+            self._notice("DataLoader workers are not measured: other code has replaced their loop")
             return
         table = Table.for_workers(workers)
         self._next = LiveIterator(loader=number, table=table, workers=workers, batch_size=batch_size)

@@ -234,7 +234,7 @@ class MemoryRecording:
                     return
                 if backend.records_history():
                     self._histories = False
-                    told = "the allocator's history is recorded already: it is left alone, and no snapshot is taken"
+                    told = "other code records the allocator's history: no snapshot is taken"
                     self._fence.tell(SNAPSHOT_PART, told)
                     return
                 backend.start_history()
@@ -306,7 +306,7 @@ class MemoryRecording:
             before_bytes=found.before_bytes if found else 0,
             peaks_by_phase=found.peaks_by_phase if found else {},
             file=file,
-            problem="" if found else "nothing was allocated or freed on the device meanwhile",
+            problem="" if found else "nothing was allocated or freed during the window",
         )
 
     def _write(self, snapshot: Mapping[str, Any]) -> str:

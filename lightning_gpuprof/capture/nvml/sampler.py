@@ -138,13 +138,13 @@ class NvmlSampler:
                 readings += self._read(gpu, t_ns, due)
             except GpuLostError as error:
                 self._gpus.remove(gpu)
-                text = f"{gpu.subject} does not answer any more: {error}; it is not measured from here on"
+                text = f"{gpu.subject} stopped responding: {error}; not measured from here on"
                 if not self._gpus:
                     raise SourceUnavailableError(text) from error
                 readings.append(self._notice(text))
             except DriverGoneError as error:
                 self._gpus.clear()
-                raise SourceUnavailableError(f"NVML does not answer any more: {error}; {_LOST} from here on") from error
+                raise SourceUnavailableError(f"NVML stopped responding: {error}; {_LOST} from here on") from error
         return readings
 
     def close(self) -> Sequence[Reading]:
@@ -230,7 +230,7 @@ class NvmlSampler:
             readings.append(
                 self._notice(
                     f"{gpu.subject}: the driver lists processes by the machine's process ids, this process sees those "
-                    "of its container: memory of this process and of others cannot be told apart"
+                    "of its container: memory of this process cannot be told from that of others"
                 )
             )
         return readings

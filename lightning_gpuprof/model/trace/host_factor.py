@@ -65,10 +65,10 @@ def factor_sentence(ratio: float, side: str) -> str:
         ratio: Of all operators.
         side: What to call the later one of the two.
     """
-    what = "slower only above" if ratio > 1 else "faster only below"
+    what = "slower" if ratio > 1 else "faster"
     return (
-        f"host times of operators are {ratio:.2g} times as long throughout {side} (median of the operators, per call): "
-        f"one is called {what} that; look for what inflates all of them first"
+        f"operators took {ratio:.2g}x as long on the host {side}, at the median: only those that became still {what} "
+        f"are marked {what}"
     )
 
 

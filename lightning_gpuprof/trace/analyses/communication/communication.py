@@ -209,9 +209,7 @@ def _notes(linked: LinkedTrace, calls: CollectiveCalls) -> tuple[str, ...]:
     if unknown := number_of([one.kind == "unknown" for one in calls.described]):
         early = int((~linked.launched[calls.rows]).sum())
         why = f", {early} were launched before the window" if early else ""
-        notes.append(
-            f"What {unknown} of {count} collectives are is not known: their kernels' names do not tell it{why}."
-        )
+        notes.append(f"{unknown} of {count} collectives are of unknown kind: their kernels' names do not say{why}.")
     if unsized := number_of([one.message_bytes is None and one.kind != "unknown" for one in calls.described]):
         notes.append(
             f"The size of {unsized} of {count} collectives is not known: no bandwidth. torch 2.3 and later write it;"

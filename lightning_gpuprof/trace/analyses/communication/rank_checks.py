@@ -82,31 +82,33 @@ def rank_caveats(
     waiting_us = sum(rank.waiting_us for rank in times)
     first_us = sum(rank.waiting_in_first_us for rank in times)
     if not named(traces):
-        notes.append("The traces do not say which ranks they are: they are numbered in the order given.")
+        notes.append("The traces do not say which ranks they are: numbered in the order given.")
     if missing:
         notes.append(
-            f"{len(traces)} of {world_size} ranks are here: one that is missing may be the late one, and transfer may"
-            " hold waiting for it."
+            f"{len(traces)} of {world_size} ranks are here: a missing one may be the late one, and transfer may"
+            " include waiting for it."
         )
     silent = [name for name, trace in zip(names, traces, strict=True) if not trace.is_communication.any()]
     if silent:
         notes.append(f"No kernel of NCCL or RCCL in {', '.join(silent)}.")
     if not len(matched.key) and len(silent) < len(traces):
-        notes.append("No collective is in two of the traces in the same step and order: are they of one window?")
+        notes.append(
+            "No collective is in two of the traces in the same step and order: are these traces of one window?"
+        )
     unmatched = sum(matched.unmatched_of_rank)
     if unmatched and len(matched.key):
         notes.append(
-            f"{unmatched} kernels have no counterpart in the other ranks, their waiting is not known:"
+            f"{unmatched} kernels have no counterpart in other ranks, so their waiting is unknown:"
             f" {', '.join(sorted({one.why for one in matched.unmatched}))}."
         )
     if apart := _apart_s(traces):
-        notes.append(f"The windows are {apart:.0f} s apart by their clocks: are they of one run?")
+        notes.append(f"The windows are {apart:.0f} s apart by their clocks: are these traces of one run?")
     if agree is False:
-        notes.append("The clocks of the ranks do not agree: starts are not compared, waiting is read from durations.")
+        notes.append("The clocks of the ranks disagree: waiting is taken from durations, not from starts.")
     if waiting_us and first_us > waiting_us / 2:
         notes.append(
-            f"{first_us / 1000:,.3g} of {waiting_us / 1000:,.3g} ms of waiting are in the first collective: there ranks"
-            " wait for what they were apart before the window, as in the start of the profiler; it need not come again."
+            f"{first_us / 1000:,.3g} of {waiting_us / 1000:,.3g} ms of waiting are in the first collective only,"
+            " because ranks entered the window at different times: ignore it."
         )
     steps = [set(trace.steps.names) for trace in traces]
     if any(one != steps[0] for one in steps):

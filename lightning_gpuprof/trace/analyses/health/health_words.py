@@ -116,24 +116,22 @@ def _bad_times(trace: Trace) -> str:
         said.append(f"{_share(trace.backwards, spans, 'spans')} end before they start and count as empty")
     if not said:
         return ""
-    return (
-        f"{_sentence('; '.join(said))}: the file is damaged, and times and shares are too low. Record the window again."
-    )
+    return f"{_sentence('; '.join(said))}: the file is damaged, and times and shares are too low. Record again."
 
 
 def _nothing_there(losses: Losses) -> str:
     if losses.window is None:
         return "The trace holds no host and no device activity."
     if losses.window[0] == losses.window[1]:
-        return "The window is 0 us long: all shares of it are undefined."
+        return "The window has no length: all shares are undefined."
     return ""
 
 
 def _no_device_activity(losses: Losses) -> str:
     if losses.launches and not losses.device_work:
         return (
-            f"{losses.launches:,} kernel launches, but no device work: CUPTI or roctracer gave no activity. Another"
-            " profiler may hold the GPU's counters, or the process may lack the permission; see gpuprof doctor."
+            f"{losses.launches:,} kernel launches, but no kernels: CUPTI or roctracer recorded nothing. Another"
+            " profiler may use the GPU's counters, or the permission is missing; see gpuprof doctor."
         )
     return ""
 
@@ -143,8 +141,8 @@ def _kernels_lost(losses: Losses) -> str:
     if not missing or not losses.device_work:
         return ""
     return (
-        f"The kernels of {_share(missing, losses.launches, 'launches')} are not in the trace: activity was dropped, and"
-        " device time is too low. Record fewer steps: TraceConfig(active=1)."
+        f"The kernels of {_share(missing, losses.launches, 'launches')} are not in the trace: events were dropped, and"
+        " GPU time is too low. Record fewer steps: TraceConfig(active=1)."
     )
 
 
@@ -152,8 +150,8 @@ def _launches_lost(losses: Losses) -> str:
     if not losses.lost:
         return ""
     return (
-        f"The launch of {_share(losses.lost, losses.device_work, 'pieces of device work')} is not in the trace, though"
-        " it came after the window began: calls were dropped, and this work has no operator, line or phase."
+        f"The launches of {_share(losses.lost, losses.device_work, 'kernels and copies')} were dropped from the trace:"
+        " these have no operator, line or phase."
     )
 
 
@@ -161,8 +159,8 @@ def _shared_ids(losses: Losses) -> str:
     if not losses.shared_ids:
         return ""
     return (
-        f"{losses.shared_ids:,} calls that launch work share their correlation id with another one: the trace may be of"
-        " several processes, and which of them launched what cannot be told. Give one trace for each process."
+        f"{losses.shared_ids:,} launches share a correlation id: the trace may be of several processes, and which of"
+        " them launched what is unknown. Give one trace for each process."
     )
 
 
@@ -170,9 +168,9 @@ def _clocks(losses: Losses) -> str:
     if not losses.starts_early:
         return ""
     return (
-        f"{_sentence(_share(losses.starts_early, losses.matched, 'pieces of device work'))} start before their launch,"
-        f" by up to {losses.starts_early_max_us:,.3g} us: the clocks of host and device do not agree, and idle causes"
-        " and launch times are off by as much."
+        f"{_sentence(_share(losses.starts_early, losses.matched, 'kernels and copies'))} start before their launch,"
+        f" by up to {losses.starts_early_max_us:,.3g} us: the clocks of host and GPU disagree. Idle causes and launch"
+        " times are off by as much."
     )
 
 
@@ -188,8 +186,8 @@ def _far_apart(losses: Losses) -> str:
     if apart_us < APART_FROM_US:
         return ""
     return (
-        f"Host and device activity do not overlap in time, {apart_us:,.0f} us lie between them: their clocks do not"
-        " agree, and nothing that relates the two holds."
+        f"Host and GPU events are {apart_us:,.0f} us apart: their clocks disagree, and idle causes and launch times are"
+        " wrong."
     )
 
 
@@ -197,29 +195,26 @@ def _overlaps(losses: Losses) -> str:
     if not losses.overlaps:
         return ""
     return (
-        f"{_sentence(_share(losses.overlaps, losses.device_work, 'pieces of device work'))} begin before what is ahead"
-        " of them in their stream has ended. Parts of a graph and programmatic dependent launches may do so; otherwise"
-        " times of the device are wrong."
+        f"{_sentence(_share(losses.overlaps, losses.device_work, 'kernels and copies'))} begin before the previous one"
+        " in their stream has ended. Graphs and programmatic dependent launches may do so; otherwise GPU times are"
+        " wrong."
     )
 
 
 def _crossing(losses: Losses) -> str:
     if not losses.crossing:
         return ""
-    return (
-        f"{losses.crossing:,} operators outlast the operator in which they began: times of the host are inexact, and"
-        " so are times without what is nested."
-    )
+    return f"{losses.crossing:,} operators outlast the operator around them: host times and self times are inexact."
 
 
 def _steps(losses: Losses) -> str:
     found, names = [], losses.step_names
     if repeated := len(names) - len(set(names)):
-        found.append(f"{repeated} step ranges have the number of another one")
+        found.append(f"{repeated} step ranges repeat a number")
     if losses.steps_missing:
-        found.append(f"{losses.steps_missing} numbers are missing between those of the {len(names)} steps")
+        found.append(f"{losses.steps_missing} step numbers are missing among {len(names)} steps")
     if losses.steps_overlapping:
-        found.append(f"{losses.steps_overlapping} steps overlap others, as those of two profilers do, and are left out")
+        found.append(f"{losses.steps_overlapping} steps overlap others, as with two profilers, and are left out")
     return f"{_sentence(' and '.join(found))}: values per step may mix windows." if found else ""
 
 
@@ -236,8 +231,8 @@ def _launched_before(losses: Losses) -> str:
     if not losses.before:
         return ""
     return (
-        f"{_sentence(_share(losses.before, losses.device_work, 'pieces of device work'))} were launched before the"
-        " window began: they count as device time, but have no operator, line or phase."
+        f"{_sentence(_share(losses.before, losses.device_work, 'kernels and copies'))} were launched before the window:"
+        " they count as GPU time, but have no operator, line or phase."
     )
 
 
@@ -255,7 +250,7 @@ def _overhead(trace: Trace, losses: Losses) -> str:
     if spent_ns < OVERHEAD_RATIO * window_ns or not spent_ns:
         return ""
     share = f", {100 * spent_ns / window_ns:.0f} % of the window" if window_ns else ""
-    return f"The profiler itself worked for {spent_ns / 1000:,.0f} us{share}."
+    return f"The profiler itself took {spent_ns / 1000:,.0f} us{share}."
 
 
 def _outside_steps(losses: Losses) -> str:

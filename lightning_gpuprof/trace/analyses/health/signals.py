@@ -11,7 +11,7 @@ _MODULE = "nn.Module: "
 
 _ABSENCE: dict[SignalName, tuple[str, str]] = {
     "device work": (
-        "nothing can be said of the device: no busy or idle time, no kernels",
+        "nothing is known of the GPU: no busy or idle time, no kernels",
         "Train on a GPU, with CUDA among the profiler's activities; gpuprof doctor says whether CUPTI works.",
     ),
     "runtime calls": (
@@ -55,11 +55,11 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "Record with torch 1.9 or later.",
     ),
     "device waits": (
-        "what streams waited for is not known; blocking calls are still seen as calls of the runtime",
+        "what streams waited for is unknown; blocking calls are still seen as runtime calls",
         "torch records it with enable_cuda_sync_events=True, which GpuProfiler leaves off.",
     ),
     "rank": (
-        "several ranks are told apart only by the order in which their traces are given",
+        "ranks are numbered by the order of their traces",
         "Record with torch 1.11 or later, after torch.distributed.init_process_group.",
     ),
     "collective metadata": (
