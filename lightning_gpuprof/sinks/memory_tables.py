@@ -110,14 +110,14 @@ def end_line(end: OutOfMemory) -> str:
     place = f" at {plain.name(end.place)}" if end.place else ""
     parts = [f"step {end.global_step}, batch {end.batch}{where}{place}"]
     if end.requested_bytes is not None:
-        parts.append(f"{numbers.size(end.requested_bytes)} were requested")
+        parts.append(f"{numbers.size(end.requested_bytes)} requested")
     if end.device_free_bytes is not None:
         parts.append(f"{numbers.size(end.device_free_bytes)} free on the device")
     if end.reserved_bytes is not None:
         parts.append(f"{numbers.size(end.allocated_bytes)} allocated of {numbers.size(end.reserved_bytes)} reserved")
     if end.largest_free_bytes is not None:
         parts.append(
-            f"{numbers.size(end.free_in_reserved_bytes)} of that free, the largest piece "
+            f"{numbers.size(end.free_in_reserved_bytes)} of that free, the largest block "
             f"{numbers.size(end.largest_free_bytes)}"
         )
     return " · ".join(parts)

@@ -34,7 +34,7 @@ def test_a_few_lines_say_what_matters() -> None:
     for words in ("4 GiB of 80 GiB (5.0 %)", "headroom 76 GiB", "in backward", "optimizer state 800 MiB", "retries 2"):
         assert words in device
     assert lines["growing:"].startswith("process rss by 684 KiB")
-    assert "20 GiB were requested" in lines["out of memory:"]
+    assert "20 GiB requested" in lines["out of memory:"]
 
 
 def test_nothing_measured_is_said_and_not_zero() -> None:
