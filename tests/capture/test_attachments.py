@@ -75,7 +75,7 @@ def test_what_cannot_leave_is_tried_twice_and_keeps_nobody_else() -> None:
     noting = Noting(fails_at="detach")
     ours, trainer = attachments(noting)
     ours.attach()
-    with pytest.warns(RuntimeWarning, match="giving the trainer back"):
+    with pytest.warns(RuntimeWarning, match="restoring the trainer"):
         ours.detach()
     assert trainer.profiler == "the user's"
     assert noting.calls[3:] == ["detach", "end", "end"] * 2

@@ -126,10 +126,10 @@ def test_a_history_of_the_users_is_left_alone_by_windows(tmp_path: Path) -> None
     allocator = FakeAllocator(held=WEIGHTS)
     allocator.record_for_the_user()
     config = TraceConfig(memory_snapshot=True, active=3, warmup=1)
-    with pytest.warns(RuntimeWarning, match="recorded already"):
+    with pytest.warns(RuntimeWarning, match="the allocator's history"):
         report = fit(tmp_path, Hungry(allocator, nap_s=0.01), steps=30, windows=[(10, 12)], trace=config)
     assert report.memory.histories == ()
-    assert any("recorded already" in caveat for caveat in report.validity.caveats)
+    assert any("the allocator's history" in caveat for caveat in report.validity.caveats)
     assert allocator.calls["stop_history"] == 0
     assert not list((tmp_path / "gpuprof").glob("*.pickle"))
 
