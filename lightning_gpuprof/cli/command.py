@@ -50,7 +50,7 @@ class CommandParser(ArgumentParser):
         """
         parser = getattr(ex, "subcommand_parser", None) or self
         named = {
-            action.dest: f"{action.metavar} ({action.help})"
+            ("" if own is parser else own.prog.rpartition(" ")[2], action.dest): f"{action.metavar} ({action.help})"
             for own in (parser, *_below(parser))
             for action in own._actions
             if action.metavar and not action.option_strings
@@ -59,7 +59,7 @@ class CommandParser(ArgumentParser):
         _, _, missing = message.partition("required: ")
         if missing:
             wanted = [name.strip().rpartition(".") for name in missing.split(",")]
-            message = f"missing: {'; '.join(named.get(name, name) for _, _, name in wanted)}"
+            message = f"missing: {'; '.join(named.get((command, name), name) for command, _, name in wanted)}"
             prog = f"{prog} {wanted[0][0]}".rstrip()
         sys.stderr.write(f"gpuprof: {message}\n  {prog} --help shows what it takes\n")
         raise SystemExit(2)
