@@ -39,6 +39,12 @@ IN_TIME_RATIO = 0.8
 """Time between two batches of the workers over the step without its wait, up to which more workers bring nothing.
 As in the verdict of the input pipeline."""
 
+CROWDED_RATIO = 0.25
+"""Share of the usable CPUs that others use, from which workers may be slow because of them. Heuristic."""
+
+MAX_PREFETCH = 64
+"""Batches per worker that are proposed at most: a longer queue costs memory in ``/dev/shm``. Heuristic."""
+
 TIMES_CHEAPER = 4.0
 """How many times less CPU time a batch may take that is decoded and resized once before the run. Heuristic."""
 
@@ -165,6 +171,11 @@ class Loading:
         if self.used_cpus is None:
             return None
         return max(0.0, self.usable_cpus - self.used_cpus - (self.others_cpus or 0.0))
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether others use so much of the CPUs that workers may be slow because of them."""
+        return (self.others_cpus or 0.0) >= CROWDED_RATIO * self.usable_cpus
 
     @property
     def loading_cpus(self) -> float | None:

@@ -46,6 +46,11 @@ class LoaderFacts:
     dataset: str = ""
     """Class name of the dataset."""
 
+    @property
+    def queued_per_worker(self) -> int:
+        """Batches that each worker makes ahead; where it is not set, torch's default."""
+        return 2 if self.prefetch_factor is None else self.prefetch_factor
+
 
 @dataclass(frozen=True, kw_only=True)
 class CpuFacts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
-from lightning_gpuprof.model.loading import MIN_IDLE_RATIO, Loading
+from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
@@ -18,14 +18,6 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
-
-_DEFAULT_PREFETCH = 2
-"""torch's, where there are workers."""
-
-_MAX_PREFETCH = 64
-
-_CROWDED_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which a sample may be slow because of them. Heuristic."""
 
 _QUEUED_RATIO = 0.30
 """Share of making batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
@@ -131,7 +123,7 @@ class InputJitter(BaseRule):
         slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
         if not slow or state.batch_ms < excess_ms or not worthwhile(recoverable_ms, period_ms) or _queued(state):
             return None
-        crowded = (state.others_cpus or 0.0) >= _CROWDED_RATIO * state.usable_cpus
+        crowded = state.is_crowded
         if crowded and max_ms < self.least_crowded_ms:
             return None
         advice, change = _advice(metrics, state, slowest_ms=max_ms + state.batch_ms)
@@ -174,9 +166,8 @@ def _queued(state: Loading) -> bool:
 
 
 def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> tuple[str, Change | None]:
-    now = metrics.loader.prefetch_factor if metrics.loader is not None else None
-    now = now if now is not None else _DEFAULT_PREFETCH
-    wanted = min(_MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
+    now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
+    wanted = min(MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
     alike = "make slow samples like the others (large files, long sequences)"
     order = (
         " If the order of batches does not matter: DataLoader(..., in_order=False)."

@@ -14,9 +14,6 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
-_CROWDED_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which they count as a reason. Heuristic."""
-
 _NAMED_PART_RATIO = 0.10
 
 _HOST = {"usable_cpus": 2.0, "worker_cpus": 1.9, "process_cpus": 0.1}
@@ -91,7 +88,7 @@ class LoaderCpuBound(StarvingRule):
         if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.recommended_workers or not saved:
             return None
         others = state.others_cpus or 0.0
-        crowded = state.usable_cpus > 0 and others / state.usable_cpus >= _CROWDED_RATIO
+        crowded = state.is_crowded
         cpu_ms = time.cpu_ratio * found.make_ms
         need = cpu_ms / state.compute_ms
         queued = "" if time.queued_ratio < _NAMED_PART_RATIO else f" and {percent(time.queued_ratio)} waiting for a CPU"

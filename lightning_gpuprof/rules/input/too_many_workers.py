@@ -15,9 +15,6 @@ from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
-_OTHERS_RATIO = 0.25
-"""Share of the usable CPUs that others use, from which taking turns may be their doing. Heuristic."""
-
 _TURNS = {
     "workers": 16,
     "each_worker": {"cpu": 0.1, "delay": 0.8, "own_bytes": 50e6},
@@ -158,7 +155,7 @@ class TooManyWorkers(BaseRule):
             return None
         if state.used_cpus is None or state.others_cpus is None:
             raise MissingSignal("who used the CPUs, this run or others, was not measured")
-        if state.others_cpus >= _OTHERS_RATIO * state.usable_cpus:
+        if state.is_crowded:
             raise MissingSignal(
                 f"other processes used {cpus(state.others_cpus)} of {cpus(state.usable_cpus)}: the workers may have "
                 "waited for these"

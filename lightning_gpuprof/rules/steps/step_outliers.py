@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.metrics import Metrics, Outliers
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
@@ -21,13 +22,8 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, site_in
 
-_DEFAULT_PREFETCH = 2
-"""torch's, where there are workers."""
-
 _RARER = 10
 """How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""
-
-_MAX_PREFETCH = 64
 
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 
@@ -211,8 +207,8 @@ def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> tupl
         arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
         return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
-    depth = min(_MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
-    now = loader.prefetch_factor if loader.prefetch_factor is not None else _DEFAULT_PREFETCH
+    depth = min(MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
+    now = loader.queued_per_worker
     if depth <= now:
         return f" A longer queue does not help: {workers} workers read far enough ahead.", None
     change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
