@@ -16,16 +16,6 @@ def warming(excess_s: float, *, steps: int = 400) -> Metrics:
     return replace(build(steps=steps), evenness=Evenness(warmup_steps=12, warmup_excess_s=excess_s))
 
 
-def test_a_long_warm_up_of_a_short_run_is_told() -> None:
-    finding = RULE.check(warming(6.0))
-    assert finding is not None
-    assert finding.severity == "info"
-    assert "The first 12 steps take 6.00 s longer than steady ones (28 % of the run)" in finding.summary
-    assert "windows=[(1, 3)]" in finding.advice
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(15)
-
-
 def test_compiling_is_named() -> None:
     metrics = replace(compiled(compile_s=5.5), evenness=Evenness(warmup_steps=1, warmup_excess_s=6.0))
     finding = RULE.check(metrics)

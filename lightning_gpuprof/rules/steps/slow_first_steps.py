@@ -48,7 +48,7 @@ class SlowFirstSteps(BaseRule):
     always_s: float = threshold(60.0, source="catalogue")
 
     examples = (
-        fires("12 steps take 6 s more", "info", "The first 12 steps take 6.00 s longer", metrics=_warming(6.0)),
+        fires("12 take 6 s more", "info", "6.00 s longer ... (28 % ... [(1, 3)]", saves_ms=15.0, metrics=_warming(6.0)),
         fires("cuDNN tries", "info", "benchmark=True", metrics=_warming(6.0), run={"flags.cudnn_benchmark": True}),
         quiet("they take 0.3 s more", metrics=_warming(0.3)),
         looks_alike("it is 10 s of 10 minutes", metrics=_warming(10.0), steps=12_000),
