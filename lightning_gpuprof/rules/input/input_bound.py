@@ -33,9 +33,8 @@ class InputBound(BaseRule):
     """Every step waits for the next batch: the data come later than the model could take them.
 
     ## What it means
-    Before a step begins, Lightning fetches the next batch. If that takes a good part of every step, training would be
-    faster if batches came earlier. `single-process-loading` and `too-few-workers` name the two most frequent reasons;
-    where one of them fires, it carries the gain.
+    Before a step begins, Lightning fetches the next batch. `single-process-loading` and `too-few-workers` name the two
+    most frequent reasons why that takes long; where one of them fires, it carries the gain.
 
     ## How it is measured
     The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the

@@ -35,10 +35,9 @@ class InputJitter(BaseRule):
     wait for long.
 
     ## How it is measured
-    The wait of all steps, less what the median step waits, must be at least 5 % of the time with its lower bound (5 %
-    of a block bootstrap: a single stall does not pass). The workers must be fast enough on average (else
-    `too-few-workers` or `loader-cpu-bound` speak). The slowest sample must have taken five times the mean, and longer
-    than a step; and no more may be lost than batches take to make.
+    The wait of all steps, less what the median step waits, is held against the time with its lower bound (of a block
+    bootstrap: a single stall does not pass). The workers must be fast enough on average (else `too-few-workers` or
+    `loader-cpu-bound` speak), the slowest sample slower than a step, and no more lost than batches take to make.
 
     The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of
     its batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps;

@@ -44,14 +44,13 @@ class TooManyWorkers(BaseRule):
     well be more than the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
 
     ## How it is measured
-    Workers that wait: they are without work for at least 80 % of their time, batches do not hold up the steps, at most
-    half of them keep pace with the steps with one to spare, and the others hold at least 1 GB for themselves. It is
-    information, or a warning if that is a tenth of the machine's memory.
+    Workers that wait: they are mostly without work, batches do not hold up the steps, at most half of them keep pace
+    with the steps with one to spare, and the others hold much memory for themselves. It is information, or a warning if
+    that is a good part of the machine's memory.
 
-    Workers that take turns: they are more than twice the usable CPUs (affinity and cgroup quota over the ranks of the
-    machine); the typical worker is without a CPU for at least 30 % of the time; this run's own processes use at least
-    four fifths of the CPUs. It is a warning if the main thread itself is without a CPU for a tenth of the step,
-    else information. What fewer workers gain cannot be bounded: measure it (`gpuprof compare`).
+    Workers that take turns: they are more than the usable CPUs (affinity and cgroup quota over the ranks of the
+    machine), often without one, and this run's own processes use most of the CPUs. It is a warning if the main thread
+    itself is without a CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
 
     ## When it is wrong
     - Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.

@@ -49,9 +49,8 @@ class WorkerStartup(BaseRule):
 
     ## What to do
     `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
-    anew. The workers then keep their copy of the dataset: a change to the dataset object in the
-    main process no longer reaches them. A dataset that holds large Python objects is slow to hand over: keep arrays
-    instead.
+    anew. The workers then keep their copy of the dataset: a change to it in the main process no longer reaches them. A
+    dataset that holds large Python objects is slow to hand over: keep arrays instead.
     """
 
     id = "worker-startup"

@@ -29,9 +29,8 @@ class PhaseChange(BaseRule):
     """One part of the run is slower than the rest: steps have several speed levels.
 
     ## What it means
-    At some batch the step time changes and stays changed: from there on data are larger or lie elsewhere, a cache is
-    full (or has filled), a callback or a schedule starts, another job starts. A mean over the whole run describes
-    neither part.
+    At some batch the step time changes and stays changed: data are larger or lie elsewhere, a cache is full (or has
+    filled), a callback, a schedule or another job starts. A mean over the run describes neither part.
 
     ## How it is measured
     A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
@@ -51,7 +50,7 @@ class PhaseChange(BaseRule):
     - A first epoch that waits longer for its data fills a cache, and that is over: information only.
     - On a GPU the host is ahead at first: its steps are short until the queue of 1,024 launches is full. Silent if the
       launches of a trace window explain the fast part and the device is hardly idle; information only without a window.
-    - More than four speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
+    - Many speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
 
     ## What to do
     Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.

@@ -43,23 +43,20 @@ class StepOutliers(BaseRule):
     """Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
 
     ## What it means
-    A median hides stalls: twelve stalls of 0.4 s in a run of 8 s leave the median step untouched and are 60 % of the
-    time. Causes are a file that is read now and then, a callback or logger that works every N steps, garbage
-    collection, recompilation, another process.
+    A median hides stalls: twelve of 0.4 s in a run of 8 s leave it untouched and are 60 % of the time. Causes are a
+    file that is read now and then, a callback or logger that works every N steps, recompilation, another process.
 
     ## How it is measured
     A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
     outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
-    Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The excess
-    over the median must pass 5 % of the time of the checked steps. The phases that hold most of it are named. The gain
-    is the excess, spread over the checked steps.
+    Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The phases
+    with most of the excess over the median are named. The gain is the excess, spread over the checked steps.
 
     ## When it is wrong
     It is information only, with half the confidence,
 
-    - if one or two stalls are the whole excess, or if all stalls together cost less than half a second and lie where
-      stalls would lie by chance (in the phases that fill the step anyway, at no fixed distance): any machine pauses now
-      and then;
+    - if one or two stalls are the whole excess, or all together cost little and lie where they would by chance (in the
+      phases that fill the step anyway, at no fixed distance): any machine pauses now and then;
     - if the excess is spread over the phases as the ordinary step is (total variation below 0.3) and has no fixed
       distance: batches differ in size, or something stops the whole process;
     - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the
@@ -68,7 +65,7 @@ class StepOutliers(BaseRule):
     - on a GPU, if the device is not known to be idle for that long (trace windows or NVML): a host that is ahead may
       pause for free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
-    Where a part of the run is slow as a whole, `phase-change` judges it and this rule is silent.
+    Silent where a part of the run is slow as a whole: that is `phase-change`.
 
     ## What to do
     Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
