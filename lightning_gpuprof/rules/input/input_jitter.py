@@ -35,8 +35,8 @@ class InputJitter(BaseRule):
     wait for long.
 
     ## How it is measured
-    The wait of all steps, less what the median step waits, is held against the time with its lower bound (of a block
-    bootstrap: a single stall does not pass). The workers must be fast enough on average (else `too-few-workers` or
+    The wait of all steps, less what the median step waits, counts with its lower bound (of a block bootstrap: a single
+    stall does not pass). The workers must be fast enough on average (else `too-few-workers` or
     `loader-cpu-bound` speak), the slowest sample slower than a step, and no more lost than batches take to make.
 
     The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of
