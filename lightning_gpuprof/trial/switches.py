@@ -21,6 +21,7 @@ from lightning_gpuprof.model.trial import Arm
 from lightning_gpuprof.trial.harmless import package_of
 
 _ABSENT = object()
+_NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
 class Switch(Protocol):
@@ -169,6 +170,8 @@ def switched(arm: Arm, trainer: Any) -> Switched:
     switches: list[Switch] = []
     loader: dict[str, Any] = {}
     for change in arm.changes:
+        if change.inside == "val_dataloader":
+            raise TrialError(_NO_VALIDATION)
         if change.call == "DataLoader":
             loader |= change.arguments
         elif change.arguments:
@@ -220,7 +223,7 @@ def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
     if name == "logger" and not value:
         return Attribute(trainer, "loggers", [])
     if name in ("limit_val_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps"):
-        raise TrialError("validation is not run in a trial: its time is outside the steps")
+        raise TrialError(_NO_VALIDATION)
     raise TrialError(f"Trainer({name}=...) is read when the trainer is made: compare two runs")
 
 
