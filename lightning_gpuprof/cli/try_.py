@@ -20,13 +20,14 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.model.trial import FILE_NAME, Event, NotTried, Plan, Trial, Trying
+from lightning_gpuprof.model.trial import BASE, FILE_NAME, Event, NotTried, Plan, Trial, Trying
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
 
 SECONDS = 45.0
 LEAST_SECONDS = 5.0
+MOST_SECONDS = 3600.0
 PROFILE_SECONDS = 12.0
 """For a report of the program's first steps, where it has no run."""
 OWN_FOLDER = "gpuprof-try"
@@ -102,8 +103,8 @@ def run(
     begin = time.monotonic()
     if not program:
         raise TrialError("no command to try: put it after --, as gpuprof try -- python train.py")
-    if seconds < LEAST_SECONDS:
-        raise ArgumentError("--seconds", seconds, f"be at least {LEAST_SECONDS:g}")
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise ArgumentError("--seconds", seconds, f"be from {LEAST_SECONDS:g} to {MOST_SECONDS:g}")
     asked = arms.asked(settings)
     if shutil.which(program[0]) is None:
         raise TrialError(f"there is no command {program[0]!r}: name the one that trains")
@@ -176,18 +177,24 @@ def _tried(program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], sh
     from lightning_gpuprof.trial.results import result
 
     events: list[Event] = []
-    died: list[str] = []
+    died = ""
     for _ in range(2):
+        shown.say("waiting for the first step")
         with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
-            rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name not in died))
+            rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
             ended = programs.run(program, rest, Path(name), on_event=shown.event, environ=os.environ)
         if problem := programs.why_not(ended, program):
             raise TrialError(problem)
-        events += ended.events
-        if ended.is_over or not ended.trying:
+        events += programs.later(ended.events, events)
+        if ended.is_over or died or ended.trying == BASE:
             break
-        died.append(ended.trying)
-    return result(plan, events, not_tried=not_tried, ended_in=died[0] if died else "")
+        died = ended.trying
+    trial = result(plan, events, not_tried=not_tried, ended_in=died)
+    if not ended.is_over:
+        if all(row.speedup is None for row in trial.tried):
+            raise TrialError(programs.died(ended, program))
+        print(f"gpuprof: warning: {programs.died(ended, program)}", file=sys.stderr)
+    return trial
 
 
 def _profiled(program: Sequence[str], shown: _Shown) -> Path:

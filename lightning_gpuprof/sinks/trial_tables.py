@@ -141,7 +141,7 @@ def headline(trial: Trial) -> str:
     """
     found, base = best(trial), trial.base_step_ms
     if base is None:
-        return "Nothing was measured."
+        return "Nothing was measured: --seconds gives it more time."
     if found is None or found.step_ms is None or found.speedup is None:
         if is_undecided(trial):
             return "Nothing is decided: --seconds gives it more time."

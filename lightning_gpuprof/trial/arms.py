@@ -30,21 +30,43 @@ _CALLS: Mapping[str, tuple[str, ...]] = {
 _LINES: Mapping[str, str] = {
     "matmul_precision": "torch.set_float32_matmul_precision({!r})",
     "num_threads": "torch.set_num_threads({!r})",
+    "cudnn_tf32": "torch.backends.cudnn.allow_tf32 = {!r}",
+    "gc_threshold": "gc.set_threshold({!r})",
 }
 _FLAGS: Mapping[str, str] = {
     "compile": "model = torch.compile(model)",
     "channels_last": "model = model.to(memory_format=torch.channels_last)",
     "gc_freeze": "gc.freeze()",
+    "gc_disable": "gc.disable()",
 }
-NAMES: tuple[str, ...] = tuple(sorted([name for names in _CALLS.values() for name in names] + [*_LINES, *_FLAGS]))
+WITHOUT = "without"
+"""What is left out: the class of a callback or logger."""
+NAMES: tuple[str, ...] = tuple(
+    sorted([name for names in _CALLS.values() for name in names] + [*_LINES, *_FLAGS, WITHOUT])
+)
 """What ``--arm NAME=VALUE`` takes."""
 
-_LEAST: Mapping[str, int] = {"num_workers": 0, "prefetch_factor": 1, "log_every_n_steps": 0, "num_threads": 1}
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "num_workers": (0, 256),
+    "prefetch_factor": (1, 1024),
+    "log_every_n_steps": (0, 1_000_000),
+    "num_threads": (1, 1024),
+    "gc_threshold": (1, 1_000_000_000),
+}
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "precision": ("16-mixed", "bf16-mixed", "32-true"),
     "matmul_precision": ("highest", "high", "medium"),
 }
-_SWITCHES = ("pin_memory", "persistent_workers", "benchmark", "detect_anomaly", "fused", "foreach", *_FLAGS)
+_SWITCHES = (
+    "pin_memory",
+    "persistent_workers",
+    "benchmark",
+    "detect_anomaly",
+    "fused",
+    "foreach",
+    "cudnn_tf32",
+    *_FLAGS,
+)
 _ONLY: Mapping[str, bool] = {"enable_progress_bar": False, "logger": False, **dict.fromkeys(_FLAGS, True)}
 """Switches of which only one value changes something that can be changed."""
 
@@ -87,7 +109,14 @@ def title(change: Change) -> str:
     return lines[0].partition("  #")[0] if lines else "no change"
 
 
-_NUMBERS = ("precision", "batch_size", "gradient_clip_val", "accumulate_grad_batches", "set_float32_matmul_precision")
+_NUMBERS = (
+    "precision",
+    "batch_size",
+    "gradient_clip_val",
+    "accumulate_grad_batches",
+    "set_float32_matmul_precision",
+    "allow_tf32",
+)
 
 
 def changes_numbers(change: Change) -> bool:
@@ -126,6 +155,8 @@ def _values(text: str) -> list[tuple[str, Value]]:
 def _example(name: str) -> str:
     if name in _ONLY:
         return str(_ONLY[name])
+    if name == WITHOUT:
+        return "LearningRateMonitor"
     return "True" if name in _SWITCHES else _WORDS.get(name, ("2,4",))[-1]
 
 
@@ -145,9 +176,14 @@ def _value(name: str, text: str) -> Value:
     elif name in _WORDS:
         if value not in _WORDS[name]:
             raise ArgumentError(label, value, f"be one of {', '.join(_WORDS[name])}")
-    elif name in _LEAST:
-        if isinstance(value, bool) or not isinstance(value, int) or value < _LEAST[name]:
-            raise ArgumentError(label, value, f"be a whole number, {_LEAST[name]} or more")
+    elif name == WITHOUT:
+        if not text.isidentifier():
+            raise ArgumentError(label, text, "be the class of a callback or logger", "Such as LearningRateMonitor.")
+        value = text
+    elif name in _RANGES:
+        least, most = _RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ArgumentError(label, value, f"be a whole number from {least} to {most:,}")
     elif isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise ArgumentError(label, value, "be a number above 0")
     return value
@@ -158,6 +194,8 @@ def _arm(name: str, value: Value) -> Arm:
         change = Change(add=(_LINES[name].format(value),))
     elif name in _FLAGS:
         change = Change(add=(_FLAGS[name],))
+    elif name == WITHOUT:
+        change = Change(remove=(f"{value}(...)",))
     else:
         call = next(call for call, names in _CALLS.items() if name in names)
         change = Change(call=f"{call}." if call == "torch.optim" else call, arguments={name: value})

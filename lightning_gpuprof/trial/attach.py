@@ -32,35 +32,32 @@ def attach(folder: Path) -> None:
         trainer = getattr(sys.modules.get(module), name, None)
         if trainer is not None and not hasattr(trainer.fit, "__wrapped__"):
             trainer.fit = _in_trial(trainer.fit, folder)
+            for other in ("validate", "test", "predict"):
+                setattr(trainer, other, _before_trial(getattr(trainer, other), folder))
 
 
 def _in_trial(fit: Any, folder: Path) -> Any:
     @functools.wraps(fit)
     def trial_fit(trainer: Any, *args: Any, **kwargs: Any) -> None:
-        from lightning_gpuprof.trial.harmless import make_harmless, profile
-        from lightning_gpuprof.trial.training import InterleavedTrial, TrialOver, started
+        from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, profile, without_writing
+        from lightning_gpuprof.trial.training import TrialOver
 
+        if is_tuning(trainer):
+            without_writing(trainer, folder)
+            fit(trainer, *args, **kwargs)
+            return
         plan = msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
-        write = functools.partial(_append, folder / EVENTS_FILE)
         try:
             left_out = make_harmless(trainer, folder)
         except TrialError as error:
-            write(Skipped(arm="", why=str(error)))
+            _append(folder / EVENTS_FILE, Skipped(arm="", why=str(error)))
             raise TrialOver(0) from error
-
         if plan.profile_into:
             profile(trainer, plan)
             fit(trainer, *args, **kwargs)
-            write(Over(steps=trainer.global_step, seconds=plan.seconds))
+            _append(folder / EVENTS_FILE, Over(steps=trainer.global_step, seconds=plan.seconds))
             raise TrialOver(0)
-
-        def advance() -> None:
-            trial = InterleavedTrial(trainer, plan, write)
-            if trainer.is_global_zero:
-                write(started(trainer, left_out))
-            trial.run()
-
-        trainer.fit_loop.advance = advance
+        trainer.fit_loop.advance = _Epoch(trainer, plan, folder, left_out)
         try:
             fit(trainer, *args, **kwargs)
         finally:
@@ -68,6 +65,42 @@ def _in_trial(fit: Any, folder: Path) -> Any:
                 raise TrialOver(0)  # ranks that were spawned have ended; nothing of the user's comes after a trial
 
     return trial_fit
+
+
+def _before_trial(method: Any, folder: Path) -> Any:
+    """What the program does before its fit writes nothing either."""
+
+    @functools.wraps(method)
+    def harmless(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        from lightning_gpuprof.trial.harmless import without_writing
+
+        without_writing(trainer, folder)
+        return method(trainer, *args, **kwargs)
+
+    return harmless
+
+
+class _Epoch:
+    """In the place of the fit loop's epoch: the trial. Ranks that are spawned get it with their trainer."""
+
+    def __init__(self, trainer: Any, plan: Plan, folder: Path, left_out: tuple[str, ...]) -> None:
+        self._trainer = trainer
+        self._plan = plan
+        self._folder = folder
+        self._left_out = left_out
+
+    def __call__(self) -> None:
+        from lightning_gpuprof.trial.training import InterleavedTrial, started
+
+        write = functools.partial(_append, self._folder / EVENTS_FILE)
+        try:
+            trial = InterleavedTrial(self._trainer, self._plan, write)
+        except TrialError as error:
+            write(Skipped(arm="", why=str(error)))
+            raise
+        if self._trainer.is_global_zero:
+            write(started(self._trainer, self._left_out))
+        trial.run()
 
 
 def _append(path: Path, event: Event) -> None:

@@ -11,10 +11,20 @@ from lightning_gpuprof.model.trial import Plan
 
 _OF_FILES = ("TensorBoardLogger", "CSVLogger")
 """Loggers that write below one folder: they go on in a temporary one, since what they cost belongs to the step."""
+_LEFT_OUT = {
+    "GpuProfiler",
+    "Checkpoint",
+    "Timer",
+    "EarlyStopping",
+    "SaveConfigCallback",
+    "BatchSizeFinder",
+    "LearningRateFinder",
+}
+"""Callbacks that write, that end a training, or that run one of their own before it."""
 
 
 def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
-    """Take out whatever writes, and every limit by which the training would end.
+    """Take out whatever writes, and every callback by which the training would end.
 
     Args:
         trainer: Before its fit begins.
@@ -29,31 +39,60 @@ def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
     profiler = type(trainer.profiler).__name__
     if profiler != "PassThroughProfiler":
         raise TrialError(f"the training runs under {profiler}: take Trainer(profiler=...) out")
+    left_out = without_writing(trainer, folder)
+    kept = []
+    for callback in trainer.callbacks:
+        names = {base.__name__ for base in type(callback).__mro__}
+        if not names & _LEFT_OUT:
+            kept.append(callback)
+        elif "GpuProfiler" not in names:
+            left_out.append(type(callback).__name__)
+    trainer.callbacks = kept
+    trainer.save_checkpoint = _nothing
+    trainer.limit_val_batches = 0
+    trainer.num_sanity_val_steps = 0
+    return (*left_out, "validation")
+
+
+def without_writing(trainer: Any, folder: Path) -> list[str]:
+    """Let nothing of Lightning's write where the user wants it.
+
+    Args:
+        trainer: Before anything of it runs.
+        folder: A temporary one.
+
+    Returns:
+        The loggers that send nothing, in words.
+    """
     left_out = []
     loggers = []
     for logger in trainer.loggers:
         kind = type(logger).__name__
         if kind in _OF_FILES:
-            loggers.append(type(logger)(save_dir=str(folder / "logs")))
+            loggers.append(type(logger)(save_dir=str(folder / "logs"), **_written_as(logger)))
         else:
             loggers.append(_dummy(trainer))
-            left_out.append(f"{kind} (nothing is sent)")
+            if kind != "DummyLogger":
+                left_out.append(f"{kind} (nothing is sent)")
     trainer.loggers = loggers
-    kept = []
-    for callback in trainer.callbacks:
-        names = {base.__name__ for base in type(callback).__mro__}
-        if "GpuProfiler" in names or names & {"Checkpoint", "Timer", "EarlyStopping", "SaveConfigCallback"}:
-            if "GpuProfiler" not in names:
-                left_out.append(type(callback).__name__)
-        else:
-            kept.append(callback)
-    trainer.callbacks = kept
     trainer._default_root_dir = str(folder)
-    trainer.limit_val_batches = 0
-    trainer.num_sanity_val_steps = 0
-    trainer.fit_loop.max_epochs = -1
-    trainer.fit_loop.epoch_loop.max_steps = -1
-    return (*left_out, "validation")
+    return left_out
+
+
+def _written_as(logger: Any) -> dict[str, Any]:
+    """How often a logger writes belongs to what it costs."""
+    if type(logger).__name__ == "CSVLogger":
+        return {"flush_logs_every_n_steps": logger._flush_logs_every_n_steps}
+    return dict(getattr(logger, "_kwargs", {}))
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def is_tuning(trainer: Any) -> bool:
+    """Whether this fit is a search of Lightning's Tuner, after which the program's own fit comes."""
+    return any(getattr(callback, "_early_exit", False) for callback in trainer.callbacks)
 
 
 def without_schedulers(trainer: Any) -> None:

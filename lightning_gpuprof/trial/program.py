@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,7 +16,7 @@ import msgspec
 import psutil
 
 from lightning_gpuprof.errors import TrialError
-from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped, Started, Trying
+from lightning_gpuprof.model.trial import Block, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.attach import ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
 
 START_LIMIT_S = 900.0
@@ -25,6 +26,7 @@ END_LIMIT_S = 180.0
 _POLL_S = 0.1
 _GRACE_S = 10.0
 _TAIL_LINES = 8
+_UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t -~\u00a0-\U0010ffff]")
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,8 @@ class Ended:
     """Whether it made a Trainer."""
     tail: str = ""
     """Last lines of its output."""
+    is_late: bool = False
+    """Whether it was ended from here, after all its time."""
 
     @property
     def is_over(self) -> bool:
@@ -87,8 +91,14 @@ def run(
             family.end()
     ended.code = process.returncode
     ended.attached = (folder / ATTACHED_FILE).exists()
-    ended.tail = "\n".join(log.read_text(errors="replace").replace("\r", "\n").rstrip().splitlines()[-_TAIL_LINES:])
+    ended.tail = _last_lines(log.read_text(errors="replace"))
     return ended
+
+
+def _last_lines(text: str) -> str:
+    """Without colours and what else moves a terminal's cursor."""
+    lines = [_UNSEEN.sub("", line).rstrip() for line in text.replace("\r", "\n").splitlines()]
+    return "\n".join([line for line in lines if line][-_TAIL_LINES:])
 
 
 def _follow(
@@ -119,6 +129,7 @@ def _follow(
                 elif isinstance(event, Over):
                     limit = time.monotonic() + _GRACE_S
         if over or time.monotonic() > limit:
+            ended.is_late = not over and not ended.is_over
             return
         family.look()
         time.sleep(_POLL_S)
@@ -142,22 +153,58 @@ class _Family:
                 self._seen.setdefault(child.pid, child)
 
     def end(self) -> None:
-        """Ask all to end, as Ctrl-C does, then make them."""
+        """Ask all to end, as Ctrl-C does, then make them; a second Ctrl-C makes them at once."""
         self._looked = 0.0
         self.look()
-        if self._process.poll() is None:
+        try:
             for number in (signal.SIGINT, signal.SIGTERM):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, number)
+                if self._process.poll() is not None:
+                    break
+                self._signal(number)
                 with suppress(subprocess.TimeoutExpired):
                     self._process.wait(_GRACE_S)
-                    break
+        finally:
+            self._signal(signal.SIGKILL)
+            for child in self._seen.values():
+                with suppress(psutil.Error):
+                    child.kill()  # psutil asks whether the number was given to another process
+            self._process.wait()
+
+    def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for child in self._seen.values():
-            with suppress(psutil.Error):
-                child.kill()  # psutil asks whether the number was given to another process
-        self._process.wait()
+            os.killpg(self._process.pid, number)
+
+
+def later(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:
+    """Events of a program's second run, whose rounds are counted on: arms of two runs are no pair.
+
+    Args:
+        events: Of that run.
+        before: Of the first.
+    """
+    first = 1 + max((event.round for event in before if isinstance(event, (Trying, Block))), default=-1)
+    return [
+        msgspec.structs.replace(event, round=event.round + first) if isinstance(event, (Trying, Block)) else event
+        for event in events
+    ]
+
+
+def died(ended: Ended, command: Sequence[str]) -> str:
+    """That a program ended before its trial did, in words.
+
+    Args:
+        ended: What it left.
+        command: Its words.
+    """
+    if ended.is_late:
+        how = "did not go on"
+    elif ended.code < 0:
+        how = f"was ended by {signal.Signals(-ended.code).name}"
+    else:
+        how = f"ended with exit code {ended.code}"
+    output = f"; its last lines:\n{ended.tail}" if ended.tail else ""
+    trying = repr(ended.trying) if ended.trying else "its warm-up"
+    return f"{' '.join(command)!r} {how} in {trying}{output}"
 
 
 def why_not(ended: Ended, command: Sequence[str]) -> str:
@@ -174,9 +221,11 @@ def why_not(ended: Ended, command: Sequence[str]) -> str:
         return ""
     what = " ".join(command)
     output = f"; its last lines:\n{ended.tail}" if ended.tail else ""
+    if not ended.attached and ended.code:
+        return f"{what!r} ended with exit code {ended.code} before it made a Trainer{output}"
     if not ended.attached:
         return (
-            f"{what!r} made no Trainer (exit code {ended.code}). Name the command that trains, with the "
+            f"{what!r} made no Trainer. Name the command that trains, with the "
             f"Python in which this package is installed{output}"
         )
     if ended.code:

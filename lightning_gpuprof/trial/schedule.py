@@ -54,6 +54,11 @@ class Schedule:
         """Of the arm that runs."""
         return self._round
 
+    @property
+    def running(self) -> set[str]:
+        """Arms that may run again, the base among them."""
+        return {BASE, *self._open}
+
     def block_s(self, step_s: float) -> float:
         """Measured seconds of the next blocks.
 

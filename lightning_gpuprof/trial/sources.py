@@ -34,8 +34,14 @@ class Source(Protocol):
     def rest(self) -> None:
         """Wait until nothing is loaded any more, since another arm is measured next."""
 
-    def per_step_s(self) -> float:
-        """Seconds of a step that are spent between epochs."""
+    def begin_block(self) -> None:
+        """Steps are measured from now on."""
+
+    def spread_s(self, steps: int) -> float:
+        """Seconds to add to a block: its steps' share in the starts of epochs, less the starts that fell in it."""
+
+    def has_worker(self, pid: int) -> bool:
+        """Whether a process is one of its workers."""
 
     def close(self) -> None:
         """End the workers."""
@@ -51,8 +57,9 @@ class LoaderSource:
 
     def __init__(self, combined: Any, iterator: Iterator[Any] | None = None) -> None:
         self._combined = combined
-        self._iterator = iterator
-        self._restart_s = 0.0
+        self._iterator = None if self._starts_anew() else iterator  # what a start costs is measured
+        self._starts_s: list[float] = []
+        self._in_block_s = 0.0
         self._taken = 0
         self._full = 0
 
@@ -78,23 +85,35 @@ class LoaderSource:
             batch: tuple[Any, int, int] = next(self._iterator)
         except StopIteration:
             raise TrialError("the training's loader gives no batch") from None
-        self._restart_s, self._taken, self._full = time.perf_counter() - begin, 1, 0
+        self._starts_s.append(time.perf_counter() - begin)
+        self._in_block_s += self._starts_s[-1]
+        self._taken, self._full = 1, 0
         return batch
 
-    @property
-    def epoch_restart_s(self) -> float:
-        """What the last start of an epoch took, the first batch among it."""
-        return self._restart_s
+    def begin_block(self) -> None:
+        """See :class:`Source`."""
+        self._in_block_s = 0.0
 
-    def per_step_s(self) -> float:
+    def spread_s(self, steps: int) -> float:
         """See :class:`Source`; 0 where workers stay, or no length is known."""
+        if not self._starts_s or not self._starts_anew():
+            return 0.0
+        start_s = sum(self._starts_s) / len(self._starts_s)
+        return steps * start_s / len(self._combined) - self._in_block_s
+
+    def _starts_anew(self) -> bool:
+        """Whether workers start in each epoch, and how many batches it has is known."""
         loaders = [loader for loader in self._combined.flattened if isinstance(loader, DataLoader)]
-        starts_anew = any(loader.num_workers and not loader.persistent_workers for loader in loaders)
         try:
             length = len(self._combined)
-        except (TypeError, NotImplementedError):
-            return 0.0
-        return self._restart_s / length if starts_anew and 0 < length < float("inf") else 0.0
+        except (TypeError, NotImplementedError, RuntimeError):
+            return False  # the last: it has not begun
+        anew = any(loader.num_workers and not loader.persistent_workers for loader in loaders)
+        return anew and 0 < length < float("inf")
+
+    def has_worker(self, pid: int) -> bool:
+        """See :class:`Source`."""
+        return any(worker.pid == pid for one in self._iterators() for worker in getattr(one, "_workers", ()))
 
     def is_steady(self) -> bool:
         """See :class:`Source`: the queue is empty, or stays full, or all that it held at first is used."""
@@ -119,13 +138,15 @@ class LoaderSource:
     def _queues(self) -> list[tuple[int, int]]:
         """Of each loader with workers: batches that are ready, and batches that are asked for."""
         found = []
-        inner = getattr(self._combined, "_iterator", None)
-        for one in getattr(inner, "iterators", ()):
+        for one in self._iterators():
             queue, asked = getattr(one, "_data_queue", None), getattr(one, "_tasks_outstanding", None)
             if queue is not None and asked is not None:
                 early = sum(len(info) == 2 for info in getattr(one, "_task_info", {}).values())
                 found.append((queue.qsize() + early, int(asked)))
         return found
+
+    def _iterators(self) -> list[Any]:
+        return list(getattr(getattr(self._combined, "_iterator", None), "iterators", ()))
 
 
 class ReplaySource:
@@ -165,16 +186,23 @@ class ReplaySource:
     def rest(self) -> None:
         """See :class:`Source`."""
 
-    def per_step_s(self) -> float:
+    def begin_block(self) -> None:
+        """See :class:`Source`."""
+
+    def spread_s(self, steps: int) -> float:
         """See :class:`Source`."""
         return 0.0
+
+    def has_worker(self, pid: int) -> bool:
+        """See :class:`Source`."""
+        return False
 
     def close(self) -> None:
         """See :class:`Source`."""
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+    return tensor.detach()  # of its own: what a step asks of it (a gradient) does not last
 
 
 def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
@@ -207,6 +235,9 @@ def _changed_loader(loader: DataLoader[Any], arguments: Mapping[str, Value]) -> 
     state["_iterator"] = None
     workers = other.num_workers
     if not workers:
+        for name in ("prefetch_factor", "persistent_workers"):
+            if arguments.get(name):
+                raise TrialError(f"{name} needs workers: num_workers is 0")
         state |= {"prefetch_factor": None, "persistent_workers": False, "timeout": 0}
     elif other.prefetch_factor is None:
         state["prefetch_factor"] = 2  # torch's default

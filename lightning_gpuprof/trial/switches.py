@@ -6,8 +6,10 @@ A change that is read only when the process starts, or that means another run (c
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,16 +80,8 @@ class Setting:
 
 
 @dataclass
-class Toggle:
-    """Something that is done and taken back."""
-
-    on: Callable[[], None]
-    off: Callable[[], None]
-
-
-@dataclass
 class OptimizerFlags:
-    """``fused`` or ``foreach`` of optimizers; their state begins anew, because its tensors lie elsewhere."""
+    """``fused`` or ``foreach`` of optimizers."""
 
     optimizers: Sequence[torch.optim.Optimizer]
     flags: Mapping[str, Any]
@@ -96,20 +90,23 @@ class OptimizerFlags:
     def on(self) -> None:
         """See :class:`Switch`."""
         both = {"fused": None, "foreach": None} | dict(self.flags)
-        self._before = [
-            [{name: group.get(name) for name in both} for group in one.param_groups] for one in self.optimizers
-        ]
-        for one in self.optimizers:
-            for group in one.param_groups:
-                group.update(both)
-            one.state.clear()
+        groups = [one.param_groups for one in self.optimizers]
+        self._before = [[{name: one[name] for name in both if name in one} for one in each] for each in groups]
+        self._set([[{name: both[name] for name in one} for one in each] for each in self._before])
 
     def off(self) -> None:
         """See :class:`Switch`."""
-        for one, groups in zip(self.optimizers, self._before, strict=True):
-            for group, before in zip(one.param_groups, groups, strict=True):
-                group.update(before)
-            one.state.clear()
+        self._set(self._before)
+
+    def _set(self, values: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        for one, groups in zip(self.optimizers, values, strict=True):
+            for group, flags in zip(one.param_groups, groups, strict=True):
+                group.update(flags)
+                on_device = group.get("fused") or group.get("capturable")
+                for parameter in group["params"]:
+                    step = one.state[parameter].get("step") if parameter in one.state else None
+                    if isinstance(step, torch.Tensor):  # the count of steps is where this way looks for it
+                        one.state[parameter]["step"] = step.to(parameter.device if on_device else "cpu")
 
 
 @dataclass
@@ -176,8 +173,11 @@ def switched(arm: Arm, trainer: Any) -> Switched:
             loader |= change.arguments
         elif change.arguments:
             switches += _of_call(change, trainer)
-        for line in (*change.add, *(f"-{line}" for line in change.remove)):
+        for line in change.add:
             switches += _of_line(line, trainer)
+        for line in change.remove:
+            if _sets(line) not in [_sets(other) for other in change.add]:
+                switches += _of_removed(line, trainer)
     if "batch_size" in loader:
         raise TrialError("another batch size is another training: compare two runs")
     return Switched(switches=tuple(switches), loader=loader)
@@ -190,7 +190,11 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
         other = sorted(set(change.arguments) - {"fused", "foreach"})
         if other:
             raise TrialError(f"{change.call}({other[0]}=...) needs another optimizer: compare two runs")
-        return [OptimizerFlags(_optimizers(trainer), change.arguments)]
+        optimizers = _optimizers(trainer)
+        for name in change.arguments:
+            if lacking := [one for one in optimizers if any(name not in group for group in one.param_groups)]:
+                raise TrialError(f"{type(lacking[0]).__name__} has no {name}")
+        return [OptimizerFlags(optimizers, change.arguments)]
     if change.call == "torch.compile":
         return [Compiled(trainer.lightning_module, change.arguments)]
     if change.call == "ModelCheckpoint":
@@ -270,6 +274,14 @@ def _set_threshold(values: int | tuple[int, ...]) -> None:
     gc.set_threshold(*(values if isinstance(values, tuple) else (values,)))
 
 
+def _set_collector(on: bool) -> None:
+    (gc.enable if on else gc.disable)()
+
+
+def _set_frozen(on: bool) -> None:
+    (gc.freeze if on else gc.unfreeze)()
+
+
 _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "torch.set_float32_matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     "torch.set_num_threads": (torch.get_num_threads, torch.set_num_threads),
@@ -286,25 +298,55 @@ _SETTERS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 """Calls with arguments: how the value is read, and how it is set."""
 
-_TOGGLES: Mapping[str, tuple[Callable[[], None], Callable[[], None]]] = {
-    "gc.freeze": (gc.freeze, gc.unfreeze),
-    "gc.disable": (gc.disable, gc.enable),
+_TOGGLES: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any], bool]] = {
+    "gc.freeze": (lambda: gc.get_freeze_count() > 0, _set_frozen, True),
+    "gc.disable": (gc.isenabled, _set_collector, False),
 }
-"""Calls without arguments, and what takes them back."""
+"""Calls without arguments: how the state is read, how it is set, and what the call sets."""
+
+_REPEATED: Mapping[str, tuple[Any, str]] = {
+    "gc.collect": (gc, "collect"),
+    "torch.cuda.empty_cache": (torch.cuda, "empty_cache"),
+}
+"""Calls of the user's code that can be left out while it runs."""
+
+_OF_THE_PROCESS = re.compile(r"(export )?[A-Z][A-Z0-9_]*=")
+_OF_THE_TRAINER = re.compile(r"Trainer\(|\w*Strategy\(")
+
+
+def _sets(line: str) -> str:
+    """What a line calls or sets: ``torch.set_num_threads``, ``torch.backends.cudnn.allow_tf32``."""
+    return line.partition("(")[0].partition("=")[0].strip()
+
+
+def _of_removed(line: str, trainer: Any) -> list[Switch]:
+    """A line of code that goes: a callback, a logger, a call that is made again and again."""
+    name = _sets(line)
+    if any(type(one).__name__ == name for one in trainer.callbacks):
+        return [_without(trainer, lambda one: type(one).__name__ == name)]
+    if any(type(one).__name__ == name for one in trainer.loggers):
+        return [Attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
+    if name in _REPEATED:
+        return [Attribute(*_REPEATED[name], _nothing)]
+    if _OF_THE_PROCESS.match(line):
+        raise TrialError(f"{name} is read when the process starts: compare two runs")
+    if _OF_THE_TRAINER.match(line):
+        raise TrialError(f"{line} is read when the trainer is made: compare two runs")
+    if line.endswith("(...)"):
+        running = ", ".join(sorted({type(one).__name__ for one in (*trainer.callbacks, *trainer.loggers)}))
+        raise TrialError(f"nothing that runs now is called {name}; there are {running or 'no callbacks'}")
+    raise TrialError(f"a line of your code has to go: {line.strip()}")
 
 
 def _of_line(line: str, trainer: Any) -> list[Switch]:
-    """A line of code that comes, or with a minus one that goes."""
-    if line.startswith("-"):
-        name = line[1:].partition("(")[0].strip()
-        if any(type(one).__name__ == name for one in trainer.callbacks):
-            return [_without(trainer, lambda one: type(one).__name__ == name)]
-        if "=" in name and name.partition("=")[0].isupper():
-            raise TrialError(f"{name} is read when the process starts: compare two runs")
-        raise TrialError(f"a line of your code has to go: {line[1:].strip()}")
+    """A line of code that comes."""
     text = line.partition("  #")[0].strip()
     if text.startswith(("def ", "import ", "from ")):
         return []
+    if _OF_THE_PROCESS.match(text):
+        raise TrialError(f"{text.removeprefix('export ')} is read when the process starts: compare two runs")
+    if _OF_THE_TRAINER.match(text):
+        raise TrialError(f"{text} is read when the trainer is made: compare two runs")
     try:
         [statement] = ast.parse(text).body
     except (SyntaxError, ValueError):
@@ -313,7 +355,10 @@ def _of_line(line: str, trainer: Any) -> list[Switch]:
         target, value = ast.unparse(statement.targets[0]), statement.value
         if target.startswith("torch.backends.") and isinstance(value, ast.Constant):
             owner, _, name = target.rpartition(".")
-            return [Attribute(_dotted(owner), name, value.value)]
+            flags = _dotted(owner)  # modules of torch with a ``__getattr__`` of their own
+            return [
+                Setting(functools.partial(getattr, flags, name), functools.partial(setattr, flags, name), value.value)
+            ]
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == "torch.compile" and isinstance(value, ast.Call):
             return [Compiled(trainer.lightning_module, _keywords(value))]
@@ -321,17 +366,24 @@ def _of_line(line: str, trainer: Any) -> list[Switch]:
             return [ChannelsLast(trainer.lightning_module)]
     if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
         name = ast.unparse(call.func)
-        if name in _SETTERS:
+        if name in _SETTERS and call.args:
             read, write = _SETTERS[name]
-            values = [ast.literal_eval(argument) for argument in call.args]
+            values = [_value(argument) for argument in call.args]
             return [Setting(read, write, values[0] if len(values) == 1 else tuple(values))]
         if name in _TOGGLES:
-            return [Toggle(*_TOGGLES[name])]
+            return [Setting(*_TOGGLES[name])]
     raise TrialError(f"your code has to change: {text}")
 
 
 def _keywords(call: ast.Call) -> dict[str, Any]:
     return {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg}
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, or so many times the collector's threshold."""
+    if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "gc.get_threshold()[0]":
+        return ast.literal_eval(node.left) * gc.get_threshold()[0]
+    return ast.literal_eval(node)
 
 
 def _dotted(name: str) -> Any:

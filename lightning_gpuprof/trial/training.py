@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,21 @@ from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, S
 from lightning_gpuprof.trial.harmless import without_schedulers
 from lightning_gpuprof.trial.schedule import Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed
-from lightning_gpuprof.trial.switches import Switched, switched
+from lightning_gpuprof.trial.switches import Switch, Switched, switched
 
+LEAST_STEPS = 4
+"""Of a block."""
 WARM_UP_STEPS = 5
 WARM_UP_S = 1.0
+MOST_WARM_UP_STEPS = 50
 SETTLING_STEPS = 2
 """Steps after a change that are left out at least: what was begun with the arm before is in them."""
 FIRST_SETTLING_STEPS = 4
 """The first time an arm runs: caches, cuDNN's choice, compilation."""
 MOST_SETTLING_STEPS = 200
+LONGEST_BLOCK = 2.5
+"""Times what was wanted, at which the block of a slow arm ends."""
+_DEAD_WORKER = re.compile(r"DataLoader worker \(pid\D* (\d+)")
 
 Clock = Callable[[], float]
 
@@ -84,12 +92,18 @@ class InterleavedTrial:
         self._clock = clock
         self._schedule = Schedule(plan=plan, report=self._write)
         fetcher = trainer.fit_loop._data_fetcher
+        if type(fetcher).__name__ == "_DataLoaderIterDataFetcher":
+            raise TrialError("training_step takes the loader's iterator itself: its batches cannot be exchanged")
         self._combined = fetcher.combined_loader
+        if trainer.fast_dev_run:
+            self._combined.limits = None  # epochs of one batch are not what the user will train
         self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, fetcher.iterator)}
         self._settings: dict[str, Switched] = {BASE: Switched()}
         self._first: tuple[Any, int, int] | None = None
         self._begin = self._start = clock()
         self._arm = Arm(name=BASE)
+        self._on: list[Switch] = []
+        """Of that arm."""
         self._used: set[str] = set()
         self._step = 0
         self._left_out = 0
@@ -107,9 +121,8 @@ class InterleavedTrial:
         without_schedulers(self._trainer)
         loop.max_batches = math.inf
         loop._data_fetcher = Fetcher(self)
-        loop.epoch_loop.advance = functools.partial(self._advance, loop.epoch_loop.advance)
+        loop.epoch_loop.advance = functools.partial(self._advance, loop.epoch_loop, loop.epoch_loop.advance)
         loop.epoch_loop.run(loop._data_fetcher)
-        raise TrialError("the training ended its epoch by itself, before anything was decided")
 
     def close(self) -> None:
         """End the workers of all arms."""
@@ -133,35 +146,55 @@ class InterleavedTrial:
             self._settle()
         else:
             self._measured += 1
-            if self._measured >= self._to_measure:
+            if self._measured >= self._to_measure or self._is_long():
                 self._end_block()
         self._step += 1
 
-    def _advance(self, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
+    def _advance(self, loop: Any, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
+        """All steps, in one call of Lightning's loop over them: no limit of the user's ends the trial."""
+        while True:
+            with suppress(StopIteration):  # on_train_batch_start said that the epoch is over
+                self._one_step(advance, fetcher)
+                loop.on_advance_end(fetcher)
+
+    def _one_step(self, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
         """A step of Lightning's; what an arm breaks ends that arm alone."""
         try:
             advance(fetcher)
-        except (StopIteration, TrialOver):
+        except StopIteration:
             raise
         except Exception as error:
-            if self._deciding or self._arm.name == BASE or self._trainer.world_size > 1:
+            failed = self._failed(error)
+            if failed is None or self._trainer.world_size > 1:
                 raise
-            self._skip(self._arm, f"{type(error).__name__}: {error}".splitlines()[0], failed=True)
+            self._deciding = False
+            self._skip(failed, _words(error), failed=True)
             for optimizer in self._trainer.optimizers:
                 optimizer.zero_grad()
             self._switch_off()
-            self._arm = Arm(name=BASE)
             self._switch()
+
+    def _failed(self, error: Exception) -> Arm | None:
+        """The arm whose error it is; None: the program's own, or ours."""
+        if died := _DEAD_WORKER.search(str(error)):  # torch raises that wherever the main thread is
+            for name, source in self._sources.items():
+                if source.has_worker(int(died[1])):
+                    return None if source is self._sources[BASE] else self._schedule.arms[name]
+        return None if self._deciding or self._arm.name == BASE else self._arm
 
     def _warm_up(self) -> None:
         now = self._clock()
         if self._step == WARM_UP_STEPS // 2:
             self._start = now
         steps = self._step - WARM_UP_STEPS // 2
-        if self._step >= WARM_UP_STEPS and (now - self._begin >= WARM_UP_S or self._step >= 50):
+        if self._step >= WARM_UP_STEPS and self._agreed(
+            now - self._begin >= WARM_UP_S or self._step >= MOST_WARM_UP_STEPS
+        ):
             self._synchronize()
             self._step_s = (self._clock() - self._start) / steps
             self._warm = True
+            for arm in [arm for arm in self._schedule.arms.values() if arm.name != BASE]:
+                self._prepare(arm)
             self._begin = self._clock()
             self._switch()
 
@@ -175,7 +208,15 @@ class InterleavedTrial:
             return
         self._used.add(self._arm.name)
         self._synchronize()
+        source.begin_block()
         self._measured, self._start = 0, self._clock()
+
+    def _is_long(self) -> bool:
+        """Whether a slow arm has had its time; several ranks count steps only, to be in the same one."""
+        if self._trainer.world_size > 1 or self._measured < LEAST_STEPS:
+            return False
+        whole = self._measured % self._trainer.accumulate_grad_batches == 0
+        return whole and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
 
     def _end_block(self) -> None:
         self._synchronize()
@@ -185,7 +226,7 @@ class InterleavedTrial:
             arm=self._arm.name,
             round=self._schedule.round,
             steps=self._measured,
-            seconds=seconds + self._measured * source.per_step_s(),
+            seconds=seconds + source.spread_s(self._measured),
         )
         self._schedule.ended(block)
         self._write(block)
@@ -200,42 +241,61 @@ class InterleavedTrial:
         while True:
             elapsed = self._clock() - self._begin
             arm = self._agreed(self._schedule.next(elapsed))
+            self._close_finished()
             if arm is None:
                 self._write(Over(steps=self._step, seconds=elapsed))
                 self.close()
+                self._trainer.callbacks = []  # what they do on an exception is not for this one
                 raise TrialOver(0)
             self._write(Trying(arm=arm.name, round=self._schedule.round, elapsed_s=elapsed))
+            if not self._prepare(arm):
+                continue
             try:
                 self._switch_on(arm)
             except Exception as error:  # whatever a setting of the user's program does
-                self._skip(arm, str(error) if isinstance(error, TrialError) else f"{type(error).__name__}: {error}")
+                self._skip(arm, _words(error), failed=True)
                 continue
             return
 
+    def _close_finished(self) -> None:
+        """Workers of arms that are decided hold memory that the others may need."""
+        for name in self._sources.keys() - self._schedule.running:
+            if self._sources[name] is not self._sources[BASE]:
+                self._sources[name].close()
+
+    def _prepare(self, arm: Arm) -> bool:
+        """See how an arm is switched on; False: it cannot be."""
+        if arm.name in self._settings:
+            return True
+        try:
+            settings = switched(arm, self._trainer)
+            self._sources[arm.name] = self._source(arm, settings)
+        except Exception as error:  # settings of the user's program can be of any kind
+            self._skip(arm, _words(error))
+            return False
+        self._settings[arm.name] = settings
+        return True
+
     def _switch_on(self, arm: Arm) -> None:
-        if arm.name not in self._settings:
-            self._settings[arm.name] = switched(arm, self._trainer)
-            self._sources[arm.name] = self._source(arm, self._settings[arm.name])
-        done = []
+        self._arm = arm
         try:
             for switch in self._settings[arm.name].switches:
                 switch.on()
-                done.append(switch)
+                self._on.append(switch)
         except Exception:
-            for switch in reversed(done):
-                switch.off()
+            self._switch_off()
             raise
-        self._arm = arm
         self._left_out, self._measured = -1, -1  # the step that begins is the first that is left out
-        wanted = max(4, math.ceil(self._agreed(self._schedule.block_s(self._step_s)) / max(self._step_s, 1e-6)))
+        block_s = self._schedule.block_s(self._step_s)
+        wanted = self._agreed(max(LEAST_STEPS, math.ceil(block_s / max(self._step_s, 1e-6))))
         every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
         if every and wanted >= every / 2:
             wanted = math.ceil(wanted / every) * every  # as many logged steps in each block
         self._to_measure = math.ceil(wanted / accumulated) * accumulated
 
     def _switch_off(self) -> None:
-        for switch in reversed(self._settings[self._arm.name].switches):
-            switch.off()
+        while self._on:
+            self._on.pop().off()
 
     def _source(self, arm: Arm, settings: Switched) -> Source:
         if arm.ceiling == "input":
@@ -278,6 +338,12 @@ def _own_sources(folder: Path) -> tuple[str, ...]:
     files = {Path(path) for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
     own = (path.relative_to(folder) for path in files if path.suffix == ".py" and path.is_relative_to(folder))
     return tuple(sorted(str(path) for path in own if not {"site-packages", "lightning_gpuprof"} & set(path.parts)))
+
+
+def _words(error: Exception) -> str:
+    """In one line."""
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, TrialError) else f"{type(error).__name__}: {text}"
 
 
 def _nothing(*_: Any) -> None:
