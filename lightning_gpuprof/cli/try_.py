@@ -37,7 +37,7 @@ _MOST_RUNS = 50
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "dir", nargs="?", metavar="RUN", help="folder of the run whose advice is tried; default: its newest run here"
+        "tried", nargs="?", metavar="RUN", help="folder of the run whose advice is tried; default: its newest run here"
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="training time for the trial, in seconds")
     parser.add_argument(
@@ -57,7 +57,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(options: Namespace) -> int:
     program = list(options.get("program") or [])
-    directory = None if options.dir is None else Path(options.dir)
+    directory = None if options.tried is None else Path(options.tried)
     if not program and directory is not None and (options.patch or options.write):
         return _patch(_kept(directory), write=options.write)
     trial = run(
