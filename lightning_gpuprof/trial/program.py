@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,12 +69,12 @@ def run(
 
     Raises:
         TrialError: The command cannot be run.
-        KeyboardInterrupt: Ctrl-C; the program has ended then.
+        KeyboardInterrupt: Ctrl-C, or a signal to end; the program has ended then.
     """
     (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
     log = folder / "output.log"
     ended = Ended()
-    with log.open("wb") as output:
+    with _interruptible(), log.open("wb") as output:
         try:
             process = subprocess.Popen(
                 command,
@@ -93,6 +95,21 @@ def run(
     ended.attached = (folder / ATTACHED_FILE).exists()
     ended.tail = _last_lines(log.read_text(errors="replace"))
     return ended
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a signal to end, and a terminal that closes, be what Ctrl-C is: the program is a session of its own."""
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _last_lines(text: str) -> str:

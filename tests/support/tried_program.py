@@ -1,0 +1,187 @@
+"""A training with one planted slowness or one planted failure, named by its first argument, for ``gpuprof try``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.tuner import Tuner
+from lightning.pytorch.utilities import CombinedLoader
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from lightning_gpuprof import GpuProfiler
+
+KIND = sys.argv[1] if len(sys.argv) > 1 else "plain"
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Each takes a while to make."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.full((8,), float(index))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """Without a length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(40):
+            time.sleep(0.001)
+            yield torch.ones(8)
+
+
+class Model(LightningModule):
+    """A line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+        self.lr = 0.01
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        """Logs a lot where that is the planted slowness."""
+        if isinstance(batch, dict):
+            batch = batch["a"]
+        loss = self.layer(batch).square().mean()
+        for number in range(30 if KIND == "logs" else 1):
+            self.log(f"loss{number}", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Logs."""
+        self.log("quality", 1.0)
+
+    def configure_optimizers(self) -> Any:
+        """With a schedule of so many steps, where that is tried."""
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.lr)
+        if KIND != "onecycle":
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class Manual(Model):
+    """Steps by itself."""
+
+    automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        """One of its own."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()  # type: ignore[union-attr]
+        self.manual_backward(self.layer(batch).square().mean())
+        optimizer.step()  # type: ignore[union-attr]
+
+
+class Slow(Callback):
+    """Sleeps after each step."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """As long as a step."""
+        time.sleep(0.02)
+
+
+class Breaks(Callback):
+    """Fails where anomalies are looked for, which is the arm that tests ask for."""
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """In one of several ways."""
+        if KIND == "worker":
+            for child in psutil.Process().children():
+                child.kill()
+        if not torch.is_anomaly_enabled():
+            return
+        if KIND == "raises":
+            raise RuntimeError("planted in the arm\nwith more lines")
+        if KIND == "exits":
+            os._exit(3)
+        if KIND == "hangs":
+            time.sleep(1000)
+
+
+class Ends(Callback):
+    """Would end the training, and leaves a file where it is told that it ended."""
+
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> int | None:
+        """Says that the epoch is over, now and then."""
+        trainer.should_stop = True
+        return -1 if trainer.global_step % 20 == 19 and KIND == "ends" and not self._said() else None
+
+    def _said(self) -> bool:
+        self.said = not getattr(self, "said", False)
+        return not self.said
+
+    def on_exception(self, *_: Any) -> None:
+        """An alarm of the user's."""
+        Path("alarm").touch()
+
+    def on_train_end(self, *_: Any) -> None:
+        """A result of the user's."""
+        Path("end").touch()
+
+
+def loader() -> Any:
+    """Of the kind."""
+    if KIND == "stream":
+        return DataLoader(Stream(), batch_size=4)
+    if KIND == "combined":
+        return CombinedLoader({"a": DataLoader(Samples(), batch_size=4), "b": DataLoader(Samples())}, "max_size_cycle")
+    return DataLoader(Samples(0.01 if KIND == "loader" else 0.0), batch_size=4)
+
+
+def main() -> None:
+    """Train."""
+    options: dict[str, Any] = {"max_epochs": 2, "callbacks": []}
+    if KIND == "fails":
+        raise RuntimeError("planted before a Trainer")
+    if KIND == "callback":
+        options["callbacks"] = [Slow()]
+    elif KIND == "logs":
+        options |= {"logger": TensorBoardLogger("tb"), "log_every_n_steps": 1}
+    elif KIND in ("raises", "exits", "hangs", "worker"):
+        options["callbacks"] = [Breaks()]
+    elif KIND == "ends":
+        options |= {"max_steps": 20, "max_time": "00:00:00:02", "callbacks": [Ends()]}
+    elif KIND == "own":
+        stopping, saving = EarlyStopping("quality", patience=0), ModelCheckpoint("saved", every_n_train_steps=5)
+        options["callbacks"] = [GpuProfiler(), stopping, saving, LearningRateMonitor()]
+        options["logger"] = [TensorBoardLogger("tb"), WandbLogger(offline=True, save_dir="wandb")]
+    elif KIND == "profiled":
+        options["profiler"] = "simple"
+    elif KIND == "fast":
+        options["fast_dev_run"] = True
+    elif KIND == "ranks":
+        options |= {"strategy": "ddp", "devices": 2}
+    elif KIND == "spawned":
+        options |= {"strategy": "ddp_spawn", "devices": 2}
+    trainer = Trainer(accelerator="cpu", **options)
+    model = Manual() if KIND == "manual" else Model()
+    if KIND == "nothing":
+        return
+    if KIND == "before":
+        trainer.validate(model, DataLoader(Samples(), batch_size=32))
+        Tuner(trainer).lr_find(model, loader(), num_training=5)
+    trainer.fit(model, loader(), DataLoader(Samples(), batch_size=32) if KIND == "own" else None)
+    Path("after").touch()
+    trainer.fit(model, loader())
+
+
+if __name__ == "__main__":
+    main()

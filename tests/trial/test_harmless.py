@@ -1,0 +1,108 @@
+"""A trainer that is tried writes nothing where the user would find it, and nothing of the user's ends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    EarlyStopping,
+    LearningRateFinder,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    Timer,
+)
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
+
+from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, package_of, without_writing
+
+
+class Own(Callback):
+    """Of the user."""
+
+
+class OwnCheckpoint(ModelCheckpoint):
+    """Likewise, and it writes."""
+
+
+class OwnLogger(CSVLogger):
+    """Takes another argument than the folder."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+
+
+def made(folder: Path, **options: Any) -> Trainer:
+    """A user's trainer."""
+    return Trainer(accelerator="cpu", default_root_dir=folder / "root", max_epochs=3, **options)
+
+
+def test_callbacks_that_write_or_end_the_training_are_left_out(tmp_path: Path) -> None:
+    kinds = [EarlyStopping("x"), Timer(), OwnCheckpoint(), LearningRateFinder(), BatchSizeFinder(), GpuProfiler()]
+    trainer = made(tmp_path, callbacks=[Own(), LearningRateMonitor(), *kinds], enable_progress_bar=False)
+    left_out = make_harmless(trainer, tmp_path / "folder")
+    assert [type(one) for one in trainer.callbacks if "ModelSummary" not in type(one).__name__] == [
+        Own,
+        LearningRateMonitor,
+    ]
+    assert set(left_out) == {
+        *("EarlyStopping", "Timer", "OwnCheckpoint", "LearningRateFinder", "BatchSizeFinder", "validation"),
+    }
+
+
+def test_loggers_write_elsewhere_or_not_at_all(tmp_path: Path) -> None:
+    loggers = [
+        TensorBoardLogger(tmp_path / "tb", max_queue=3),
+        CSVLogger(tmp_path / "csv", flush_logs_every_n_steps=7),
+        WandbLogger(offline=True, save_dir=tmp_path),
+        OwnLogger(tmp_path / "own"),
+    ]
+    trainer = made(tmp_path, logger=loggers)
+    left_out = without_writing(trainer, tmp_path / "folder")
+    assert left_out == ["WandbLogger (nothing is sent)", "OwnLogger (nothing is sent)"]
+    kinds = [type(one).__name__ for one in trainer.loggers]
+    assert kinds == ["TensorBoardLogger", "CSVLogger", "DummyLogger", "DummyLogger"]
+    assert all(str(one.save_dir).startswith(str(tmp_path / "folder")) for one in trainer.loggers[:2])
+    assert trainer.loggers[0]._kwargs == {"max_queue": 3}
+    assert trainer.loggers[1]._flush_logs_every_n_steps == 7
+    assert trainer.default_root_dir == str(tmp_path / "folder")
+    assert without_writing(trainer, tmp_path / "folder") == [], "once more changes nothing"
+    assert [type(one).__name__ for one in trainer.loggers] == kinds
+
+
+def test_no_checkpoint_is_written_by_hand_either(tmp_path: Path) -> None:
+    trainer = made(tmp_path, logger=False)
+    make_harmless(trainer, tmp_path / "folder")
+    trainer.save_checkpoint(tmp_path / "mine.ckpt")
+    assert not (tmp_path / "mine.ckpt").exists()
+
+
+def test_limits_of_the_user_stay_for_who_reads_them(tmp_path: Path) -> None:
+    trainer = made(tmp_path, max_steps=70, logger=False)
+    make_harmless(trainer, tmp_path)
+    assert (trainer.max_epochs, trainer.max_steps) == (3, 70)
+
+
+def test_another_profiler_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrialError, match="under SimpleProfiler: take"):
+        make_harmless(made(tmp_path, profiler="simple"), tmp_path)
+
+
+def test_a_search_of_the_tuner_is_known(tmp_path: Path) -> None:
+    finder = LearningRateFinder()
+    trainer = made(tmp_path, callbacks=[finder])
+    assert not is_tuning(trainer)
+    finder._early_exit = True  # as the Tuner does
+    assert is_tuning(trainer)
+
+
+def test_a_trainer_of_a_subclass_is_of_its_own_lightning(tmp_path: Path) -> None:
+    class Mine(Trainer):
+        pass
+
+    assert package_of(Mine(accelerator="cpu", logger=False)) == "lightning.pytorch"

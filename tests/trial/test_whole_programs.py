@@ -1,0 +1,212 @@
+"""Real trials of short programs: the planted cause is found, and nothing is left, however the program ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lightning_gpuprof.model.trial import INPUT, Block, Event, Plan, Started, Trial, Tried
+from lightning_gpuprof.trial import program
+from lightning_gpuprof.trial.arms import asked
+from lightning_gpuprof.trial.results import result
+
+SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
+SECONDS = 5.0
+ANOMALY = "detect_anomaly=True"
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which a user is, and in which nothing is written; no process of the trial outlives it."""
+    folder = tmp_path / "user"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("GPUPROF_TEST_TRIAL", str(tmp_path))
+    yield folder
+    assert left(tmp_path) == []
+    assert [path.name for path in tmp_path.glob("gpuprof-try-*")] == []
+
+
+def left(folder: Path) -> list[str]:
+    """Processes that were started with a folder in their environment, and shared memory of theirs."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get("GPUPROF_TEST_TRIAL") == str(folder):
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def tried(
+    kind: str, *settings: str, seconds: float = SECONDS, before: Sequence[str] = ()
+) -> tuple[program.Ended, Trial]:
+    """A trial of the program, in a folder beside the user's."""
+    folder = Path.cwd().parent / "trial"
+    folder.mkdir()
+    plan = Plan(arms=asked(settings), seconds=seconds)
+    command = [sys.executable, *before, str(SCRIPT), kind]
+    events: list[Event] = []
+    ended = program.run(command, plan, folder, on_event=events.append, environ=os.environ)
+    assert events == ended.events
+    for event in events:
+        if isinstance(event, Started):
+            assert list(Path("/dev/shm").glob(f"torch_{event.pid}_*")) == []
+    return ended, result(plan, ended.events, ended_in="" if ended.is_over else ended.trying)
+
+
+def row(trial: Trial, name: str) -> Tried:
+    """Of an arm."""
+    return next(one for one in trial.tried if one.arm.name == name)
+
+
+def speedup(trial: Trial, name: str) -> float:
+    """Of an arm that was measured."""
+    found = row(trial, name).speedup
+    assert found is not None, trial
+    return found
+
+
+def test_the_planted_callback_is_found_and_nothing_is_written(user: Path) -> None:
+    ended, trial = tried("callback", "without=Slow")
+    assert ended.is_over, ended.tail
+    assert speedup(trial, "without=Slow") > 2
+    assert list(user.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_planted_loader_is_found(user: Path) -> None:
+    _, trial = tried("loader", "num_workers=2", seconds=8)
+    assert speedup(trial, "num_workers=2") > 1.2
+    assert speedup(trial, INPUT) > 3
+    assert list(user.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_planted_logging_is_found_and_logs_nothing_here(user: Path) -> None:
+    _, trial = tried("logs", "log_every_n_steps=50", "logger=False", seconds=8)
+    assert speedup(trial, "log_every_n_steps=50") > 1.2
+    assert speedup(trial, "logger=False") > 1.0
+    assert list(user.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["manual", "combined", "stream", "onecycle", "own", "fast", "ends", "before"])
+def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str) -> None:
+    ended, trial = tried(kind, "foreach=False")
+    assert ended.is_over, ended.tail
+    assert ended.code == 0
+    assert speedup(trial, "foreach=False") > 0
+    assert [path.name for path in user.iterdir() if path.name not in ("wandb", "lightning_logs")] == []
+    assert [path for path in user.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ranks", "spawned"])
+def test_ranks_change_in_the_same_step(kind: str) -> None:
+    ended, trial = tried(kind, "foreach=False")
+    assert ended.is_over, ended.tail
+    assert speedup(trial, "foreach=False") > 0
+
+
+@pytest.mark.slow
+def test_torchrun_is_tried() -> None:
+    ended, trial = tried("ranks", "foreach=False", before=("-m", "torch.distributed.run", "--nproc_per_node", "2"))
+    assert ended.is_over, ended.tail
+    assert speedup(trial, "foreach=False") > 0
+
+
+@pytest.mark.slow
+def test_an_error_ends_its_arm_alone() -> None:
+    ended, trial = tried("raises", ANOMALY, "foreach=False")
+    assert ended.is_over
+    assert row(trial, ANOMALY).outcome == "failed"
+    assert row(trial, ANOMALY).why == "RuntimeError: planted in the arm"
+    assert speedup(trial, "foreach=False") > 0
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_arm_that_it_belongs_to() -> None:
+    ended, trial = tried("worker", "num_workers=1", "foreach=False")
+    assert ended.is_over, ended.tail
+    assert row(trial, "num_workers=1").outcome == "failed"
+    assert "DataLoader worker" in row(trial, "num_workers=1").why
+    assert speedup(trial, "foreach=False") > 0
+
+
+@pytest.mark.slow
+def test_a_hang_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "END_LIMIT_S", 1.0)
+    begin = time.monotonic()
+    ended, trial = tried("hangs", ANOMALY)
+    assert time.monotonic() - begin < 60
+    assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
+    assert row(trial, ANOMALY).outcome == "failed"
+    assert "did not go on in 'detect_anomaly=True'" in program.died(ended, ["train"])
+
+
+def command(*words: str) -> list[str]:
+    """``gpuprof try``."""
+    return [sys.executable, "-m", "lightning_gpuprof", "try", *words]
+
+
+@pytest.mark.slow
+def test_without_the_arm_in_which_it_died_the_program_runs_again() -> None:
+    words = ["--seconds", "5", "--arm", ANOMALY, "--arm", "foreach=False", "--json", "--"]
+    done = subprocess.run([*command(*words), sys.executable, str(SCRIPT), "exits"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert '"why": "the program ended while it was tried"' in done.stdout
+    assert '"name": "foreach=False"' in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\r" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, user: Path) -> None:
+    process = subprocess.Popen(
+        [*command("--seconds", "60", "--arm", "num_workers=2", "--"), sys.executable, str(SCRIPT), "loader"]
+    )
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not any(
+        b'"block"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")
+    ):
+        time.sleep(0.2)
+    process.send_signal(number)
+    assert process.wait(60) == 130
+    assert list(user.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("fails", "ended with exit code 1 before it made a Trainer; its last lines"),
+        ("nothing", "trained nothing: Trainer.fit was not called"),
+        ("profiled", "runs under SimpleProfiler"),
+    ],
+)
+def test_a_program_that_cannot_be_tried_says_why(kind: str, words: str) -> None:
+    ended, _ = tried(kind)
+    assert words in program.why_not(ended, ["python", "train.py"])
+    assert not any(isinstance(event, Block) for event in ended.events)
+
+
+def test_a_program_without_lightning_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    words = [sys.executable, "-c", "print('\\x1b[31mhello\\x1b[0m\\r')"]
+    ended = program.run(words, Plan(arms=(), seconds=5), folder, on_event=print, environ=os.environ)
+    why = program.why_not(ended, ["python"])
+    assert why.startswith("'python' made no Trainer. Name the command that trains")
+    assert why.endswith("its last lines:\nhello")
