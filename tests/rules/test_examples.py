@@ -1,29 +1,60 @@
-"""The examples in the rules' own files: each is a test."""
+"""The examples in the rules' own files: the run of each is made once, judged by its rule, and its report is read."""
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 import pytest
+from checked_screen import check
 from example_runs import example_run
+from trusted import assert_can_be_trusted
+from words import IN_FINDINGS, unwanted
 
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.examples import Example
 
-RULES = [rule for rule in discover(entry_points=()).rules if cast(BaseRule, rule).examples]
+RULES = cast(list[BaseRule], list(discover(entry_points=()).rules))
 
 ALWAYS_JUDGED = {"graph-breaks"}
 """Without a compiled model there is nothing to judge, and of one all is known."""
 
 
-def judge(rule: Any, example: Example) -> None:
-    metrics = example_run(**cast(dict[str, Any], example.changes))
+def run_of(example: Example) -> Metrics:
+    return example_run(**cast(dict[str, Any], example.changes))
+
+
+class Runs:
+    """A rule, its examples and their runs, which are most of the work here."""
+
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
+        self._made = [(one, run_of(one)) for one in rule.examples]
+
+    def each(self, check_one: Callable[[Any, Example, Metrics], None]) -> None:
+        """Check all of them; what fails says of which."""
+        for one, metrics in self._made:
+            try:
+                check_one(self.rule, one, metrics)
+            except (Exception, pytest.fail.Exception) as error:
+                raise AssertionError(f"{self.rule.id}: {one.run}") from error
+
+
+@pytest.fixture(scope="module", params=RULES, ids=lambda rule: rule.id)
+def runs(request: pytest.FixtureRequest) -> Runs:
+    return Runs(request.param)
+
+
+def judge(rule: Any, example: Example, metrics: Metrics) -> None:
     if example.outcome == "not evaluated":
         with pytest.raises(MissingSignal) as missing:
             rule.check(metrics)
@@ -42,16 +73,41 @@ def judge(rule: Any, example: Example) -> None:
             assert found.gain.saved_ms_per_step == pytest.approx(example.saves_ms, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("rule", "example"),
-    [
-        pytest.param(rule, one, id=f"{rule.id}: {one.run}")
-        for rule in cast(list[BaseRule], RULES)
-        for one in rule.examples
-    ],
-)
-def test_a_rule_judges_its_examples_as_they_say(rule: Any, example: Example) -> None:
-    judge(rule, example)
+def test_a_rule_judges_its_examples_as_they_say(runs: Runs) -> None:
+    runs.each(judge)
+
+
+def test_a_rule_speaks_the_field_s_english(runs: Runs) -> None:
+    """Titles, summaries, advice, names of evidence and reasons."""
+
+    def check_words(rule: Any, example: Example, metrics: Metrics) -> None:
+        try:
+            found = rule.check(metrics)
+        except MissingSignal as missing:
+            said = [missing.why]
+        else:
+            said = [found.title, found.summary, found.advice, *(e.name for e in found.evidence)] if found else []
+        assert not [words for text in said for words in unwanted(text, IN_FINDINGS)]
+
+    assert not unwanted(runs.rule.title, IN_FINDINGS)
+    runs.each(check_words)
+
+
+def test_reports_of_examples_can_be_trusted_and_have_a_first_screen(runs: Runs) -> None:
+    def check_report(rule: Any, example: Example, metrics: Metrics) -> None:
+        report = report_of(metrics)
+        check(report)
+        if example.outcome == "fires":
+            assert_can_be_trusted(report.findings, report.combined, report.verdict, dict(metrics.run))
+
+    runs.each(check_report)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_has_a_title_for_a_headline(rule: BaseRule) -> None:
+    assert 10 <= len(rule.title) <= 60
+    assert not re.search(r"\b\d", rule.title)
+    assert not rule.title.endswith(".")
 
 
 def test_the_rule_in_contributing_judges_its_examples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +118,10 @@ def test_the_rule_in_contributing_judges_its_examples(monkeypatch: pytest.Monkey
     exec(source, vars(module))
     rule = module.ZeroGradSlow()
     for example in rule.examples:
-        judge(rule, example)
+        judge(rule, example, run_of(example))
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.examples], ids=lambda rule: rule.id)
 def test_examples_show_all_that_a_rule_can_say(rule: Any) -> None:
     with suppress(MissingSignal):
         assert rule.check(example_run()) is None

@@ -8,10 +8,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 import yaml
-from example_runs import example_run
+from checked_screen import check
 from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from metrics_builder import build
-from truths.cases_of_gpus import GPUS
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
@@ -19,70 +18,19 @@ from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.pipeline import report_of
-from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO, BaseRule
+from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
-from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, FirstScreen, StepBar, first_screen, proof
+from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, StepBar, first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
-EXAMPLES = [
-    pytest.param(example.changes, id=f"{rule.id}: {example.run}") for rule in RULES for example in rule.examples
-]
 RUNS: dict[str, Metrics] = {**FAULTS, "everything on a GPU": everything_is_wrong_on_a_gpu()}
-
-
-def check(report: Report) -> FirstScreen:
-    """What holds of every first screen."""
-    screen = first_screen(report)
-    assert screen.headline.strip()
-    assert screen.reliability.words
-    assert all(one.title for one in screen.opportunities)
-    for bar in (screen.today, screen.after):
-        if bar is not None:
-            assert all(segment.ms >= 0 for segment in bar.segments)
-            assert sum(segment.ms for segment in bar.segments) == pytest.approx(bar.ms)
-    if screen.after is not None:
-        assert screen.today is not None
-        assert screen.saved_ms is not None
-        assert screen.speedup is not None
-        assert 0 < screen.saved_ms <= screen.today.ms
-        assert screen.after.ms == pytest.approx(screen.today.ms - screen.saved_ms)
-        assert [s.key for s in screen.after.segments] == [s.key for s in screen.today.segments]
-        for now, then in zip(screen.today.segments, screen.after.segments, strict=True):
-            assert then.ms <= now.ms
-        assert screen.wall_after_s is not None
-        assert 0 <= screen.wall_after_s <= screen.wall_s
-    for finding in report.findings:
-        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - WARNING_RATIO) - 1e-9:
-            assert finding.severity == "info"
-        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - CRITICAL_RATIO) - 1e-9:
-            assert finding.severity != "critical"
-    return screen
-
-
-@pytest.mark.parametrize("changes", EXAMPLES)
-def test_of_the_examples_of_all_rules(changes: Any) -> None:
-    check(report_of(example_run(**changes)))
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_of_several_faults_at_once(run: str) -> None:
     check(report_of(RUNS[run]))
-
-
-@pytest.mark.parametrize("case", GPUS, ids=lambda case: case.name)
-def test_of_the_computed_trainings(case: Any, tmp_path: Path) -> None:
-    screen = check(json_report.read(case.source(tmp_path, 3)))
-    gains = [one for one in screen.opportunities if one.saved_ms is not None]
-    assert (screen.severity is None) is not any(one.severity != "info" or one.saved_ms for one in screen.opportunities)
-    if gains and screen.opportunities[0] in gains:
-        assert screen.after is not None
-    if not screen.opportunities:
-        sure = screen.reliability.kind == "ok"
-        assert screen.headline.startswith("Nothing to gain above 3 %." if sure else "No finding, but")
-    elif screen.severity is None:
-        assert f"{len(screen.opportunities)} hint" in screen.headline
 
 
 def test_every_rule_is_counted_once() -> None:

@@ -1,49 +1,40 @@
-"""What no report may say, whatever the run: over the examples of all rules, and over all computed truth cases."""
+"""What no report may say, whatever the run: over all computed truth cases; test_examples.py has the examples."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from example_runs import example_run
+from checked_screen import check
 from trusted import assert_can_be_trusted
 from truths.cases import CASES
 from truths.gpu_runs import Simulated
 from truths.recorded import Recorded
 
 from lightning_gpuprof.pipeline import load_report
-from lightning_gpuprof.rules.base import BaseRule
-from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.rules.engine import diagnose
 
-RULES = cast(list[BaseRule], list(discover(entry_points=()).rules))
-FIRING = [
-    pytest.param(one.changes, id=f"{rule.id}: {one.run}")
-    for rule in RULES
-    for one in rule.examples
-    if one.outcome == "fires"
-]
 COMPUTED = [case for case in CASES if isinstance(case.source, Simulated | Recorded)]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_a_rule_has_a_title_for_a_headline(rule: BaseRule) -> None:
-    assert 10 <= len(rule.title) <= 60
-    assert not re.search(r"\b\d", rule.title)
-    assert not rule.title.endswith(".")
+FAST = COMPUTED[::8]
+"""The others are made in the tests marked slow: each is a whole training that is computed, traced and analysed."""
 
 
-@pytest.mark.parametrize("changes", FIRING)
-def test_a_report_of_an_example_can_be_trusted(changes: dict[str, Any]) -> None:
-    metrics = example_run(**changes)
-    said = diagnose(metrics)
-    assert_can_be_trusted(said.findings, said.combined, said.verdict, dict(metrics.run))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", COMPUTED, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=() if case in FAST else pytest.mark.slow) for case in COMPUTED],
+)
 def test_a_report_of_a_computed_run_can_be_trusted(case: Any, tmp_path: Path) -> None:
     report = load_report(case.source(tmp_path, 3).parent)
     assert_can_be_trusted(report.findings, report.combined, report.verdict, report.run)
+    screen = check(report)
+    gains = [one for one in screen.opportunities if one.saved_ms is not None]
+    assert (screen.severity is None) is not any(one.severity != "info" or one.saved_ms for one in screen.opportunities)
+    if gains and screen.opportunities[0] in gains:
+        assert screen.after is not None
+    if not screen.opportunities:
+        sure = screen.reliability.kind == "ok"
+        assert screen.headline.startswith("Nothing to gain above 3 %." if sure else "No finding, but")
+    elif screen.severity is None:
+        assert f"{len(screen.opportunities)} hint" in screen.headline

@@ -1,0 +1,38 @@
+"""What holds of every first screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
+
+
+def check(report: Report) -> FirstScreen:
+    """What holds of every first screen."""
+    screen = first_screen(report)
+    assert screen.headline.strip()
+    assert screen.reliability.words
+    assert all(one.title for one in screen.opportunities)
+    for bar in (screen.today, screen.after):
+        if bar is not None:
+            assert all(segment.ms >= 0 for segment in bar.segments)
+            assert sum(segment.ms for segment in bar.segments) == pytest.approx(bar.ms)
+    if screen.after is not None:
+        assert screen.today is not None
+        assert screen.saved_ms is not None
+        assert screen.speedup is not None
+        assert 0 < screen.saved_ms <= screen.today.ms
+        assert screen.after.ms == pytest.approx(screen.today.ms - screen.saved_ms)
+        assert [s.key for s in screen.after.segments] == [s.key for s in screen.today.segments]
+        for now, then in zip(screen.today.segments, screen.after.segments, strict=True):
+            assert then.ms <= now.ms
+        assert screen.wall_after_s is not None
+        assert 0 <= screen.wall_after_s <= screen.wall_s
+    for finding in report.findings:
+        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - WARNING_RATIO) - 1e-9:
+            assert finding.severity == "info"
+        if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - CRITICAL_RATIO) - 1e-9:
+            assert finding.severity != "critical"
+    return screen

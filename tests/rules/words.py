@@ -1,0 +1,37 @@
+"""Words that nobody outside of this project uses so, and what to write instead. Single ones: docs/tools/words.txt."""
+
+from __future__ import annotations
+
+import re
+
+PHRASES = {
+    r"held against": "compared with",
+    r"that we may use": "usable",
+    r"for want of": "waiting for",
+    r"such a one": "one",
+}
+"""On no page, and in nothing that rules say; what to write instead."""
+
+
+IN_FINDINGS = {
+    **PHRASES,
+    r"cure[ds]?": "fix",
+    r"regimes?": "speed level",
+    r"periods?": "step time",
+    r"ours": "heuristic",
+    r"rests? on": "uses, is based on",
+    r"tells|told": "says, reports, shows",
+    r"meanwhile": "while …",
+    r"works": "runs, is busy; kernels",
+    r"has nothing to do": "idles",
+    r"we": "the run, you",
+}
+"""Likewise, where words have a meaning elsewhere."""
+
+
+def unwanted(text: str, phrases: dict[str, str]) -> list[str]:
+    return [
+        f"{match[0]!r}, better {better!r}: …{text[max(0, match.start() - 40) : match.end() + 20]}…"
+        for phrase, better in phrases.items()
+        for match in re.finditer(rf"\b(?:{phrase})\b", text, re.IGNORECASE)
+    ]
