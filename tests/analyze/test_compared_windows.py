@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from built_reports import run
+from recorded_traces import recorded_trace
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.window_changes import window_changes
@@ -18,8 +19,6 @@ from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 Table = dict[str, tuple[int, float]]
 """Kernel -> count, microseconds in the window. The class of ``gemm_a`` is ``gemm``."""
@@ -191,7 +190,7 @@ def test_work_that_was_launched_before_a_window_widens_what_is_the_same_and_is_t
 def test_windows_of_recorded_traces_agree_with_the_comparison_of_the_traces(shared: Path) -> None:
     """Per step and by class, up to what was launched before the window, which only the traces can tell."""
     names = ("v100_resnet50_dl0_2021.json.gz", "v100_resnet50_dl0_preschema.json.gz")
-    traces = [LinkedTrace(Trace.read(shared / "traces" / name)) for name in names]
+    traces = [recorded_trace(name) for name in names]
     runs = []
     for linked in traces:
         facts = window_facts(linked.trace, start_step=0, stop_step=6)

@@ -54,7 +54,7 @@ def test_every_variant_is_measured_together_with_what_it_is_held_against() -> No
 
 def test_results_are_written_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new" / "overhead.json"
-    asked = ["--variants", "empty", "device-stats", "--rounds", "2", "--steps", str(STEPS), "--json", str(target)]
+    asked = ["--variants", "empty", "device-stats", "--rounds", "1", "--steps", str(STEPS), "--json", str(target)]
     assert overhead.main(asked) == 0
     document = json.loads(target.read_text())
     results = {result["variant"]: result for result in document["results"]}
@@ -75,6 +75,7 @@ def test_all_samplers_run_in_a_process_that_finds_a_scripted_gpu() -> None:
     assert everything.median_us > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_not("fake-nvml")), reason="no C compiler")
 def test_a_failing_process_is_an_error_that_shows_its_last_words() -> None:
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):

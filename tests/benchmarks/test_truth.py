@@ -157,6 +157,7 @@ def run(*arguments: str, target: Path) -> list[dict[str, Any]]:
     return runs
 
 
+@pytest.mark.slow
 def test_one_dose_in_a_real_fit_is_recovered(tmp_path: Path) -> None:
     (response,) = run("--dose", "--only", "callback 20 ms", target=tmp_path / "doses.json")
     assert response["off_ratio"] == pytest.approx(0.0, abs=0.25)  # on a machine that others use

@@ -28,12 +28,12 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("fit", 40),
-        ("own profiler", 8),
-        ("validate", 10),
-        ("windows", 6),
-        ("out of memory", 8),
-        ("written beside", 4),
+        ("fit", 16),
+        ("own profiler", 4),
+        ("validate", 5),
+        ("windows", 3),
+        ("out of memory", 3),
+        ("written beside", 2),
     ],
 )
 def test_a_fault_in_a_line_of_ours_leaves_the_run_as_it_is_without_us(name: str, most: int) -> None:
@@ -72,7 +72,7 @@ def cost_of_a_dead_worker(name: str, place: Place, count: int) -> list[str]:
 
 def test_a_worker_that_dies_while_a_line_of_ours_is_at_work_ends_the_run() -> None:
     places = places_of("fit")
-    stride = max(1, len(places) // 30)
+    stride = max(1, len(places) // 10)
     assert [text for place, count in places[::stride] for text in cost_of_a_dead_worker("fit", place, count)] == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import sample_report
 import window_samples
+from recorded_traces import recorded_analysis
 from rich.console import Console
 
 from lightning_gpuprof.model.report import Report
@@ -27,9 +28,6 @@ from lightning_gpuprof.sinks.console import terminal_width
 from lightning_gpuprof.sinks.tables import MS, Column, Table, bar
 from lightning_gpuprof.sinks.terminal_table import draw
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
-from lightning_gpuprof.trace.analysis import analyse
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 WIDTHS = (60, 80, 100, 160)
 
@@ -116,7 +114,7 @@ def test_no_number_of_a_made_trace_is_cut(width: int) -> None:
 
 @pytest.mark.parametrize("name", ["h100_bert_small", "a100_2rank_nccl_metadata"])
 def test_no_number_of_a_recorded_trace_is_cut(shared: Path, name: str) -> None:
-    analysis = analyse(LinkedTrace(Trace.read(shared / "traces" / f"{name}.json.gz")))
+    analysis = recorded_analysis(f"{name}.json.gz")
     found = [table for entry in CATALOGUE for table in entry.tables(analysis) if table.rows]
     assert len(found) > 10
     for width in WIDTHS:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from recorded_traces import TRACES, recorded_analysis
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
@@ -16,13 +17,12 @@ from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 recorded = pytest.mark.skipif(not TRACES.is_dir(), reason="no recorded traces beside the repository (../shared/traces)")
 
 
 @cache
 def real(name: str) -> TraceAnalysis:
-    return analyse(Trace.read(TRACES / f"{name}.json.gz"))
+    return recorded_analysis(f"{name}.json.gz")
 
 
 def tiny(tmp_path: Path, events: list[Json], **more: object) -> TraceAnalysis:

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.reader import Trace
@@ -20,7 +21,11 @@ COUNTS = {"categories", "events", "bytes_json", "how"}
 
 def document_of(path: Path) -> Any:
     raw = path.read_bytes()
-    return json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+    text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    try:
+        return msgspec.json.decode(text)
+    except ValueError:  # older writers leave control characters and bytes that are not UTF-8 in names
+        return json.loads(text.decode("latin-1"), strict=False)
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:

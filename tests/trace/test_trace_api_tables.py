@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 
 import pytest
+from recorded_traces import TRUTH, recorded_trace
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.api_tables import ApiTables
 from lightning_gpuprof.trace.analyses.calls.api_tables import api_tables
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 recorded = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
@@ -166,7 +163,7 @@ def test_kernels_without_duration_have_no_share(tmp_path: Path) -> None:
 
 @cache
 def recorded_tables(name: str) -> ApiTables:
-    return api_tables(LinkedTrace(Trace.read(TRACES / name, frames=False)))
+    return api_tables(recorded_trace(name))
 
 
 @pytest.fixture(params=sorted(TRUTH) or ["none"])

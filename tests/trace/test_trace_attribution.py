@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.attribution import Attribution, LineTime
@@ -16,9 +17,7 @@ from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-REAL = sorted(path.name for path in TRACES.glob("*.json.gz"))
-needs_traces = pytest.mark.skipif(not REAL, reason="no recorded traces beside the repository (../shared/traces)")
+needs_traces = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
 
 
 def read(path: Path, events: list[Json]) -> LinkedTrace:
@@ -27,7 +26,7 @@ def read(path: Path, events: list[Json]) -> LinkedTrace:
 
 @cache
 def real(name: str) -> tuple[LinkedTrace, Attribution]:
-    linked = LinkedTrace(Trace.read(TRACES / name))
+    linked = recorded_trace(name)
     return linked, attribution(linked)
 
 
@@ -231,7 +230,7 @@ def test_traces_without_most_things_give_empty_tables(tmp_path: Path, events: li
 
 
 @needs_traces
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_parts_of_device_time_sum_to_it(name: str) -> None:
     linked, result = real(name)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
@@ -15,9 +16,7 @@ from lightning_gpuprof.trace.analyses.joins.backward import Backward, is_backwar
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-REAL = sorted(path.name for path in TRACES.glob("*.json.gz"))
-needs_traces = pytest.mark.skipif(not REAL, reason="no recorded traces beside the repository (../shared/traces)")
+needs_traces = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
 
 
 def read(path: Path, events: list[Json]) -> LinkedTrace:
@@ -26,7 +25,7 @@ def read(path: Path, events: list[Json]) -> LinkedTrace:
 
 @cache
 def real(name: str) -> LinkedTrace:
-    return LinkedTrace(Trace.read(TRACES / name))
+    return recorded_trace(name)
 
 
 def test_a_backward_joins_the_last_forward_with_its_number_that_ended_before_it(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_numbers_of_another_thread_do_not_join(tmp_path: Path) -> None:
 
 
 @needs_traces
-@pytest.mark.parametrize("name", [name for name in REAL if "resnet" in name or "dlrm_8rank_0" in name])
+@pytest.mark.parametrize("name", [name for name in NAMES if "resnet" in name or "dlrm_8rank_0" in name])
 def test_forwards_are_those_of_a_search_through_all_operators(name: str) -> None:
     linked = real(name)
     ops = linked.trace.cpu_op

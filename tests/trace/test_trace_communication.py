@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from recorded_traces import recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, Communication
@@ -174,7 +175,7 @@ def test_factors_of_the_bus_bandwidth() -> None:
 def test_real_traces_agree_with_the_oracle(shared: Path) -> None:
     facts = json.loads((shared / "traces" / "FACTS.json").read_text())
     for file in sorted((shared / "traces").glob("*.json.gz")):
-        found, truth = communication_of(LinkedTrace(Trace.read(file, frames=False))), facts[file.name]
+        found, truth = communication_of(recorded_trace(file.name)), facts[file.name]
         # the oracle reads these times through float64, a quarter of a microsecond at their size, for each kernel
         close = 20.0 if "ns_resolution" in file.name else 0.1
         assert {one.device for one in found.devices} == set(truth["devices"])

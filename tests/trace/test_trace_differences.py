@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from recorded_traces import recorded_trace
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.differences import Change, Differences
@@ -184,7 +185,7 @@ def test_empty_traces_differ_in_nothing(tmp_path: Path) -> None:
 
 def test_a_real_trace_does_not_differ_from_itself(shared: Path) -> None:
     for file in sorted((shared / "traces").glob("*.json.gz")):
-        trace = LinkedTrace(Trace.read(file, frames=False))
+        trace = recorded_trace(file.name)
         found = differences_of(trace, trace, kernels=10**6, operators=10**6)
         assert found.period_change_us == 0
         assert {one.status for one in (*found.kernels, *found.kernel_classes, *found.phases)} <= {"same"}, file.name
@@ -201,7 +202,7 @@ def test_a_real_trace_does_not_differ_from_itself(shared: Path) -> None:
 
 def test_two_real_traces_of_one_model_differ_as_their_facts_say(shared: Path) -> None:
     names = ("v100_resnet50_dl0_2021", "v100_resnet50_dl0_preschema")
-    before, after = (LinkedTrace(Trace.read(shared / "traces" / f"{name}.json.gz", frames=False)) for name in names)
+    before, after = (recorded_trace(f"{name}.json.gz") for name in names)
     found = differences_of(before, after, names=names)
     assert found.period_change_us == pytest.approx(38948.2, abs=0.1)
     assert found.kernel_total.status == "same"  # the same network: other names, as much work

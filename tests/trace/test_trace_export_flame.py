@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
@@ -220,16 +221,12 @@ def test_samples_that_begin_alike_are_neighbours(tmp_path: Path) -> None:
         assert len(runs) == len(set(runs))
 
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-RECORDED = sorted(path.name for path in TRACES.glob("*.json.gz"))
-
-
-@pytest.mark.parametrize("name", RECORDED or ["none"])
+@pytest.mark.parametrize("name", NAMES or ["none"])
 def test_stacks_of_recorded_traces_sum_to_the_time_that_was_recorded(name: str) -> None:
-    if not RECORDED:
+    if not NAMES:
         pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    trace = Trace.read(TRACES / name)
-    one = LinkedTrace(trace)
+    trace = recorded_trace(name).trace
+    one = recorded_trace(name)
     host, device = folded(one), folded(one, "device")
     around = trace.python_function if len(trace.python_function) else trace.annotation
     covered = 0

@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from annotated_rows import OURS, differing, events_of, rows_of_events
+from recorded_traces import NAMES, TRACES, recorded_trace
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
 from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-RECORDED = sorted(path.name for path in TRACES.glob("*.json.gz"))
 
 
 class Recorded(NamedTuple):
@@ -27,14 +25,14 @@ class Recorded(NamedTuple):
     """Of the annotated file."""
 
 
-@pytest.fixture(params=RECORDED or ["none"], scope="module")
+@pytest.fixture(params=NAMES or ["none"], scope="module")
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    if not RECORDED:
+    if not NAMES:
         pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    trace = Trace.read(TRACES / request.param)
+    linked = recorded_trace(request.param)
     target = tmp_path_factory.mktemp("annotated") / request.param
-    write_annotated(TRACES / request.param, target, LinkedTrace(trace))
-    return Recorded(trace, target, events_of(target))
+    write_annotated(TRACES / request.param, target, linked)
+    return Recorded(linked.trace, target, events_of(target))
 
 
 def test_a_recorded_trace_reads_alike_after_it_is_annotated(recorded: Recorded) -> None:

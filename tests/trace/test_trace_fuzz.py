@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from recorded_traces import TRACES
 from tiny_traces import document, kineto_text, training_step
 
 from lightning_gpuprof.cli.trace_outputs import diagnosis
@@ -26,7 +27,6 @@ from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 EXAMPLES = int(os.environ.get("GPUPROF_FUZZ_EXAMPLES", "250"))
 """More of them find more: ``GPUPROF_FUZZ_EXAMPLES=20000 pytest tests/trace/test_trace_fuzz.py``."""
 SMALL = sorted(path for path in TRACES.glob("*.json.gz") if path.stat().st_size < 40_000) if TRACES.is_dir() else []

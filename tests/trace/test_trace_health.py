@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from recorded_traces import recorded_trace
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.health import Health, Signal
@@ -272,7 +273,7 @@ def test_calls_that_can_start_device_work(name: str, starts: bool) -> None:
 def test_real_traces_are_sound_and_agree_with_the_oracle(shared: Path) -> None:
     facts = json.loads((shared / "traces" / "FACTS.json").read_text())
     for file in sorted((shared / "traces").glob("*.json.gz")):
-        found, truth = health_of(LinkedTrace(Trace.read(file))), facts[file.name]
+        found, truth = health_of(recorded_trace(file.name)), facts[file.name]
         assert found.problems == (), file.name
         assert (found.events, found.bytes_json) == (truth["n_events"], truth["bytes_json"])
         assert found.categories == truth["categories"]

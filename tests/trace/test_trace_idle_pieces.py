@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import document, span, training_step, write
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
@@ -15,9 +16,6 @@ from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_of
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces, idle_pieces
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-RECORDED = sorted(path.name for path in TRACES.glob("*.json.gz"))
 
 
 def pieces_of(linked: LinkedTrace, device: int = 0) -> tuple[Gaps, IdlePieces]:
@@ -63,11 +61,11 @@ def test_a_cause_that_comes_back_has_two_pieces_and_long_host_time_is_its_own(tm
     ]
 
 
-@pytest.mark.parametrize("name", RECORDED or ["none"])
+@pytest.mark.parametrize("name", NAMES or ["none"])
 def test_pieces_of_recorded_gaps_sum_to_what_is_told_of_each_gap_and_cause(name: str) -> None:
-    if not RECORDED:
+    if not NAMES:
         pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    linked = LinkedTrace(Trace.read(TRACES / name))
+    linked = recorded_trace(name)
     for device in linked.device_rows:
         gaps, pieces = pieces_of(linked, device)
         expected = causes_of(linked, gaps, HostActivity(linked))

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import pytest
+from recorded_traces import TRUTH, recorded_trace
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, Idle, IdleCause
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
 from lightning_gpuprof.trace.analyses.joins.host_calls import allocates, copies_pageable, synchronises
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Spans
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
@@ -32,7 +27,7 @@ SMALL = sorted(name for name in TRUTH if TRUTH[name]["n_events"] < 6000)
 
 @cache
 def measured(name: str) -> tuple[LinkedTrace, Idle]:
-    linked = LinkedTrace(Trace.read(TRACES / name))
+    linked = recorded_trace(name)
     return linked, idle_times(linked)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
+from recorded_traces import NAMES, recorded_trace
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
@@ -17,8 +15,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     kernel_dtype,
     uses_tensor_cores,
 )
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
+from lightning_gpuprof.trace.reader import Trace
 
 NATIVE = "void at::native::"
 VECTORIZED = NATIVE + "vectorized_elementwise_kernel<4, at::native::"
@@ -299,30 +296,22 @@ def test_the_parts_around_a_convolution_by_operator_do_no_matrix_work() -> None:
     assert uses_tensor_cores("a_kernel_nobody_knows") is None
 
 
-def time_by_kernel_and_operator(path: Path) -> dict[tuple[str, str | None], float]:
-    """Kernel time of a trace, read the simple way: one pass for the operators, one for the kernels."""
-    document = json.loads(gzip.decompress(path.read_bytes()).decode("latin-1"), strict=False)
-    events = document if isinstance(document, list) else document["traceEvents"]
-    operator_of: dict[object, str] = {}
+def time_by_kernel_and_operator(trace: Trace) -> dict[tuple[str, str | None], float]:
+    """Kernel time of a trace, by the operator that has the kernel's external id."""
+    operators = zip(trace.cpu_op.external_id.tolist(), trace.cpu_op.name.tolist(), strict=True)
+    operator_of = {external_id: trace.names[name] for external_id, name in operators}
     time_us: dict[tuple[str, str | None], float] = defaultdict(float)
-    of_category = defaultdict(list)
-    for event in events:
-        of_category[str(event.get("cat")).lower()].append(event)
-    for event in of_category["cpu_op"] + of_category["operator"]:
-        arguments = event.get("args", {})
-        operator_of[arguments.get("External id", arguments.get("external id"))] = event["name"]
-    for event in of_category["kernel"]:
-        arguments = event.get("args", {})
-        operator = operator_of.get(arguments.get("External id", arguments.get("external id")))
-        if event["ph"] == "X" and "spin_kernel" not in event["name"]:  # torch.cuda._sleep does no work
-            time_us[event["name"], operator] += event["dur"]
+    kernels = trace.kernel
+    for name, external_id, duration_ns in zip(kernels.name, kernels.external_id, kernels.duration_ns, strict=True):
+        if "spin_kernel" not in trace.names[name]:  # torch.cuda._sleep does no work
+            time_us[trace.names[name], operator_of.get(int(external_id))] += duration_ns / 1e3
     return time_us
 
 
-@pytest.mark.skipif(not TRACES.is_dir(), reason="no recorded traces beside the repository (../shared/traces)")
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json.gz")) or ["none"], ids=lambda path: Path(path).name)
-def test_nearly_all_kernel_time_of_a_real_trace_has_a_class(path: Path) -> None:
-    time_us = time_by_kernel_and_operator(path)
+@pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
+@pytest.mark.parametrize("file", NAMES or ["none"])
+def test_nearly_all_kernel_time_of_a_real_trace_has_a_class(file: str) -> None:
+    time_us = time_by_kernel_and_operator(recorded_trace(file).trace)
     by_class: dict[str, float] = defaultdict(float)
     by_tensor_cores: dict[bool | None, float] = defaultdict(float)
     for (name, operator), duration_us in time_us.items():
@@ -332,8 +321,8 @@ def test_nearly_all_kernel_time_of_a_real_trace_has_a_class(path: Path) -> None:
     assert by_class["other"] <= 0.05 * sum(time_us.values())
     matrix_us = sum(by_tensor_cores.values())
     assert matrix_us <= sum(by_class[found] for found in (*MATRIX_CLASSES, "triton")) + 1e-3
-    assert by_tensor_cores[None] <= 0.05 * matrix_us or path.name.startswith(("a100_8rank", "mi300_torch", "v100_dlrm"))
-    if path.name.startswith(("v100", "gp100", "rtx2080ti")):
+    assert by_tensor_cores[None] <= 0.05 * matrix_us or file.startswith(("a100_8rank", "mi300_torch", "v100_dlrm"))
+    if file.startswith(("v100", "gp100", "rtx2080ti")):
         assert by_tensor_cores[True] == 0, "these runs are in fp32, on chips without TF32"
-    if path.name.startswith(("h100", "mi2")):
+    if file.startswith(("h100", "mi2")):
         assert by_tensor_cores[True] > 0.95 * matrix_us, "these runs are in bf16"

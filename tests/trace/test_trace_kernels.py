@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from itertools import pairwise
 from math import prod
 from pathlib import Path
 
 import pytest
+from recorded_traces import TRUTH, recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.kernels import KernelFacts
@@ -18,9 +18,6 @@ from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import launch_gaps_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 recorded = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
@@ -309,8 +306,8 @@ def test_a_trace_without_kernels_is_empty_and_not_zero(tmp_path: Path) -> None:
 
 
 @cache
-def recorded_trace(name: str) -> tuple[LinkedTrace, KernelFacts]:
-    linked = LinkedTrace(Trace.read(TRACES / name, frames=False))
+def judged_trace(name: str) -> tuple[LinkedTrace, KernelFacts]:
+    linked = recorded_trace(name)
     return linked, kernels(linked, activity_rows=None)
 
 
@@ -321,7 +318,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @recorded
 def test_counts_and_small_kernels_are_those_of_the_truth(name: str) -> None:
-    _, found = recorded_trace(name)
+    _, found = judged_trace(name)
     assert found.count == TRUTH[name]["n_kernel"]
     assert found.small.count == TRUTH[name]["kernels_under_10us"]
     assert sum(bucket.count for bucket in found.durations[:3]) == found.small.count
@@ -329,7 +326,7 @@ def test_counts_and_small_kernels_are_those_of_the_truth(name: str) -> None:
 
 @recorded
 def test_everything_sums_to_the_time_of_all_kernels(name: str) -> None:
-    _, found = recorded_trace(name)
+    _, found = judged_trace(name)
     for rows in (found.classes, found.dtypes, found.kernels, found.activity, found.durations):
         assert sum(row.count for row in rows) == found.count
         assert sum(row.total_us for row in rows) == pytest.approx(found.total_us)
@@ -344,7 +341,7 @@ def test_everything_sums_to_the_time_of_all_kernels(name: str) -> None:
 
 @recorded
 def test_savings_are_bounded(name: str) -> None:
-    _, found = recorded_trace(name)
+    _, found = judged_trace(name)
     idle_us = sum(device["idle_us"] for device in TRUTH[name]["devices"].values())
     assert sum(row.saving_us for row in found.savings if row.kind == "launch gap") <= idle_us + 0.1
     for row in found.savings:
@@ -356,7 +353,7 @@ def test_savings_are_bounded(name: str) -> None:
 
 @recorded
 def test_ratios_are_ratios(name: str) -> None:
-    _, found = recorded_trace(name)
+    _, found = judged_trace(name)
     for row in (*found.classes, *found.kernels, *found.activity, found.fill):
         for ratio in (row.est_sm_efficiency_ratio, row.est_occupancy_ratio):
             assert ratio is None or 0 <= ratio <= 1 + 1e-9
@@ -368,7 +365,7 @@ def test_ratios_are_ratios(name: str) -> None:
 @recorded
 @pytest.mark.parametrize("name", ["v100_dlrm_8rank_3.json.gz", "a100_2rank_nccl_metadata.json.gz"])
 def test_the_filled_window_is_that_of_a_slow_count(name: str) -> None:
-    linked, _ = recorded_trace(name)
+    linked, _ = judged_trace(name)
     trace = linked.trace
     multiprocessors = int(trace.about.device_properties[0]["numSms"])  # type: ignore[call-overload]
     runs = []
@@ -394,7 +391,7 @@ def test_the_filled_window_is_that_of_a_slow_count(name: str) -> None:
 @recorded
 @pytest.mark.parametrize("name", ["h100_bert_small.json.gz", "v100_dlrm_8rank_0.json.gz"])
 def test_launch_gaps_are_those_of_a_slow_count(name: str) -> None:
-    linked, _ = recorded_trace(name)
+    linked, _ = judged_trace(name)
     trace, work = linked.trace, linked.work
     expected = []
     for row in range(len(trace.kernel)):

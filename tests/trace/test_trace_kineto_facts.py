@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from recorded_traces import TRACES, TRUTH
 from tiny_traces import document, span, training_step, write
 
 from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 ROUNDED_US = 0.00051
 """The truth is rounded to a thousandth of a microsecond."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from pathlib import Path
 
 import pytest
+from recorded_traces import TRACES, recorded_trace
 
 from lightning_gpuprof.trace.analyses.kernels.occupancy import multiprocessor_of, resident_blocks
-from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Geometry
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 
 H100 = {
     "computeMajor": 9,
@@ -86,7 +83,7 @@ def test_launches_and_devices_that_say_too_little_are_not_known() -> None:
 def test_kinetos_estimates_follow_from_the_same_rules() -> None:
     compared = 0
     for path in sorted(TRACES.glob("*.json.gz")):
-        trace = Trace.read(path, frames=False)
+        trace = recorded_trace(path.name).trace
         properties = trace.about.device_properties
         on = multiprocessor_of(properties[0]) if properties else None
         if on is None:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_traces import NAMES, recorded_trace
 
 from lightning_gpuprof.model.trace.operators import Operators
 from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 from lightning_gpuprof.trace.analyses.operators.operators import operators
 from lightning_gpuprof.trace.intervals import exclusive_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 RANGES = ("ProfilerStep#", "enumerate(DataLoader)", "Optimizer.")
-NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
 
 pytestmark = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
 
 
 @cache
 def measured(name: str) -> tuple[LinkedTrace, Operators]:
-    linked = LinkedTrace(Trace.read(TRACES / name, frames=False))
+    linked = recorded_trace(name)
     return linked, operators(linked, most_shapes=10**9)
 
 

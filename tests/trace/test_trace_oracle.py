@@ -6,18 +6,15 @@ import gzip
 import json
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from recorded_traces import TRACES, TRUTH, recorded_trace
 
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
@@ -27,7 +24,7 @@ FLOAT_TIMES = ("a100_2rank", "a100_triton", "h100", "mi2", "mi3", "v100_ns", "cp
 
 @cache
 def measured(name: str) -> tuple[Trace, WindowFacts]:
-    trace = Trace.read(TRACES / name)
+    trace = recorded_trace(name).trace
     return trace, window_facts(trace, start_step=1, stop_step=2, file=name)
 
 

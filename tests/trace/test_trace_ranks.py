@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 
 import pytest
+from recorded_traces import recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.errors import TraceError
@@ -218,7 +219,7 @@ def test_a_trace_without_rank_among_others_is_refused(tmp_path: Path) -> None:
 
 def test_eight_real_ranks_fit_together(shared: Path) -> None:
     files = sorted((shared / "traces").glob("v100_dlrm_8rank_*.json.gz"))
-    ranks = [LinkedTrace(Trace.read(file, frames=False)) for file in files]
+    ranks = [recorded_trace(file.name) for file in files]
     found = compare_ranks(ranks)
     assert [one.rank for one in found.ranks] == list(range(8))
     assert (found.matched, found.unmatched, found.missing_ranks) == (8, (), ())

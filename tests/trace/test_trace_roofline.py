@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span
 
 from lightning_gpuprof.errors import ArgumentError
@@ -16,9 +16,6 @@ from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
 
 H100 = "NVIDIA H100 80GB HBM3"
 BF16, TF32, BYTES = 989.5e12, 494.5e12, 3350e9
@@ -244,7 +241,7 @@ def test_measured_ceilings_must_make_sense(options: dict[str, object], message: 
 def recorded(name: str) -> Roofline:
     if not NAMES:
         pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    return roofline(LinkedTrace(Trace.read(TRACES / name, frames=False)))
+    return roofline(recorded_trace(name))
 
 
 RESNET50 = 32 * (3 * 8.178e9 - 0.236e9)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
+from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span, training_step
 
 from lightning_gpuprof.model.trace.step_trace import StepTrace
@@ -16,8 +16,6 @@ from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-NAMES = sorted(path.name for path in TRACES.glob("*.json.gz"))
 MAIN, AUTOGRAD = 1, 2
 
 
@@ -189,7 +187,7 @@ def test_the_slow_way_to_the_phases_finds_the_same() -> None:
 
 @cache
 def recorded(name: str) -> tuple[LinkedTrace, StepTrace]:
-    linked = LinkedTrace(Trace.read(TRACES / name, frames=False))
+    linked = recorded_trace(name)
     return linked, step_trace(linked)
 
 

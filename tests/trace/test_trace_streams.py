@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import cache
 from itertools import pairwise
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from recorded_traces import TRUTH, recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.streams import DeviceStreams, QueueDepth, Streams
@@ -19,9 +19,6 @@ from lightning_gpuprof.trace.analyses.calls.streams import streams_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64
-
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 
 recorded = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
@@ -203,7 +200,7 @@ def test_work_without_duration_has_no_shares(tmp_path: Path) -> None:
 
 @cache
 def measured(name: str) -> Streams:
-    return streams_of(LinkedTrace(Trace.read(TRACES / name)))
+    return streams_of(recorded_trace(name))
 
 
 def ns(us: float) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 
 import pytest
+from recorded_traces import TRUTH, recorded_trace
 from tiny_traces import Json, document, span, write
 
 from lightning_gpuprof.model.trace.sync_points import SyncPoints
@@ -16,8 +16,6 @@ from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
-TRUTH = json.loads((TRACES / "FACTS.json").read_text()) if (TRACES / "FACTS.json").is_file() else {}
 needs_traces = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
 
@@ -27,7 +25,7 @@ def found(path: Path, events: list[Json]) -> SyncPoints:
 
 @cache
 def real(name: str) -> tuple[LinkedTrace, SyncPoints]:
-    linked = LinkedTrace(Trace.read(TRACES / name))
+    linked = recorded_trace(name)
     return linked, sync_points(linked)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from recorded_traces import TRACES
 from tiny_traces import Json, document, span, training_step
 
 from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
@@ -19,7 +20,6 @@ from lightning_gpuprof.trace.analyses.timeline.timeline import MAX_PARTS, MAX_ST
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 LARGE = ("v100_2rank_rank1_comm_heavy", "a100_8rank_rank3_callstack", "v100_resnet50_dl0_2021")
 RECORDED = sorted(
     path for path in TRACES.glob("*.json.gz") if path.stat().st_size < 200_000 or path.name.startswith(LARGE)
