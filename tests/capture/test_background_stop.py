@@ -155,7 +155,7 @@ SCRIPTED = """
     for thread in threads:
         thread.start()
     work = Work()
-    for _ in range(100):
+    for _ in range(40):
         written = trace(Path(sys.argv[1]), TraceConfig(), work).result(60)
         assert names(events_of(written))["cpu_op", "aten::addmm"] == 40
     over.set()
@@ -174,7 +174,7 @@ def test_other_threads_may_run_operators_while_traces_begin_and_end(tmp_path: Pa
 def test_the_interpreter_is_free_while_the_trace_is_collected_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spent: dict[str, float] = {}
+    spent: dict[str, tuple[float, float]] = {}
 
     def timed(name: str) -> None:
         method = getattr(BackgroundStop, name)
@@ -182,20 +182,21 @@ def test_the_interpreter_is_free_while_the_trace_is_collected_and_written(
         def noted(*arguments: Any) -> Any:
             begin = time.perf_counter()
             result = method(*arguments)
-            spent[name] = time.perf_counter() - begin
+            spent[name] = begin, time.perf_counter()
             return result
 
         monkeypatch.setattr(BackgroundStop, name, noted)
 
     timed("_collect")
     timed("_save_to")
-    written = trace(tmp_path, TraceConfig(), Work(), steps=300)
+    written = trace(tmp_path, TraceConfig(), Work(), steps=200)
     assert written is not None
-    longest, before = 0.0, time.perf_counter()
+    ran = [time.perf_counter()]
     while not written.done():
-        now = time.perf_counter()
-        longest, before = max(longest, now - before), now
-    assert min(spent.values()) > 2 * longest
+        time.sleep(1e-4)
+        ran.append(time.perf_counter())
+    for begin, end in spent.values():  # whoever holds the interpreter does so from one end to the other
+        assert [now for now in ran if 0.25 < (now - begin) / (end - begin) < 0.75]
 
 
 @tried
@@ -280,7 +281,7 @@ HEAD = """
 
 @tried
 def test_the_interpreter_waits_for_the_trace_at_its_end(tmp_path: Path) -> None:
-    in_a_process(HEAD + "    trace(Path(sys.argv[1]), TraceConfig(), Work(), steps=100)", tmp_path)
+    in_a_process(HEAD + "    trace(Path(sys.argv[1]), TraceConfig(), Work(), steps=20)", tmp_path)
     assert events_of(tmp_path / "window.plain.json")
 
 

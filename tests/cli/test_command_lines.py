@@ -41,27 +41,41 @@ def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -
     assert isinstance(found.value, GpuProfError)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ("trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}", "trace.active must be"),
-        ("log_every_n_steps: 0", "log_every_n_steps must be at least 1"),
-    ],
-)
-def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(tmp_path: Path, value: str, words: str) -> None:
-    config = tmp_path / "wrong.yaml"
-    config.write_text(
-        "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
-        f"      init_args:\n        {value}\n"
-    )
-    program = "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
-    program += f"LightningCLI(BoringModel, args=['fit', '--config', {str(config)!r}])\n"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    lines = done.stderr.splitlines()
-    ours = next(n for n, line in enumerate(lines) if line.startswith(f"gpuprof: {words}"))
+WRONG = {
+    "trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}": "trace.active must be",
+    "log_every_n_steps: 0": "log_every_n_steps must be at least 1",
+}
+PROGRAM = """
+import sys
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import *
+
+for config in sys.argv[1:-1]:
+    try:
+        LightningCLI(BoringModel, args=["fit", "--config", config])
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    print("NEXT", file=sys.stderr)
+LightningCLI(BoringModel, args=["fit", "--config", sys.argv[-1]])
+"""
+
+
+def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(tmp_path: Path) -> None:
+    configs = []
+    for number, value in enumerate(WRONG):
+        configs.append(tmp_path / f"{number}.yaml")
+        configs[-1].write_text(
+            "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
+            f"      init_args:\n        {value}\n"
+        )
+    command = [sys.executable, "-c", PROGRAM, *map(str, configs)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert len(lines) - ours <= 10
+    for said, words in zip(done.stderr.split("NEXT\n"), WRONG.values(), strict=True):
+        lines = said.splitlines()
+        ours = next(n for n, line in enumerate(lines) if line.startswith(f"gpuprof: {words}"))
+        assert len(lines) - ours <= 10
 
 
 def test_a_misspelt_name_in_yaml_is_named_last(tmp_path: Path) -> None:

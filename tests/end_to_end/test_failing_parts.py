@@ -45,9 +45,9 @@ def test_a_full_disk_in_mid_run_does_not_stop_training(tmp_path: Path) -> None:
         f"""
         import resource
         from planted_runs import *
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-        profiler = GpuProfiler(nvml=False, windows=[(1500, 1501)], dirpath={str(tmp_path / "out")!r})
-        trainer_for({str(tmp_path)!r}, [profiler], max_epochs=1).fit(Planted(), DataLoader(Sleepy(4000), batch_size=1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+        profiler = GpuProfiler(nvml=False, windows=[(600, 601)], dirpath={str(tmp_path / "out")!r})
+        trainer_for({str(tmp_path)!r}, [profiler], max_epochs=1).fit(Planted(), DataLoader(Sleepy(1600), batch_size=1))
         print("TRAINED", profiler.report.steps.count, "|".join(profiler.report.validity.caveats))
         """
     )

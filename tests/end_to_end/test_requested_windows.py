@@ -40,7 +40,7 @@ WAITS = """
     if __name__ == "__main__":
         profiler = quiet_profiler()
         trainer = trainer_for({folder!r}, [profiler, Waits()], max_epochs=-1, {trainer})
-        trainer.fit(Planted({{"training_step": 0.01}}), {loaders})
+        trainer.fit(Planted({{"training_step": 0.03}}), {loaders})
         print("REASONS", [w.reason for w in profiler.report.windows], [w.problem for w in profiler.report.windows])
         print("HANDLER", signal.getsignal(signal.SIGUSR2))
 """
@@ -86,6 +86,7 @@ def test_gpuprof_trigger_opens_a_window_in_a_run_that_goes_on(tmp_path: Path) ->
     assert len(list(tmp_path.rglob("rank0.*.pt.trace.json.gz"))) == 1
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_opens_a_window_and_spares_the_workers(tmp_path: Path) -> None:
     """Workers of both loaders, also those that the sanity check leaves running."""
     workers = "DataLoader(Sleepy(5000), num_workers=1, persistent_workers=True)"

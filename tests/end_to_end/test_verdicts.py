@@ -9,7 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from planted_runs import Planted, Sleepy, fit, is_crowded
+from planted_runs import Planted, Sleepy, blamed, fit
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -57,13 +57,13 @@ def named(report: Report, rule: str) -> Finding:
     return found[0]
 
 
-def test_a_healthy_run_is_compute_bound_and_silent(tmp_path: Path) -> None:
+def test_a_healthy_run_is_bound_by_its_own_work_and_not_blamed(tmp_path: Path) -> None:
     report = run(tmp_path)
-    assert is_crowded(report) or [f.rule for f in report.findings if f.severity != "info"] == []
-    assert is_crowded(report) or report.verdict.kind == "compute-bound"
+    assert blamed(report) == set()
+    assert report.verdict.kind in ("compute-bound", "host-bound", "mixed")  # on a busy machine it waits for a CPU
 
 
-def test_a_healthy_run_with_workers_and_validation_is_silent(tmp_path: Path) -> None:
+def test_a_healthy_run_with_workers_and_validation_is_not_blamed(tmp_path: Path) -> None:
     loader = DataLoader(Sleepy(80 * 16), batch_size=16, num_workers=1, persistent_workers=True)
     report = run(
         tmp_path,
@@ -72,7 +72,7 @@ def test_a_healthy_run_with_workers_and_validation_is_silent(tmp_path: Path) -> 
         val_loader=DataLoader(Sleepy(64), batch_size=16),
         limit_val_batches=1.0,
     )
-    assert is_crowded(report) or [f.rule for f in report.findings if f.severity != "info"] == []
+    assert blamed(report) == set()
 
 
 def test_slow_items_in_the_training_process(tmp_path: Path) -> None:

@@ -54,11 +54,9 @@ def written(folder: Path, *, package: str, extra: str = "pass", arguments: str =
     return script
 
 
-def run_process(folder: Path, **options: str) -> Done:
-    """The script in a process of its own, as users run it."""
-    done = subprocess.run(
-        [sys.executable, str(written(folder, **options))], capture_output=True, text=True, cwd=folder, timeout=240
-    )
+def run_process(folder: Path, *command: str) -> Done:
+    """In a process of its own, as users run it."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return Done(done.stdout)
 
@@ -89,13 +87,6 @@ def test_one_environment_variable_profiles_any_script(
     profiled_by_the_environment(run_here(), tmp_path)
 
 
-def test_one_environment_variable_profiles_a_process_with_the_other_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUPROF", "1")
-    profiled_by_the_environment(run_process(tmp_path, package="pytorch_lightning"), tmp_path)
-
-
 @pytest.mark.parametrize("value", ["", "0", "off"])
 def test_without_it_nothing_happens(
     run_here: Callable[..., Done], tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
@@ -123,9 +114,24 @@ def test_one_line_in_the_script_works(run_here: Callable[..., Done], tmp_path: P
     profiled_by_one_line(tmp_path)
 
 
-def test_one_line_works_in_a_process_with_the_other_package(tmp_path: Path) -> None:
-    run_process(tmp_path, package="pytorch_lightning", **ONE_LINE)
-    profiled_by_one_line(tmp_path)
+BOTH = """
+import os, runpy, sys
+for folder, given in ((sys.argv[1], "1"), (sys.argv[2], "")):
+    os.environ["GPUPROF"] = given
+    os.chdir(folder)
+    runpy.run_path("train.py", run_name="__main__")
+    print("NEXT")
+"""
+
+
+def test_the_variable_and_the_line_work_in_a_process_with_the_other_package(tmp_path: Path) -> None:
+    variable, line = tmp_path / "variable", tmp_path / "line"
+    for folder, options in ((variable, {}), (line, ONE_LINE)):
+        folder.mkdir()
+        written(folder, package="pytorch_lightning", **options)
+    done = run_process(tmp_path, "-c", BOTH, str(variable), str(line))
+    profiled_by_the_environment(Done(done.stdout.partition("NEXT")[0]), variable)
+    profiled_by_one_line(line)
 
 
 def test_a_profiler_of_the_script_and_one_of_the_environment_measure_once(
@@ -139,12 +145,9 @@ def test_a_profiler_of_the_script_and_one_of_the_environment_measure_once(
 
 @pytest.mark.slow
 def test_two_ranks_write_a_journal_each_and_name_their_synchronisation(tmp_path: Path) -> None:
-    run_process(
-        tmp_path,
-        package="lightning.pytorch",
-        extra=ONE_LINE["extra"],
-        arguments="callbacks=[GpuProfiler(windows=(5, 6))], strategy='ddp', devices=2",
-    )
+    arguments = "callbacks=[GpuProfiler(windows=(5, 6))], strategy='ddp', devices=2"
+    script = written(tmp_path, package="lightning.pytorch", extra=ONE_LINE["extra"], arguments=arguments)
+    run_process(tmp_path, str(script))
     folder = tmp_path / "gpuprof"
     assert sorted(p.name for p in folder.glob("*.jsonl")) == ["rank0.jsonl", "rank1.jsonl"]
     report = load_report(folder)

@@ -136,9 +136,13 @@ def quiet_profiler(**options: Any) -> GpuProfiler:
     return GpuProfiler(**{"windows": [], "nvml": False, "host": False, "reports": ["json"], **options})
 
 
-def is_crowded(report: Report) -> bool:
-    """Whether a report says that other programs made the run wait: its times are not the run's own."""
-    return any("other programs used" in caveat for caveat in report.validity.caveats)
+OF_THE_MACHINE = {"cpu-contention", "phase-change", "slow-first-steps", "step-drift", "step-outliers"}
+"""What may be critical in a healthy run where other programs take the CPUs."""
+
+
+def blamed(report: Report) -> set[str]:
+    """Critical findings that call for a change of the run itself: none in a healthy one, however busy the machine."""
+    return {f.rule for f in report.findings if f.severity == "critical"} - OF_THE_MACHINE
 
 
 def loader(size: int = 40) -> DataLoader[torch.Tensor]:

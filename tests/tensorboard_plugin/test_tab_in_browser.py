@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.sinks import json_report
 
+pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 120_000
@@ -164,7 +165,6 @@ def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> No
     assert "p.gpuprof.view=group-time" in reader.page.url
 
 
-@pytest.mark.slow
 def test_every_view_shows_its_heading_and_draws_its_figures(reader: Reader) -> None:
     page = reader.open(run=SLOW)
     shown(page, SLOW, "overview")
@@ -179,7 +179,6 @@ def test_every_view_shows_its_heading_and_draws_its_figures(reader: Reader) -> N
         assert page.locator("nav a[aria-current='page']").get_attribute("href") == f"#{anchor}"
 
 
-@pytest.mark.slow
 def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(reader: Reader) -> None:
     tab = reader.open_in_tensorboard(run=SLOW, view="phases")
     shown(tab, SLOW, "phases").get_by_text("Phases of a step").wait_for()
@@ -194,7 +193,6 @@ def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(read
     reader.page.wait_for_url("**/*p.gpuprof.view=phases*")
 
 
-@pytest.mark.slow
 def test_a_finding_leads_to_its_moment_in_the_timeline(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="group-findings")
     finding = shown(page, SLOW, "group-findings").locator(".finding:has([data-moment])").first
@@ -205,7 +203,6 @@ def test_a_finding_leads_to_its_moment_in_the_timeline(reader: Reader) -> None:
     part.locator(".said", has_text=f"finding {number}: ").wait_for()
 
 
-@pytest.mark.slow
 def test_the_first_screen_of_the_tab_is_one_view(reader: Reader) -> None:
     reader.page.set_viewport_size({"width": 1280, "height": 720})
     page = reader.open(run=SLOW, view="overview")
@@ -215,7 +212,6 @@ def test_the_first_screen_of_the_tab_is_one_view(reader: Reader) -> None:
     assert "BEFORE" not in page.locator(".first").inner_text()
 
 
-@pytest.mark.slow
 def test_a_request_to_another_host_would_be_seen(reader: Reader) -> None:
     reader.page.set_content("<img src='http://gpuprof.example/x.png'>")
     reader.page.wait_for_load_state()
@@ -223,7 +219,6 @@ def test_a_request_to_another_host_would_be_seen(reader: Reader) -> None:
     reader.elsewhere, reader.said = [], []
 
 
-@pytest.mark.slow
 def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) -> None:
     page = reader.open(run=SLOW, view="phases")
     shown(page, SLOW, "phases")
@@ -252,7 +247,6 @@ def axes_beside(page: Any, view: str) -> list[Any]:
     )
 
 
-@pytest.mark.slow
 def test_figures_of_two_runs_side_by_side_have_the_same_axes(reader: Reader, second_run: str) -> None:
     page = reader.open(run=SLOW, other=second_run, view="steps")
     for view in ("steps", "curves", "phases"):
@@ -281,7 +275,6 @@ def drawn_beside(page: Any, *both: dict[str, Any], kind: str = "steps") -> None:
     page.locator(".column:nth-child(2) .main-svg").first.wait_for()
 
 
-@pytest.mark.slow
 def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="steps")
     shown(page, SLOW, "steps")
@@ -297,7 +290,6 @@ def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> No
     assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
 
 
-@pytest.mark.slow
 def test_the_plots_of_two_runs_are_equally_high_whatever_happened_in_them(reader: Reader) -> None:
     page = reader.open()
     page.locator("table.runs").wait_for()
@@ -317,7 +309,6 @@ def test_the_plots_of_two_runs_are_equally_high_whatever_happened_in_them(reader
     assert first == second
 
 
-@pytest.mark.slow
 def test_the_rooflines_of_two_runs_have_the_same_axes(reader: Reader) -> None:
     page = reader.open()
     page.locator("table.runs").wait_for()
@@ -332,7 +323,6 @@ def test_the_rooflines_of_two_runs_have_the_same_axes(reader: Reader) -> None:
     assert first == second == [pytest.approx([-0.06, 1.06]), pytest.approx([-0.72, 12.72])]
 
 
-@pytest.mark.slow
 def test_what_only_one_of_two_runs_measured_has_its_place_in_both(reader: Reader) -> None:
     page = reader.open()
     page.locator("table.runs").wait_for()
@@ -355,7 +345,6 @@ def test_what_only_one_of_two_runs_measured_has_its_place_in_both(reader: Reader
     assert sorted(above) == ["backward", "data_wait", "forward"]
 
 
-@pytest.mark.slow
 def test_the_titles_of_curves_end_inside_of_a_narrow_figure(reader: Reader) -> None:
     page = reader.open()
     page.locator("table.runs").wait_for()
@@ -372,7 +361,6 @@ def test_the_titles_of_curves_end_inside_of_a_narrow_figure(reader: Reader) -> N
     assert all(text < figure for figure, text in edges)
 
 
-@pytest.mark.slow
 def test_the_bars_of_operators_lie_in_their_column_and_not_on_the_next(reader: Reader) -> None:
     page = reader.open()
     page.locator("table.runs").wait_for()
@@ -388,7 +376,6 @@ def test_the_bars_of_operators_lie_in_their_column_and_not_on_the_next(reader: R
     assert edges == [[True, 3], [True, 3]]
 
 
-@pytest.mark.slow
 def test_the_rows_of_a_long_table_can_be_searched(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="conditions")
     part = shown(page, SLOW, "conditions")
@@ -403,7 +390,6 @@ def test_the_rows_of_a_long_table_can_be_searched(reader: Reader) -> None:
     assert rows.count() == everything
 
 
-@pytest.mark.slow
 def test_a_run_that_goes_on_is_shown_again_as_it_grows_where_the_reader_was(reader: Reader, logdir: Path) -> None:
     lines = log_directories.journal_lines(logdir, 3)
     journal = logdir / "live" / "rank0.jsonl"
@@ -424,7 +410,6 @@ def test_a_run_that_goes_on_is_shown_again_as_it_grows_where_the_reader_was(read
     assert page.locator("[data-old]").count() == 0
 
 
-@pytest.mark.slow
 def test_a_zoom_is_kept_in_the_views_of_a_run_but_not_in_another_run(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="steps")
     shown(page, SLOW, "steps")
@@ -443,7 +428,6 @@ def test_a_zoom_is_kept_in_the_views_of_a_run_but_not_in_another_run(reader: Rea
     assert end >= 300
 
 
-@pytest.mark.slow
 def test_what_has_not_changed_is_not_drawn_again(reader: Reader, logdir: Path) -> None:
     lines = log_directories.journal_lines(logdir, 3)
     journal = logdir / "still" / "rank0.jsonl"
@@ -457,7 +441,6 @@ def test_what_has_not_changed_is_not_drawn_again(reader: Reader, logdir: Path) -
     assert page.locator("[data-old]").count() == 1
 
 
-@pytest.mark.slow
 def test_hostile_names_run_nothing_and_are_shown(reader: Reader) -> None:
     reader.page.on("dialog", lambda dialog: reader.said.append(dialog.message))
     page = reader.open()
@@ -470,7 +453,6 @@ def test_hostile_names_run_nothing_and_are_shown(reader: Reader) -> None:
     assert page.locator("main img, main script:not([type='application/json']), main a[href^='http']").count() == 0
 
 
-@pytest.mark.slow
 def test_all_can_be_reached_by_keyboard(reader: Reader) -> None:
     page = reader.open(run=SLOW)
     shown(page, SLOW, "overview")
@@ -486,7 +468,6 @@ def test_all_can_be_reached_by_keyboard(reader: Reader) -> None:
     assert page.evaluate("document.activeElement.getAttribute('href')") == "#group-time"
 
 
-@pytest.mark.slow
 def test_it_is_dark_where_the_reader_wants_it_dark(browser: Any, server: str) -> None:
     colours = {}
     for scheme in ("light", "dark"):
@@ -509,7 +490,6 @@ def switched(reader: Reader, tab: Any, mode: str, paper: str) -> None:
     sync_api.expect(tab.locator("main .main-svg").first).to_have_css("background-color", paper)
 
 
-@pytest.mark.slow
 def test_it_is_dark_as_tensorboards_own_switch_says_whatever_the_system_is(reader: Reader) -> None:
     tab = reader.open_in_tensorboard(run=SLOW, view="steps")
     shown(tab, SLOW, "steps")
@@ -525,7 +505,6 @@ def test_it_is_dark_as_tensorboards_own_switch_says_whatever_the_system_is(reade
     assert tab.locator("body").evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
-@pytest.mark.slow
 def test_a_run_that_is_gone_is_said_calmly(reader: Reader) -> None:
     page = reader.open(run="not-there", view="overview")
     page.get_by_text("There is no such run under the log directory").wait_for()
