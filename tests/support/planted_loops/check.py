@@ -125,7 +125,9 @@ def compare(label: str, fit: Measured, twin: Measured, case: Case, cold: float =
         planted_s, found_s, twin_s = planted.get(key, 0.0), found.get(key, 0.0), bare.get(key, 0.0)
         around = "setup" in key or "teardown" in key
         own_s = cold * twin_s + (SLACK_AROUND_S if around else SLACK_S) + fit.lost_s
-        ok = least[key] * planted_s <= found_s <= planted_s + TOLERANCE * (planted_s or slept_s) + own_s
+        # A worker sleeps on while others have the CPU of who waits for it.
+        hidden_s = fit.lost_s if least[key] < 0.999 else 0.0
+        ok = least[key] * planted_s - hidden_s <= found_s <= planted_s + TOLERANCE * (planted_s or slept_s) + own_s
         lines.append(Line(case=label, where=key, planted_s=planted_s, found_s=found_s, twin_s=twin_s, ok=ok))
     return lines
 
