@@ -101,6 +101,7 @@ def test_both_profilers_record_the_same_window_and_the_results_are_written(
     assert "pytorch-gzip" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_failing_run_is_an_error_that_shows_its_last_words() -> None:
     nobody = Settings(variant="nobody", blocks=1, before=10, after=8, accelerator="cpu", with_end=False)
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):

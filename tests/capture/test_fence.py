@@ -71,6 +71,7 @@ print("ended well")
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_while_we_are_at_work_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)

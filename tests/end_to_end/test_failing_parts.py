@@ -39,6 +39,7 @@ def test_a_folder_in_the_way_moves_the_run_and_is_told_once(tmp_path: Path) -> N
     assert any("cannot be written" in caveat for caveat in report.validity.caveats)
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_mid_run_does_not_stop_training(tmp_path: Path) -> None:
     """A real limit on file size, in a process of its own."""
     script = textwrap.dedent(

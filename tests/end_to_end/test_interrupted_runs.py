@@ -153,6 +153,7 @@ def test_the_live_line_goes_when_steps_are_not_measured_any_more(tmp_path: Path,
     assert breaks.cleared
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> None:
     script = textwrap.dedent(
         f"""

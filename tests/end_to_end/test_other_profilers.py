@@ -27,6 +27,7 @@ def test_a_window_beside_the_users_pytorch_profiler_is_not_opened(tmp_path: Path
     assert list((tmp_path / "own").iterdir())
 
 
+@pytest.mark.slow
 def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path) -> None:
     """In a process of its own: two sessions at once have crashed it."""
     script = textwrap.dedent(
