@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
 import torch
-from planted_runs import Planted, blamed, fit
+from planted_runs import Planted, blamed, fit, named
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lightning_gpuprof import GpuProfiler, HostConfig
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 
 pytestmark = [
@@ -97,14 +96,6 @@ class SlowEnd(Working):
         time.sleep(0.3)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def run(folder: Path, loader: Any, model: pl.LightningModule | None = None, **options: Any) -> Report:
     profiler = GpuProfiler(windows=[], nvml=False, host=HostConfig(interval_s=0.1), reports=["json"])
     return fit(folder, model or Working(), loader, profiler=profiler, **options)
@@ -112,12 +103,6 @@ def run(folder: Path, loader: Any, model: pl.LightningModule | None = None, **op
 
 def loader(dataset: Dataset[torch.Tensor], workers: int, **options: Any) -> DataLoader[torch.Tensor]:
     return DataLoader(dataset, batch_size=8, num_workers=workers, persistent_workers=workers > 0, **options)
-
-
-def named(report: Report, rule: str) -> Finding:
-    found = [f for f in report.findings if f.rule == rule]
-    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
-    return found[0]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -8,9 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
-from planted_runs import Planted, Sleepy, blamed, fit
-from torch import nn
+from planted_runs import Computing, Sleepy, blamed, fit
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
@@ -23,16 +21,6 @@ pytestmark = [
 ]
 
 
-class Computing(Planted):
-    """A model with work of a few milliseconds a step."""
-
-    def __init__(self, width: int = 1100) -> None:
-        super().__init__()
-        self.layer = nn.Sequential(  # type: ignore[assignment]
-            nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
-        )
-
-
 class Slow(pl.Callback):
     """Sleeps longer than a step takes."""
 
@@ -41,24 +29,19 @@ class Slow(pl.Callback):
 
 
 def run(folder: Path, target: float | str, *callbacks: pl.Callback) -> Report:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return fit(
-            folder,
-            Computing(),
-            DataLoader(Sleepy(120 * 16), batch_size=16),
-            profiler=GpuProfiler(
-                windows=[],
-                nvml=False,
-                reports=["json"],
-                target=target,
-                thresholds={"input-bound": {"least_ratio": 0.3}},
-            ),
-            callbacks=callbacks,
-        )
-    finally:
-        torch.set_num_threads(before)
+    return fit(
+        folder,
+        Computing(),
+        DataLoader(Sleepy(120 * 16), batch_size=16),
+        profiler=GpuProfiler(
+            windows=[],
+            nvml=False,
+            reports=["json"],
+            target=target,
+            thresholds={"input-bound": {"least_ratio": 0.3}},
+        ),
+        callbacks=callbacks,
+    )
 
 
 def test_a_target_is_within_reach_of_what_was_planted(tmp_path: Path) -> None:

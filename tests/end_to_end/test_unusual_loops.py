@@ -25,14 +25,11 @@ from lightning_gpuprof.pipeline import load_report
 
 
 @pytest.fixture(autouse=True)
-def quiet_and_alone() -> Iterator[None]:
-    """One thread, because threads that wait for each other make every layer slow; nothing of Lightning's own words."""
+def lightning_is_quiet() -> Iterator[None]:
     logger = logging.getLogger("lightning.pytorch")
-    level, threads = logger.level, torch.get_num_threads()
+    level = logger.level
     logger.setLevel(logging.ERROR)
-    torch.set_num_threads(1)
     yield
-    torch.set_num_threads(threads)
     logger.setLevel(level)
 
 

@@ -9,36 +9,16 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from planted_runs import Planted, Sleepy, blamed, fit
-from torch import nn
+from planted_runs import Computing, Sleepy, blamed, fit, named
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-class Computing(Planted):
-    """A model with work of a few milliseconds a step."""
-
-    def __init__(self, sleeps: dict[str, float] | None = None, width: int = 1100) -> None:
-        super().__init__(sleeps)
-        self.layer = nn.Sequential(  # type: ignore[assignment]
-            nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
-        )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def run(folder: Path, model: pl.LightningModule | None = None, loader: Any = None, **options: Any) -> Report:
@@ -49,12 +29,6 @@ def run(folder: Path, model: pl.LightningModule | None = None, loader: Any = Non
         profiler=GpuProfiler(windows=[], nvml=False, reports=["json"]),
         **options,
     )
-
-
-def named(report: Report, rule: str) -> Finding:
-    found = [f for f in report.findings if f.rule == rule]
-    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
-    return found[0]
 
 
 def test_a_healthy_run_is_bound_by_its_own_work_and_not_blamed(tmp_path: Path) -> None:

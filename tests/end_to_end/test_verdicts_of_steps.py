@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from planted_runs import Planted, Sleepy, fit
+from planted_runs import Planted, Sleepy, fit, named
 from torch import nn
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 
 pytestmark = [
@@ -38,14 +37,6 @@ ABOUT_STEPS = {
 """Rules that must not speak in fits without a fault, not even as information."""
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Network(Planted):
     """A model of a few layers, with what a test plants in its step."""
 
@@ -66,12 +57,6 @@ def run(folder: Path, model: Network, *, batches: int = 300, **options: Any) -> 
     loader = DataLoader(Sleepy(batches * 16), batch_size=16)
     profiler = GpuProfiler(windows=[], nvml=False, reports=["json"])
     return fit(folder, model, loader, profiler=profiler, **options)
-
-
-def named(report: Report, rule: str) -> Finding:
-    found = [f for f in report.findings if f.rule == rule]
-    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
-    return found[0]
 
 
 def silent(report: Report) -> None:

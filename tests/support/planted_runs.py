@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 
 
@@ -93,6 +94,16 @@ class Planted(pl.LightningModule):
         return optimizer
 
 
+class Computing(Planted):
+    """A model with work of a few milliseconds a step."""
+
+    def __init__(self, sleeps: dict[str, float] | None = None, width: int = 1100) -> None:
+        super().__init__(sleeps)
+        self.layer = nn.Sequential(  # type: ignore[assignment]
+            nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+
 def trainer_for(folder: Path, callbacks: list[pl.Callback], **options: Any) -> pl.Trainer:
     settings: dict[str, Any] = {
         "max_epochs": 1,
@@ -134,6 +145,12 @@ def fit(
 
 def quiet_profiler(**options: Any) -> GpuProfiler:
     return GpuProfiler(**{"windows": [], "nvml": False, "host": False, "reports": ["json"], **options})
+
+
+def named(report: Report, rule: str) -> Finding:
+    found = [f for f in report.findings if f.rule == rule]
+    assert found, f"{rule} is not among {[f.rule for f in report.findings]}; {report.not_evaluated}"
+    return found[0]
 
 
 OF_THE_MACHINE = {"cpu-contention", "phase-change", "slow-first-steps", "step-drift", "step-outliers"}

@@ -223,8 +223,6 @@ def test_samples_that_begin_alike_are_neighbours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES or ["none"])
 def test_stacks_of_recorded_traces_sum_to_the_time_that_was_recorded(name: str) -> None:
-    if not NAMES:
-        pytest.skip("no recorded traces beside the repository (../shared/traces)")
     trace = recorded_trace(name).trace
     one = recorded_trace(name)
     host, device = folded(one), folded(one, "device")

@@ -63,8 +63,6 @@ def test_a_cause_that_comes_back_has_two_pieces_and_long_host_time_is_its_own(tm
 
 @pytest.mark.parametrize("name", NAMES or ["none"])
 def test_pieces_of_recorded_gaps_sum_to_what_is_told_of_each_gap_and_cause(name: str) -> None:
-    if not NAMES:
-        pytest.skip("no recorded traces beside the repository (../shared/traces)")
     linked = recorded_trace(name)
     for device in linked.device_rows:
         gaps, pieces = pieces_of(linked, device)
