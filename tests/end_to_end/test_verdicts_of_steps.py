@@ -75,12 +75,12 @@ def test_a_compiled_model_is_silent(tmp_path: Path) -> None:
 
 class SlowFromHalfWay(Network):
     def plant(self, batch_idx: int) -> None:
-        if batch_idx >= 450:
-            time.sleep(0.01)
+        if batch_idx >= 300:
+            time.sleep(0.03)
 
 
 def test_a_step_that_turns_slow_half_way(tmp_path: Path) -> None:
-    finding = named(run(tmp_path, SlowFromHalfWay(), batches=900), "phase-change")
+    finding = named(run(tmp_path, SlowFromHalfWay(), batches=600), "phase-change")
     assert finding.subject == "forward"
     assert finding.severity in ("warning", "critical")
     assert "waits longer there" in finding.summary
@@ -92,7 +92,7 @@ class GrowingList(Network):
         self.seen = [torch.zeros(8) for _ in range(10)]
 
     def plant(self, batch_idx: int) -> None:
-        self.seen += [torch.zeros(8)] * 10
+        self.seen += [torch.zeros(8)] * 40
         torch.stack([seen.sum() for seen in self.seen]).sum()
 
 
