@@ -34,6 +34,8 @@ FIRST_SETTLING_STEPS = 4
 MOST_SETTLING_STEPS = 200
 LONGEST_BLOCK = 2.5
 """Times what was wanted, at which the block of a slow arm ends."""
+MOST_ANEW = 3
+"""Times that a block in which torch compiled is measured again."""
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid\D* (\d+)")
 
 Clock = Callable[[], float]
@@ -110,6 +112,7 @@ class InterleavedTrial:
         self._to_measure = 0
         self._measured = -1
         """Steps of the block; -1: steps are left out."""
+        self._compiled = self._measured_anew = 0
         self._step_s = 0.0
         self._warm = False
         self._deciding = False
@@ -209,6 +212,7 @@ class InterleavedTrial:
         self._used.add(self._arm.name)
         self._synchronize()
         source.begin_block()
+        self._compiled = _compiled()
         self._measured, self._start = 0, self._clock()
 
     def _is_long(self) -> bool:
@@ -220,6 +224,10 @@ class InterleavedTrial:
 
     def _end_block(self) -> None:
         self._synchronize()
+        if _compiled() != self._compiled and self._measured_anew < MOST_ANEW and self._trainer.world_size == 1:
+            self._measured_anew += 1
+            self._left_out, self._measured = 0, -1  # torch.compile met another shape: its work is no step
+            return
         seconds = self._clock() - self._start
         source = self._sources[self._arm.name]
         block = Block(
@@ -285,7 +293,7 @@ class InterleavedTrial:
         except Exception:
             self._switch_off()
             raise
-        self._left_out, self._measured = -1, -1  # the step that begins is the first that is left out
+        self._left_out, self._measured, self._measured_anew = -1, -1, 0  # the step that begins is left out as well
         block_s = self._schedule.block_s(self._step_s)
         wanted = self._agreed(max(LEAST_STEPS, math.ceil(block_s / max(self._step_s, 1e-6))))
         every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
@@ -338,6 +346,12 @@ def _own_sources(folder: Path) -> tuple[str, ...]:
     files = {Path(path) for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
     own = (path.relative_to(folder) for path in files if path.suffix == ".py" and path.is_relative_to(folder))
     return tuple(sorted(str(path) for path in own if not {"site-packages", "lightning_gpuprof"} & set(path.parts)))
+
+
+def _compiled() -> int:
+    """Frames that torch.compile has taken up until now."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else dynamo.counters["frames"]["total"]
 
 
 def _words(error: Exception) -> str:

@@ -143,6 +143,8 @@ def loader() -> Any:
         return DataLoader(Stream(), batch_size=4)
     if KIND == "combined":
         return CombinedLoader({"a": DataLoader(Samples(), batch_size=4), "b": DataLoader(Samples())}, "max_size_cycle")
+    if KIND == "partial":
+        return DataLoader(Samples(), batch_size=3)
     return DataLoader(Samples(0.01 if KIND == "loader" else 0.0), batch_size=4)
 
 

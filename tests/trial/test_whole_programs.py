@@ -127,6 +127,16 @@ def test_torchrun_is_tried() -> None:
 
 
 @pytest.mark.slow
+def test_compilation_is_no_part_of_a_step() -> None:
+    ended, trial = tried("partial", "compile=True", seconds=20)  # the last batch of an epoch has another shape
+    assert ended.is_over, ended.tail
+    slowest_ms = max(
+        1e3 * e.seconds / e.steps for e in ended.events if isinstance(e, Block) and e.arm == "compile=True"
+    )
+    assert slowest_ms < 5 * (trial.base_step_ms or 0.0), "compiling takes seconds"
+
+
+@pytest.mark.slow
 def test_an_error_ends_its_arm_alone() -> None:
     ended, trial = tried("raises", ANOMALY, "foreach=False")
     assert ended.is_over
