@@ -59,7 +59,7 @@ class Model(LightningModule):
         if isinstance(batch, dict):
             batch = batch["a"]
         loss = self.layer(batch).square().mean()
-        for number in range(30 if KIND == "logs" else 1):
+        for number in range({"logs": 30, "partial": 0}.get(KIND, 1)):  # torch 2.13 cannot compile self.log
             self.log(f"loss{number}", loss)
         return loss
 
