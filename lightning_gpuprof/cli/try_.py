@@ -107,7 +107,8 @@ def run(
         raise ArgumentError("--seconds", seconds, f"be from {LEAST_SECONDS:g} to {MOST_SECONDS:g}")
     asked = arms.asked(settings)
     if shutil.which(program[0]) is None:
-        raise TrialError(f"there is no command {program[0]!r}: name the one that trains")
+        hint = f", as python {program[0]}" if program[0].endswith(".py") else ""
+        raise TrialError(f"there is no command {program[0]!r}: name the one that trains{hint}")
     not_tried: tuple[NotTried, ...] = ()
     folder: Path | None = None
     if of_input:
