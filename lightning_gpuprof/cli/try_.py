@@ -45,7 +45,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=V[,V...]",
-        help="try these values of a setting in place of the advice; may be given several times",
+        help="values of a setting to try in place of the advice; an unknown name lists all; may be given several times",
     )
     parser.add_argument("--input", action="store_true", help="search for the loader's best settings")
     parser.add_argument(
@@ -71,9 +71,11 @@ def _run(options: Namespace) -> int:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(trial), indent=1).decode() + "\n")
         return 0
     from lightning_gpuprof.sinks.trial_screen import print_trial
+    from lightning_gpuprof.sinks.trial_tables import best
 
     patches = options.patch or options.write
-    apply = f"gpuprof try {visible(trial.run)} --patch" if trial.run and not patches else ""
+    can_apply = trial.run and not patches and best(trial) is not None
+    apply = f"gpuprof try {visible(trial.run)} --patch" if can_apply else ""
     print_trial(trial, apply=apply, file=sys.stderr if patches else None)
     return _patch(trial, write=options.write) if patches else 0
 
@@ -307,6 +309,7 @@ COMMAND = Command(
         "gpuprof try -- python train.py --config my.yaml",
         "gpuprof try runs/digits/version_0 -- python -m examples.digits fit --config configs/digits.yaml",
         "gpuprof try --arm num_workers=1,2,4 --arm precision=bf16-mixed -- python train.py",
+        "gpuprof try --arm without=LearningRateMonitor -- python train.py",
         "gpuprof try --input -- python train.py           the loader's best settings",
         "gpuprof try runs/digits/version_0 --patch        what was worth it, as a diff",
     ),

@@ -49,15 +49,15 @@ def left(folder: Path) -> list[str]:
 
 
 def tried(
-    kind: str, *settings: str, seconds: float = SECONDS, before: Sequence[str] = ()
+    kind: str, *settings: str, seconds: float = SECONDS, program_words: Sequence[str] = (str(SCRIPT),)
 ) -> tuple[program.Ended, Trial]:
     """A trial of the program, in a folder beside the user's."""
     folder = Path.cwd().parent / "trial"
     folder.mkdir()
     plan = Plan(arms=asked(settings), seconds=seconds)
-    command = [sys.executable, *before, str(SCRIPT), kind]
     events: list[Event] = []
-    ended = program.run(command, plan, folder, on_event=events.append, environ=os.environ)
+    words = [sys.executable, *program_words, kind]
+    ended = program.run(words, plan, folder, on_event=events.append, environ=os.environ)
     assert events == ended.events
     for event in events:
         if isinstance(event, Started):
@@ -120,8 +120,17 @@ def test_ranks_change_in_the_same_step(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_torchrun_is_tried() -> None:
-    ended, trial = tried("ranks", "foreach=False", before=("-m", "torch.distributed.run", "--nproc_per_node", "2"))
+@pytest.mark.parametrize("name", ["torchrun", "module", "pytorch_lightning"])
+def test_programs_are_tried_however_they_are_started(tmp_path: Path, name: str) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(SCRIPT.read_text().replace("from lightning.pytorch", "from pytorch_lightning"))
+    words = {
+        "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2", str(SCRIPT)],
+        "module": ["-m", SCRIPT.stem],
+        "pytorch_lightning": [str(other)],
+    }
+    kind = "ranks" if name == "torchrun" else "logs"
+    ended, trial = tried(kind, "foreach=False", "precision=bf16-mixed", program_words=words[name])
     assert ended.is_over, ended.tail
     assert speedup(trial, "foreach=False") > 0
 
