@@ -109,6 +109,9 @@ def profile(trainer: Any, plan: Plan) -> None:
     """
     from lightning_gpuprof.callback import GpuProfiler
 
+    for callback in trainer.callbacks:
+        if type(callback).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning"):
+            callback.on_train_end = callback.on_fit_end = _nothing  # the user's training has not come to an end
     timer = sys.modules[f"{package_of(trainer)}.callbacks"].Timer(duration={"seconds": round(plan.seconds)})
     trainer.callbacks = [*trainer.callbacks, timer, GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])]
 

@@ -15,15 +15,21 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     Timer,
 )
+from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.errors import TrialError
-from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, package_of, without_writing
+from lightning_gpuprof.model.trial import Plan
+from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, package_of, profile, without_writing
 
 
 class Own(Callback):
     """Of the user."""
+
+    def on_train_end(self, *_: Any) -> None:
+        """A result of the user's."""
+        raise AssertionError("the training has not come to its end")
 
 
 class OwnCheckpoint(ModelCheckpoint):
@@ -86,6 +92,15 @@ def test_limits_of_the_user_stay_for_who_reads_them(tmp_path: Path) -> None:
     trainer = made(tmp_path, max_steps=70, logger=False)
     make_harmless(trainer, tmp_path)
     assert (trainer.max_epochs, trainer.max_steps) == (3, 70)
+
+
+def test_the_profile_of_the_first_seconds_is_no_end_of_the_users_training(tmp_path: Path) -> None:
+    trainer = made(tmp_path, callbacks=[Own()], logger=False, limit_train_batches=4, enable_progress_bar=False)
+    make_harmless(trainer, tmp_path / "folder")
+    profile(trainer, Plan(arms=(), seconds=20, profile_into=str(tmp_path / "profile")))
+    trainer.fit(BoringModel())
+    assert [path.name for path in tmp_path.iterdir()] == ["profile"]
+    assert list((tmp_path / "profile").glob("**/report.json"))
 
 
 def test_another_profiler_is_refused(tmp_path: Path) -> None:
