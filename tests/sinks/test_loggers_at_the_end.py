@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -185,7 +186,7 @@ def test_weights_and_biases_shows_the_first_screen(monkeypatch: pytest.MonkeyPat
     assert step == 41
     page = shown[attachments.PANEL].data
     assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in page
-    assert escape(first_screen(report).headline) in page
+    assert escape(first_screen(report).headline) in re.sub("</?(span|bdi)[^>]*>", "", page)
     assert not shown[attachments.PANEL].inject
     assert len(page) < 100_000
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
