@@ -274,7 +274,9 @@ def test_an_interrupted_run_does_not_wait_for_a_tracker_that_hangs(
     hangs = Hangs(tmp_path)
     profiler = quiet_profiler(reports=["json", "tensorboard"])
     with (
-        pytest.warns(RuntimeWarning, match=r"gpuprof: loggers: the loggers did not accept the final numbers within 0\.1 s"),
+        pytest.warns(
+            RuntimeWarning, match=r"gpuprof: loggers: the loggers did not accept the final numbers within 0\.1 s"
+        ),
         pytest.raises(ValueError, match="planted"),
     ):
         fit(tmp_path, Failing(5, ValueError("planted")), profiler=profiler, logger=hangs)
