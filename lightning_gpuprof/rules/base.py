@@ -98,7 +98,12 @@ def threshold(default: Number, *, source: str) -> Number:
 
 
 def source_of(rule: type, name: str) -> str:
-    """Where the threshold ``name`` of a rule comes from; empty if the field does not say."""
+    """Where the threshold ``name`` of a rule comes from; empty if the field does not say.
+
+    Args:
+        rule: Class of the rule.
+        name: Name of the field.
+    """
     fields: Mapping[str, object] = getattr(rule, "__dataclass_fields__", {})
     metadata: Mapping[str, str] = getattr(fields.get(name), "metadata", {})
     return metadata.get("source", "")
@@ -154,7 +159,20 @@ class BaseRule:
         change: Change | None = None,
         title: str = "",
     ) -> Finding:
-        """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`."""
+        """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`.
+
+        Args:
+            severity: How bad it is.
+            subject: What is slow: a class, a device, a setting.
+            summary: What was found, in sentences with numbers.
+            advice: What to do, in sentences.
+            evidence: The numbers that it rests on.
+            gain: What a fix saves at most; None: not known, or nothing.
+            confidence: 0 to 1.
+            explains: The time that it accounts for; None: none.
+            change: The advice as data.
+            title: The fault in one short line; default: the title of the rule.
+        """
         return Finding(
             rule=self.id,
             title=title or self.title,
@@ -217,14 +235,24 @@ def run_ms_per_step(metrics: Metrics) -> float:
 
 
 def severity(lower_ratio: float, steps: int) -> Severity:
-    """Severity by the lower bound of the share and the number of steps that it rests on."""
+    """Severity by the lower bound of the share and the number of steps that it rests on.
+
+    Args:
+        lower_ratio: Lower bound of the share, 0 to 1.
+        steps: Number of steady steps.
+    """
     if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
         return "critical"
     return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
 
 
 def outside_severity(metrics: Metrics, ratio: float) -> Severity:
-    """Severity of what takes this share of the run outside its steps; few steps warn if most of the run is there."""
+    """Severity of what takes this share of the run outside its steps; few steps warn if most of the run is there.
+
+    Args:
+        metrics: Metrics of the run.
+        ratio: Share of the run, 0 to 1.
+    """
     least = MIN_STEPS if is_mostly_outside(metrics) else 0
     return severity(ratio, max(least, metrics.steps.steady_count))
 
@@ -245,12 +273,24 @@ def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
 
 
 def worthwhile_gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain | None:
-    """:func:`gain`; None if R is not worthwhile."""
+    """:func:`gain`; None if R is not worthwhile.
+
+    Args:
+        recoverable_ms: R, recoverable time per step in ms.
+        lower_ms: Lower bound of R in ms.
+        period_ms: T, the step time in ms.
+    """
     return gain(recoverable_ms, lower_ms, period_ms) if worthwhile(recoverable_ms, period_ms) else None
 
 
 def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> Evidence:
-    """R's share of T, beside the least gain that makes any rule speak."""
+    """R's share of T, beside the least gain that makes any rule speak.
+
+    Args:
+        name: What takes the time.
+        recoverable_ms: R, recoverable time per step in ms.
+        period_ms: T, the step time in ms.
+    """
     return Evidence(
         name=name,
         value=recoverable_ms / period_ms,

@@ -64,7 +64,12 @@ def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] 
 
 
 def logging_change(metrics: Metrics, rarer: int) -> Change:
-    """A trainer that logs this many times less often."""
+    """A trainer that logs this many times less often.
+
+    Args:
+        metrics: Metrics of the run.
+        rarer: How many times less often.
+    """
     now = condition(metrics, "trainer.log_every_n_steps")
     known = isinstance(now, int) and now > 0
     every = now if isinstance(now, int) and known else 50  # Lightning's default

@@ -434,7 +434,13 @@ def _crowded_host(ratio: float, period_ms: float, *, in_steps: float) -> Cause:
 
 
 def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
-    """What is said of a main thread that waits for a CPU in so much of the step, or ``at`` least in so much."""
+    """What is said of a main thread that waits for a CPU in so much of the step, or ``at`` least in so much.
+
+    Args:
+        ratio: Share of the step, 0 to 1.
+        period_ms: Step time in ms.
+        at: Words before the time: ``"at least "`` if the share is a lower bound.
+    """
     return (
         f"in every {millis(period_ms)} step the main thread waits {at}{millis(ratio * period_ms)} "
         f"({percent(ratio)}) for a free CPU; this run needs more CPUs than it has"

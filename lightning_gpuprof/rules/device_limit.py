@@ -35,6 +35,10 @@ def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
     memory's roofline for half of the kernels' time memory-bound. Work in operators is a lower bound, so that being far
     from both roofs proves nothing.
 
+    Args:
+        metrics: Metrics of the run.
+        step: The busiest device in an untraced step.
+
     Returns:
         ``compute-bound``, ``memory-bound`` or ``latency-bound``, and why in words; empty if nothing tells.
     """

@@ -152,6 +152,10 @@ def settle(
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
     """Amdahl's bound for all fixes at once, from gains that :func:`settle` has made disjoint.
 
+    Args:
+        findings: Findings whose gains do not overlap.
+        metrics: Metrics of the run.
+
     Returns:
         None if no finding has a gain, if neither the step time nor the run's time per step is known, or if the
         measurement is not valid.

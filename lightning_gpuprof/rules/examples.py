@@ -34,7 +34,14 @@ class Example:
 
 
 def fires(run: str, severity: Severity, says: str, /, **changes: object) -> Example:
-    """A run with the fault; ``lacks`` and ``saves_ms`` among the keywords are those of :class:`Example`."""
+    """A run with the fault; ``lacks`` and ``saves_ms`` among the keywords are those of :class:`Example`.
+
+    Args:
+        run: What is special about the run, in words.
+        severity: Severity of the expected finding.
+        says: Parts of summary and advice, with " ... " between them.
+        **changes: Keywords of the healthy run that differ.
+    """
     lacks, saves_ms = str(changes.pop("lacks", "")), cast("float | None", changes.pop("saves_ms", None))
     return Example(
         outcome="fires", run=run, says=says, lacks=lacks, saves_ms=saves_ms, severity=severity, changes=changes
@@ -52,7 +59,13 @@ def looks_alike(run: str, /, **changes: object) -> Example:
 
 
 def not_evaluated(run: str, says: str, /, **changes: object) -> Example:
-    """A run of which a signal is missing."""
+    """A run of which a signal is missing.
+
+    Args:
+        run: What is special about the run, in words.
+        says: Parts of the reason, with " ... " between them.
+        **changes: Keywords of the healthy run that differ.
+    """
     return Example(outcome="not evaluated", run=run, says=says, changes=changes)
 
 

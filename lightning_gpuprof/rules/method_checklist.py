@@ -23,7 +23,13 @@ MIN_WARM_UP_STEPS = 5
 
 
 def checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
-    """Each point of the method's checklist, with whether it holds and the evidence for it."""
+    """Each point of the method's checklist, with whether it holds and the evidence for it.
+
+    Args:
+        metrics: Metrics of the run.
+        diagnosis: What the rules said.
+        levels: The answers of the method, level by level.
+    """
     yield from _baseline_checks(metrics)
     yield from _bottleneck_checks(metrics, diagnosis)
     yield from _component_checks(metrics, levels)

@@ -27,7 +27,12 @@ def half_width(metrics: Metrics) -> float | None:
 
 
 def slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | None, float]:
-    """The longest phase and its share of the step; among some, or all."""
+    """The longest phase and its share of the step; among some, or all.
+
+    Args:
+        metrics: Metrics of the run.
+        among: Phases to choose from; empty: all.
+    """
     shares = {phase: share.median_ratio for phase, share in metrics.shares.items() if not among or phase in among}
     longest = max(shares, key=lambda phase: shares[phase], default=None)
     return longest, 0.0 if longest is None else shares[longest]

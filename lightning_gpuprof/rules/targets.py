@@ -22,6 +22,10 @@ def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
     A factor is one of the run's time without set-up and tear-down; samples per second are those of steady steps. To get
     from a time T to T / s, T (1 - 1/s) must be saved; gains of different findings are disjoint and add up.
 
+    Args:
+        metrics: Metrics of the run.
+        diagnosis: What the rules said; its gains are added up.
+
     Returns:
         None if no target was given. Nothing is promised by a measurement that is not valid.
     """

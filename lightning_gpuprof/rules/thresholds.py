@@ -53,7 +53,12 @@ def thresholds_of(run: Mapping[str, Value]) -> dict[str, dict[str, float]]:
 
 
 def applied(rules: Sequence[Rule], run: Mapping[str, Value]) -> tuple[tuple[Rule, ...], list[NotEvaluated]]:
-    """Rules with the thresholds that the run was given; those that do not fit (any more) are told and left out."""
+    """Rules with the thresholds that the run was given; those that do not fit (any more) are told and left out.
+
+    Args:
+        rules: All rules, with their own thresholds.
+        run: Conditions of the run by name; those that begin with ``gpuprof.threshold.`` are read.
+    """
     known, problems = tuple(rules), []
     for rule_id, values in thresholds_of(run).items():
         for name, value in values.items():

@@ -78,14 +78,24 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
 
 
 def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:
-    """Mean step of an arm over all its blocks in ms; None if it has none."""
+    """Mean step of an arm over all its blocks in ms; None if it has none.
+
+    Args:
+        blocks: Measured blocks of steps, of all arms.
+        arm: Name of the arm.
+    """
     own = [block for block in blocks if block.arm == arm]
     steps = sum(block.steps for block in own)
     return 1e3 * math.fsum(block.seconds for block in own) / steps if steps else None
 
 
 def worth_it(blocks: Sequence[Block], arms: Iterable[str]) -> list[str]:
-    """The arms that are faster, the fastest first."""
+    """The arms that are faster, the fastest first.
+
+    Args:
+        blocks: Measured blocks of steps, of all arms and of the base.
+        arms: Names of the arms to judge.
+    """
     found: Mapping[str, Paired | None] = {arm: paired(blocks, arm) for arm in arms}
     faster = {arm: one.speedup for arm, one in found.items() if one is not None and one.outcome == "faster"}
     return sorted(faster, key=lambda arm: -faster[arm])

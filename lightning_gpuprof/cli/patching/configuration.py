@@ -127,6 +127,10 @@ class Configuration:
         Args:
             class_path: Of the callback.
             arguments: Of its constructor.
+
+        Raises:
+            NotPlacedError: ``trainer.callbacks`` is no list with one item per line, or nothing can be put there without
+                changing something else.
         """
         path = (*self.top, "trainer", "callbacks")
         item = [f"- class_path: {class_path}", "  init_args:"]
@@ -154,6 +158,10 @@ class Configuration:
         Args:
             path: Of the list.
             index: Of the item.
+
+        Raises:
+            NotPlacedError: The path is no list, its lines cannot be edited, or removing the item would change something
+                else.
         """
         node = self.node(path)
         if not isinstance(node, yaml.SequenceNode):

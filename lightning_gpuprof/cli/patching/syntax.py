@@ -105,7 +105,11 @@ class Tree:
         return (node.lineno, column(node.lineno, node.col_offset)), (end_line, column(end_line, end))
 
     def call(self, node: ast.Call) -> cst.Call:
-        """The same call: its function is at the same place."""
+        """The same call: its function is at the same place.
+
+        Raises:
+            NotPlacedError: libcst has no call there.
+        """
         span = self._span(node.func)
         for found in self._at:
             if isinstance(found, cst.Call) and self._at.get(found.func) == span:
@@ -113,7 +117,11 @@ class Tree:
         raise NotPlacedError(f"the call in line {node.lineno} of {self._source.path.name} cannot be edited")
 
     def list_of(self, node: ast.List) -> cst.List:
-        """The same list."""
+        """The same list.
+
+        Raises:
+            NotPlacedError: libcst has no list there.
+        """
         span = self._span(node)
         for found in self._at:
             if isinstance(found, cst.List) and self._at[found] == span:
@@ -121,7 +129,11 @@ class Tree:
         raise NotPlacedError(f"the list in line {node.lineno} of {self._source.path.name} cannot be edited")
 
     def statement(self, node: ast.stmt) -> tuple[_Block, int]:
-        """The block that a statement is in, and its position there."""
+        """The block that a statement is in, and its position there.
+
+        Raises:
+            NotPlacedError: Other statements are on the same line, or libcst has no statement there.
+        """
         start, _ = self._span(node)
         for block in self._at:
             if not isinstance(block, (cst.Module, cst.IndentedBlock)):
@@ -353,6 +365,9 @@ def append_item(source: Source, node: ast.List, code: str) -> bytes:
         source: The file.
         node: The list.
         code: Of the element.
+
+    Raises:
+        NotPlacedError: The list unpacks another (``*other``), or the file or the list cannot be edited.
     """
     tree = Tree(source)
     found = tree.list_of(node)
@@ -402,6 +417,10 @@ def replace_value(source: Source, node: ast.stmt, line: str) -> bytes:
         source: The file.
         node: The statement.
         line: The new one.
+
+    Raises:
+        NotPlacedError: The old or the new statement is a compound one (``if``, ``def``), or the old one shares its line
+            with others, or libcst cannot edit the file.
     """
     tree = Tree(source)
     block, index = tree.statement(node)

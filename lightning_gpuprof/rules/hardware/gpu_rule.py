@@ -106,12 +106,23 @@ class ClockRule(GpuRule):
     certainty: ClassVar[float] = 0.9
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the clocks of a GPU."""
+        """Judge the clocks of a GPU.
+
+        Args:
+            metrics: Metrics of the run.
+            gpu: One of its GPUs.
+        """
         return self.judge_clocks(metrics, gpu, measured(gpu.clocks))
 
     @abstractmethod
     def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
-        """Judge one GPU whose clocks are known."""
+        """Judge one GPU whose clocks are known.
+
+        Args:
+            metrics: Metrics of the run.
+            gpu: One of its GPUs.
+            clocks: SM clocks of that GPU while it is busy.
+        """
 
     def of_clocks(
         self,
@@ -177,14 +188,26 @@ def clock_gain(metrics: Metrics, clocks: GpuClocks, *, lost: float, lower: float
 
 
 def held_gain(metrics: Metrics, clocks: GpuClocks, held: HeldClock) -> Gain | None:
-    """:func:`clock_gain` of what a reason costs while it holds the clock down; None if that is not known, too."""
+    """:func:`clock_gain` of what a reason costs while it holds the clock down; None if that is not known, too.
+
+    Args:
+        metrics: Metrics of the run.
+        clocks: SM clocks of the GPU while it is busy.
+        held: A reason for a low clock, and how often it held.
+    """
     if held.lost_ratio is None:
         return None
     return clock_gain(metrics, clocks, lost=held.ratio * held.lost_ratio, lower=held.lower_ratio * held.lost_ratio)
 
 
 def held_severity(metrics: Metrics, held: HeldClock, gain: Gain | None) -> Severity:
-    """Severity by the lower bound of the share of the step that is lost."""
+    """Severity by the lower bound of the share of the step that is lost.
+
+    Args:
+        metrics: Metrics of the run.
+        held: A reason for a low clock, and how often it held.
+        gain: What a full clock saves, from :func:`held_gain`; None: not known, or too little.
+    """
     saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
     cost = saved_ms / steady_period_ms(metrics) * held.lower_ratio / held.ratio
     return severity(cost, metrics.steps.steady_count)
@@ -197,6 +220,11 @@ def at_most_warning(level: Severity) -> Severity:
 
 def known(device: Device, name: str, words: str) -> Distribution:
     """The samples of a value.
+
+    Args:
+        device: Samples of the GPU.
+        name: Name of the value, which ends with its unit: ``utilization_ratio``.
+        words: The value in words, for the message.
 
     Raises:
         MissingSignal: It was not measured, or is no possible number; ``words`` says what it is.

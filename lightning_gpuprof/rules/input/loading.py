@@ -54,7 +54,13 @@ def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:
 
 
 def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
-    """As :func:`loader_change`, with fewer threads for a model that computes on the CPUs that the workers need."""
+    """As :func:`loader_change`, with fewer threads for a model that computes on the CPUs that the workers need.
+
+    Args:
+        metrics: Metrics of the run.
+        state: How the training loop is fed.
+        workers: The new ``num_workers``.
+    """
     change = loader_change(metrics, workers)
     threads = state.compute_threads or 1
     if threads == 1 or state.cpu_bound is False or threads + workers <= state.usable_cpus:
@@ -66,7 +72,12 @@ def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
 
 
 def why_workers(state: Loading, change: Change) -> str:
-    """Why this number of workers, and what else to know about it."""
+    """Why this number of workers, and what else to know about it.
+
+    Args:
+        state: How the training loop is fed.
+        change: The change that :func:`more_workers` gives.
+    """
     workers = change.arguments["num_workers"]
     most = "" if state.made or not state.num_workers else "up to "
     words = f"Why {workers}: {_reason(state, workers, f'{most}{millis(state.batch_ms)}')}"

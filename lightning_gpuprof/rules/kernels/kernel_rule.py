@@ -43,14 +43,29 @@ class KernelRule(BaseRule, ABC):
         return None if run.is_host_paced else self.judge(metrics, run)
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """Raise :class:`~lightning_gpuprof.rules.base.MissingSignal` for what this rule needs of every run."""
+        """Raise :class:`~lightning_gpuprof.rules.base.MissingSignal` for what this rule needs of every run.
+
+        Args:
+            metrics: Metrics of the run.
+            run: Device work of the run, by trace window.
+        """
 
     @abstractmethod
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge kernels that set the pace."""
+        """Judge kernels that set the pace.
+
+        Args:
+            metrics: Metrics of the run.
+            run: Device work of the run, by trace window.
+        """
 
     def is_long(self, run: DeviceRun, time: Measured) -> bool:
-        """Whether kernels take enough of the step for certain."""
+        """Whether kernels take enough of the step for certain.
+
+        Args:
+            run: Device work of the run, by trace window.
+            time: Time of the kernels, ms per step.
+        """
         return time.lower_ms >= self.least_ratio * run.period_ms
 
     def of_kernels(
@@ -95,10 +110,20 @@ class KernelRule(BaseRule, ABC):
 
 
 def share_of_step(ms: float, run: DeviceRun) -> float:
-    """0 to 1: kernels that overlap may add up to more than the step."""
+    """0 to 1: kernels that overlap may add up to more than the step.
+
+    Args:
+        ms: Time of kernels per step in ms.
+        run: Device work of the run; only its step time is used.
+    """
     return min(1.0, ms / run.period_ms)
 
 
 def of_every_step(ms: float, run: DeviceRun) -> str:
-    """``20.0 ms of every 50.0 ms step (40 %)``."""
+    """``20.0 ms of every 50.0 ms step (40 %)``.
+
+    Args:
+        ms: Time of kernels per step in ms.
+        run: Device work of the run; only its step time is used.
+    """
     return f"{millis(ms)} of every {millis(run.period_ms)} step ({percent(share_of_step(ms, run))})"

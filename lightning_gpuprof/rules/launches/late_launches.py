@@ -86,7 +86,12 @@ def late_launches(metrics: Metrics) -> LateLaunches:
 
 
 def fewer_launches(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None]:
-    """What to change so that a step needs fewer launches, with this run's values: sentences, and the first as data."""
+    """What to change so that a step needs fewer launches, with this run's values: sentences, and the first as data.
+
+    Args:
+        metrics: Metrics of the run.
+        found: How long the device waits for launches.
+    """
     given = [_compile(metrics, found), _optimizer(metrics, found), _batch(metrics, found)]
     advice = [one for one in given if one is not None]
     return " ".join(text for text, _ in advice), next((change for _, change in advice if change is not None), None)

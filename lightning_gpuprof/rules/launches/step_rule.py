@@ -63,5 +63,10 @@ class StepRule(BaseRule):
 
 
 def of_every_step(ms: float, step: ExplainedStep) -> str:
-    """``3.60 ms of every 4.50 ms step (80 %)``."""
+    """``3.60 ms of every 4.50 ms step (80 %)``.
+
+    Args:
+        ms: Time per step in ms.
+        step: The device's step; only its time is used.
+    """
     return f"{millis(ms)} of every {millis(step.period_ms)} step ({percent(ms / step.period_ms)})"

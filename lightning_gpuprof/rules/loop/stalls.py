@@ -27,7 +27,12 @@ class Stall:
     """How many times less often it should happen."""
 
     def saved_ms(self, metrics: Metrics, saved_ratio: float) -> float:
-        """Per training step, if this share of the part were saved."""
+        """Per training step, if this share of the part were saved.
+
+        Args:
+            metrics: Metrics of the run.
+            saved_ratio: Share of the part that is saved, 0 to 1.
+        """
         return min(self.part.total_s, self.total_s) * saved_ratio * 1e3 / metrics.steps.count
 
     def words(self, *, each: bool = True) -> str:

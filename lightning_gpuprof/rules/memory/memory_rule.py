@@ -54,7 +54,12 @@ class ShortMemoryRule(BaseRule, ABC):
 
     @abstractmethod
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge it; whether memory is short is a part of that."""
+        """Judge it; whether memory is short is a part of that.
+
+        Args:
+            metrics: Metrics of the run.
+            use: How full the GPU was at its fullest.
+        """
 
     def of_use(
         self,
@@ -67,7 +72,17 @@ class ShortMemoryRule(BaseRule, ABC):
         evidence: tuple[Evidence, ...],
         confidence: float,
     ) -> Finding:
-        """The finding, with how full the GPU is."""
+        """The finding, with how full the GPU is.
+
+        Args:
+            use: How full the GPU was at its fullest.
+            subject: What fills it.
+            summary: What was found, in sentences with numbers.
+            advice: What to do, in sentences.
+            change: The advice as data; None: it is no single change.
+            evidence: Further numbers; how full the GPU was is added.
+            confidence: 0 to 1.
+        """
         return self.finding(
             severity="info",
             subject=subject,
@@ -86,7 +101,13 @@ class AllocatorCallsRule(BaseRule, ABC):
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the calls of steady steps."""
+        """Judge the calls of steady steps.
+
+        Raises:
+            NotApplicable: The model runs on the CPU.
+            MissingSignal: The allocator was not read, or its calls were counted over fewer than ``least_steps`` steps,
+                or too few steps are steady.
+        """
         memory, steps = allocator(metrics), allocator(metrics).steady_steps or 0
         steady_period_ms(metrics)
         if steps < self.least_steps:
@@ -97,7 +118,13 @@ class AllocatorCallsRule(BaseRule, ABC):
 
     @abstractmethod
     def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
-        """Judge the calls of so many steady steps."""
+        """Judge the calls of so many steady steps.
+
+        Args:
+            metrics: Metrics of the run.
+            memory: torch's allocator on the GPU.
+            steps: Number of steady steps over which its calls were counted.
+        """
 
     def of_calls(
         self,
@@ -111,7 +138,18 @@ class AllocatorCallsRule(BaseRule, ABC):
         evidence: tuple[Evidence, ...],
         confidence: float,
     ) -> Finding:
-        """The finding, with what a trace window says about its cost; ``least`` is its severity by number."""
+        """The finding, with what a trace window says about its cost; ``least`` is its severity by number.
+
+        Args:
+            metrics: Metrics of the run.
+            memory: torch's allocator on the GPU.
+            least: Severity by the number of calls; a higher cost raises it.
+            summary: What was found, in sentences with numbers.
+            advice: What to do, in sentences.
+            change: The advice as data; None: it is no single change.
+            evidence: Further numbers; the number of steady steps is added.
+            confidence: 0 to 1.
+        """
         gain = _gain(metrics)
         lower_ms = 0.0 if gain is None else gain.saved_lower_ms_per_step or 0.0
         cost = severity(lower_ms / steady_period_ms(metrics), metrics.steps.steady_count)

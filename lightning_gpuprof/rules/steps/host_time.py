@@ -56,7 +56,12 @@ class HostTime:
         return certain >= least_ratio and worthwhile(self.recoverable_ms, self.period_ms)
 
     def severity(self, steps: int, *, fixed_ms: float = 0.0) -> Severity:
-        """By what it holds up beyond ``fixed_ms``, in this many steps."""
+        """By what it holds up beyond ``fixed_ms``, in this many steps.
+
+        Args:
+            steps: Number of steady steps.
+            fixed_ms: What it may take per step, in ms, without being held against that.
+        """
         return "info" if self.most_ratio is None else severity(self.held_ratio - fixed_ms / self.period_ms, steps)
 
 
@@ -111,7 +116,12 @@ class PhaseRule(BaseRule, ABC):
 
 
 def idle_evidence(metrics: Metrics, phase: Phase) -> tuple[Evidence, ...]:
-    """How long a device idles in a phase, for the findings that rest on it."""
+    """How long a device idles in a phase, for the findings that rest on it.
+
+    Args:
+        metrics: Metrics of the run.
+        phase: A phase of the step.
+    """
     most_ratio = metrics.host_limit.by_phase.get(phase)
     if most_ratio is None or is_cpu_only(metrics):
         return ()

@@ -15,7 +15,12 @@ from lightning_gpuprof.rules.steps.uneven import into_the_run
 
 
 def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:
-    """The first finding about the phase that changed says when that was, unless it is the one about the change."""
+    """The first finding about the phase that changed says when that was, unless it is the one about the change.
+
+    Args:
+        findings: In the order in which they are told.
+        metrics: Metrics of the run.
+    """
     lasting = PhaseChange().lasting(metrics)
     if lasting is None or not PhaseChange().is_certain(lasting):
         return tuple(findings)

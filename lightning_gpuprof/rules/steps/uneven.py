@@ -31,7 +31,12 @@ def into_the_run(part: Stretch) -> str:
 
 
 def where_to_look(metrics: Metrics, change: SpeedChange) -> str:
-    """The callback, the line or the data that the change points at, as the object of "find what changed in"."""
+    """The callback, the line or the data that the change points at, as the object of "find what changed in".
+
+    Args:
+        metrics: Metrics of the run.
+        change: The difference between a slow and a fast part of the run.
+    """
     if change.phase == "callbacks" and metrics.callback_shares:
         return costly_callback(metrics)
     if change.phase == "data_wait":
@@ -48,12 +53,22 @@ def costly_callback(metrics: Metrics) -> str:
 
 
 def site_in(metrics: Metrics, phase: Phase) -> str:
-    """The line of your code where the main thread was most often seen in a phase; empty if it was not."""
+    """The line of your code where the main thread was most often seen in a phase; empty if it was not.
+
+    Args:
+        metrics: Metrics of the run.
+        phase: A phase of the step.
+    """
     return next((row.sites[0][0] for row in metrics.blocked or () if row.phase == phase and row.sites), "")
 
 
 def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
-    """Optimizer steps of a trace window at a batch."""
+    """Optimizer steps of a trace window at a batch.
+
+    Args:
+        metrics: Metrics of the run.
+        batch: Number of the batch, from 0, over all epochs.
+    """
     accumulated = condition(metrics, "trainer.accumulate_grad_batches")
     every = accumulated if isinstance(accumulated, int) and accumulated > 1 else 1
     start = max(1, batch // every)

@@ -71,10 +71,20 @@ class WaitRule(BaseRule, ABC):
 
     @abstractmethod
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
-        """What to do instead."""
+        """What to do instead.
+
+        Args:
+            metrics: Metrics of the run.
+            found: The waits of this cause per step, and what they cost.
+        """
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
-        """The advice as data."""
+        """The advice as data.
+
+        Args:
+            metrics: Metrics of the run.
+            found: The waits of this cause per step, and what they cost.
+        """
         return None
 
     def subject(self, found: HostWaits) -> str:
@@ -100,7 +110,13 @@ class CopyRule(StepRule, ABC):
 
     @abstractmethod
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge the copies of the step."""
+        """Judge the copies of the step.
+
+        Args:
+            metrics: Metrics of the run.
+            step: The device's step, with the causes of its idle time.
+            copies: Copies of the device per traced step.
+        """
 
 
 def costly_waits(
