@@ -151,8 +151,8 @@ def edges(stage: str) -> list[str]:
 def rename_edge(path: str) -> None:
     """From now on one method of Lightning's is asked for by another name."""
     loop_edges: Any = importlib.import_module(f"{PACKAGE}.capture.lightning_loops").LoopEdges
-    wanted = loop_edges.wanted
-    loop_edges.wanted = lambda self: [
+    wanted = loop_edges.patch_points
+    loop_edges.patch_points = lambda self: [
         replace(edge, path=f"{edge.path}{RENAMED}") if edge.path == path else edge for edge in wanted(self)
     ]
 

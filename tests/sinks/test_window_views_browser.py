@@ -96,7 +96,7 @@ def test_colours_of_all_parts_are_known_in_light_and_dark(page: sync_api.Page) -
 
 
 def test_names_from_outside_are_text_in_the_drawing(page: sync_api.Page) -> None:
-    figure = page.locator("#timeline .figure").nth(1)
+    figure = page.locator("#timeline .figure:has(.said)").nth(1)
     names = [figure.locator(".said").text_content()]
     for place in range(figure.locator("rect[data-part]").count()):
         part = figure.locator("rect[data-part]").nth(place)
