@@ -164,7 +164,7 @@ _NEED_NOT_WARN_IN = (
     "WindowController._close.<locals>.<lambda>",
     "prepare_trace",
     "_cuda_uuids",
-    "_Quietly.__exit__",
+    "_ExceptionSuppressor.__exit__",
 )
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
