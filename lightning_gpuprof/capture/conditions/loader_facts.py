@@ -14,13 +14,14 @@ from lightning_gpuprof.capture.conditions.call_place import Place, first_call
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
 
-def _flatten(loaders: object) -> Iterator[object]:
+def flattened(loaders: object) -> Iterator[object]:
+    """The loaders in whatever mappings and sequences of the user's."""
     if isinstance(loaders, Mapping):
         for value in loaders.values():
-            yield from _flatten(value)
+            yield from flattened(value)
     elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
         for value in loaders:
-            yield from _flatten(value)
+            yield from flattened(value)
     elif loaders is not None:
         yield loaders
 
@@ -33,7 +34,7 @@ def _batch_size(loader: Any) -> Any:
 
 def _largest_loader(loaders: object) -> Any:
     """Of several DataLoaders the one with the largest batches; None if there is none of torch's."""
-    found = [loader for loader in _flatten(loaders) if isinstance(loader, DataLoader)]
+    found = [loader for loader in flattened(loaders) if isinstance(loader, DataLoader)]
     return max(found, key=lambda loader: loader.batch_size or 0, default=None)
 
 
@@ -41,7 +42,7 @@ def _kind(loaders: object) -> str | None:
     main = _largest_loader(loaders)
     if main is not None:
         return type(main).__qualname__
-    return ", ".join(sorted({type(loader).__qualname__ for loader in _flatten(loaders)}))
+    return ", ".join(sorted({type(loader).__qualname__ for loader in flattened(loaders)}))
 
 
 def _function_name(function: Any) -> str | None:
@@ -113,7 +114,7 @@ def _reader_of_main(read: Callable[[Any], object], loaders: Callable[[Subject], 
 
 def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reader]:
     return {
-        f"{prefix}.count": lambda s: len(list(_flatten(loaders(s)))) or None,
+        f"{prefix}.count": lambda s: len(list(flattened(loaders(s)))) or None,
         f"{prefix}.kind": lambda s: _kind(loaders(s)) or None,
         **{f"{prefix}.{name}": _reader_of_main(read, loaders) for name, read in _LOADER_FACTS.items()},
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from lightning_gpuprof.capture.conditions.loader_facts import flattened
 from lightning_gpuprof.capture.input import torch_private
 from lightning_gpuprof.capture.input.order import find_sampler
 from lightning_gpuprof.capture.input.probe import Probe
@@ -140,7 +141,7 @@ class InputMeasurement:
         return threading.get_ident() == self._thread and os.getpid() == self._process
 
     def _install_probe(self, loader: Any) -> None:
-        number = next((n for n, one in enumerate(_flatten(self._loaders())) if one is loader), None)
+        number = next((n for n, one in enumerate(flattened(self._loaders())) if one is loader), None)
         if number is None:
             return
         workers = int(loader.num_workers)
@@ -200,14 +201,3 @@ class InputMeasurement:
         made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None
-
-
-def _flatten(loaders: object) -> Iterator[object]:
-    if isinstance(loaders, Mapping):
-        for value in loaders.values():
-            yield from _flatten(value)
-    elif isinstance(loaders, Sequence) and not isinstance(loaders, (str, bytes)):
-        for value in loaders:
-            yield from _flatten(value)
-    elif loaders is not None:
-        yield loaders
