@@ -110,7 +110,7 @@ class _Worker:
             self.busy_since_ns = self._now()
             self.sampler.open()
             due_ns = self._now()
-            while not self._stopping.is_set():
+            while True:  # once in any case: the first sample brings what is known of the machine
                 self.busy_since_ns = self._now()
                 for reading in self.sampler.sample(self.busy_since_ns):
                     self._sink(reading)
@@ -118,12 +118,12 @@ class _Worker:
                 self.cpu_ns = time.thread_time_ns()
                 now_ns = self._now()
                 due_ns = next_due_ns(due_ns, max(1, round(self.sampler.interval_s * 1e9)), now_ns)
-                self._stopping.wait((due_ns - now_ns) / 1e9)
+                if self._stopping.wait((due_ns - now_ns) / 1e9):
+                    return None
         except SourceUnavailableError as error:
             return Notice(part=self.sampler.name, message=str(error))
         except Exception as error:
             return Notice(part=self.sampler.name, message=f"switched off after a failure: {_text(error)}")
-        return None
 
 
 class Recorder:

@@ -140,6 +140,15 @@ def test_what_close_hands_over_reaches_the_sink() -> None:
     assert len(sink.samples("counting: last")) == 1
 
 
+def test_a_fit_that_ends_at_once_still_has_one_sample() -> None:
+    sink, sampler = Sink(), Counting()
+    recorder = Recorder([sampler], sink)
+    recorder.ask_to_stop()
+    recorder.start()
+    recorder.stop(PATIENCE_S)
+    assert len(sink.samples("counting")) == 1
+
+
 def test_samples_carry_the_clock_that_was_passed_in() -> None:
     sink = Sink()
     ticks = iter(range(0, 10**9, 1000))

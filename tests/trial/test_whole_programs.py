@@ -95,8 +95,8 @@ def test_the_planted_loader_is_found(user: Path) -> None:
 @pytest.mark.slow
 def test_the_planted_logging_is_found_and_logs_nothing_here(user: Path) -> None:
     _, trial = tried("logs", "log_every_n_steps=50", "logger=False", seconds=8)
-    assert speedup(trial, "log_every_n_steps=50") > 1.2
-    assert speedup(trial, "logger=False") > 1.0
+    assert speedup(trial, "log_every_n_steps=50") > 2
+    assert speedup(trial, "logger=False") > 2
     assert list(user.iterdir()) == []
 
 
