@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, Share
@@ -348,8 +349,8 @@ def _sync_site(step: DeviceStep) -> str:
     if found is None or not found.sites:
         return ""
     site = found.sites[0]
-    at = f" at {site.line.frame}" if site.line is not None else ""
-    return f", most in {site.operation}{at}"
+    by = f", called by {in_words(site.line.frame)}" if site.line is not None else ""
+    return f", most in {site.operation}{by}"
 
 
 def _device_compute(metrics: Metrics, step: DeviceStep, starved: float, *, in_steps: float) -> Cause:
@@ -377,7 +378,7 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
     certain = found.total_certain_ratio
     blocked_ms = sum(b.blocked.median_ms for b in found.phases)
     worst = found.worst
-    site = f", mostly at {worst.sites[0][0]}" if worst.sites else ""
+    site = f", mostly in {in_words(worst.sites[0][0])}" if worst.sites else ""
     return [
         Cause(
             kind="host-bound",

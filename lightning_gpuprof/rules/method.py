@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlook
 from lightning_gpuprof.model.metrics import Metrics
@@ -265,8 +266,8 @@ def _syncs(window: WindowFacts) -> Iterable[str]:
     found = None if window.analysis is None else window.analysis.sync_points
     site = None if found is None or not found.sites else found.sites[0]
     if site is not None and site.cost_us > 0:
-        at = f" at {site.line.frame}" if site.line is not None else ""
-        yield f"costliest wait for the device: {site.operation}{at}, {millis(site.cost_us / 1e3)} in the window"
+        by = f" called by {in_words(site.line.frame)}" if site.line is not None else ""
+        yield f"costliest wait for the device: {site.operation}{by}, {millis(site.cost_us / 1e3)} in the window"
 
 
 def _actions(diagnosis: Diagnosis) -> Level:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import (
     MEMORY_PHASES,
     DeviceMemory,
@@ -106,9 +107,8 @@ def _leaks(memory: Memory) -> list[Growth]:
 
 def end_line(end: OutOfMemory) -> str:
     """Where memory ran out, what was asked for and what was there."""
-    where = f" in {plain.name(end.phase)}" if end.phase else ""
-    place = f" at {plain.name(end.place)}" if end.place else ""
-    parts = [f"step {end.global_step}, batch {end.batch}{where}{place}"]
+    where = "".join(f", in {plain.name(one)}" for one in (end.phase, in_words(end.place)) if one)
+    parts = [f"step {end.global_step}, batch {end.batch}{where}"]
     if end.requested_bytes is not None:
         parts.append(f"{numbers.size(end.requested_bytes)} requested")
     if end.device_free_bytes is not None:

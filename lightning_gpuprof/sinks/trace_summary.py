@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.numbers import exact_percent
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
@@ -141,10 +142,10 @@ def _sync(analysis: TraceAnalysis) -> Iterable[str]:
     if share is None or share < STANDS_OUT:
         return
     worst = points.sites[0]
-    where = f" at {plain.name(worst.line.frame)}" if worst.line is not None else ""
+    by = f" called by {plain.name(in_words(worst.line.frame))}" if worst.line is not None else ""
     yield (
         f"{numbers.count(points.count)} blocking calls leave the GPU idle for {exact_percent(share)} of the time. Most "
-        f"costly: {plain.name(worst.operation)}{where}, {numbers.count(worst.count)} times."
+        f"costly: {plain.name(worst.operation)}{by}, {numbers.count(worst.count)} times."
     )
 
 

@@ -98,7 +98,7 @@ def test_a_run_that_runs_out_of_memory(tmp_path: Path) -> None:
     report, _ = fit_until_out_of_memory(tmp_path, Hungry(FakeAllocator(held=WEIGHTS), oom_at=20), reports=["json"])
     assert found(report) == {"oom-risk": "critical"}
     finding = next(f for f in report.findings if f.rule == "oom-risk")
-    assert finding.summary.startswith("Out of memory in forward at ")
+    assert finding.summary.startswith("Out of memory at batch ")
     assert "1,024 GiB were requested" in finding.summary
     assert finding.advice.startswith("Activations hold most")
     assert report.findings[0].severity == "critical"

@@ -15,7 +15,7 @@ def test_breaks_are_told_with_their_lines_and_without_a_gain() -> None:
     assert finding.severity == "info"
     assert finding.gain is None
     assert finding.subject == "net.py:31 forward"
-    assert "at net.py:31 forward and net.py:40 forward: 3 graph breaks" in finding.summary
+    assert "in forward (net.py:31) and forward (net.py:40): 3 graph breaks" in finding.summary
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_breaks_are_told_with_their_lines_and_without_a_gain() -> None:
         ("Data-dependent branching", "Replace the branch on a tensor's value by torch.where"),
         ("Call to `torch._dynamo.graph_break()`", "Remove the call of torch._dynamo.graph_break()"),
         ("Skip calling `torch.compiler.disable()`d function", "Call what is marked torch.compiler.disable before"),
-        ("something new", "Move what breaks it out of the compiled code at net.py:31 forward"),
+        ("something new", "Move what breaks it out of the compiled code in forward (net.py:31)"),
     ],
 )
 def test_the_reason_decides_what_to_do(reason: str, remedy: str) -> None:

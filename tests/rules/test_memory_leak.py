@@ -29,7 +29,7 @@ def test_a_history_names_the_line() -> None:
     told = replace(metrics, memory=msgspec.structs.replace(metrics.memory, histories=(history,)))
     finding = RULE.check(told)
     assert finding is not None
-    assert "model.py:31 training_step held most (1 GiB)" in finding.advice
+    assert "training_step (model.py:31) held most (1 GiB)" in finding.advice
 
 
 def in_epochs(epochs: int | None, across_mib: float | None = None, mib: float = 4) -> Growth:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import GapPlace
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
@@ -62,7 +63,7 @@ class GpuGaps(StepRule):
 
     examples = (
         fires(
-            "the host is elsewhere for 16 ms", "critical", "loss.py(31): match in forward, 5 gaps", step=_other(16.0)
+            "the host is elsewhere for 16 ms", "critical", "match (loss.py:31) in forward, 5 gaps", step=_other(16.0)
         ),
         fires("it is elsewhere for 10.5 ms", "critical", "Move what the host does", step=_other(10.5)),
         quiet("it is elsewhere for 8.2 ms", step=_other(8.2)),
@@ -118,15 +119,18 @@ def _mostly_allocates(owners: Iterable[GapPlace]) -> bool:
 
 def _named(owner: GapPlace) -> str:
     where = f" in {owner.phase}" if owner.phase and owner.phase != owner.place else ""
-    return f"{owner.place}{where}, {counted(owner.gaps, 'gap')}"
+    return f"{in_words(owner.place)}{where}, {counted(owner.gaps, 'gap')}"
 
 
 def _advice(metrics: Metrics, owner: GapPlace) -> tuple[str, Change | None]:
+    place = in_words(owner.place)
     if not owner.allocates:
-        return f"Move what the host does at {owner.place} to the GPU or into the Dataset, or do it every N steps.", None
+        return (
+            f"Move what the host does in {place} to the GPU or into the Dataset, or do it every N steps.",
+            None,
+        )
     text = (
-        f"Keep shapes stable and leave torch.cuda.empty_cache() out: {owner.place} asks the driver for memory in every "
-        "step."
+        f"Keep shapes stable and leave torch.cuda.empty_cache() out: {place} asks the driver for memory in every step."
     )
     if _EXPANDABLE in str(condition(metrics, "allocator.settings")):
         return text, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
@@ -69,7 +70,7 @@ class PythonOverhead(StepRule):
 
     examples = (
         fires(
-            "Python takes 40 us per operator", "critical", "mostly at net.py(20): forward", step=_python(40), run=_EAGER
+            "Python takes 40 us per operator", "critical", "mostly in forward (net.py:20)", step=_python(40), run=_EAGER
         ),
         fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
         fires("it is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
@@ -103,8 +104,8 @@ class PythonOverhead(StepRule):
             subject=place or "Python",
             summary=(
                 f"The GPU waits {of_every_step(idle_ms, step)} while the host runs Python between operators"
-                f"{f', mostly at {place}' if place else ''}. That is {percent(found.python_ratio)} of the time for "
-                "which it waits for launches."
+                f"{f', mostly in {in_words(place)}' if place else ''}. That is {percent(found.python_ratio)} of the "
+                "time for which it waits for launches."
             ),
             advice=advice,
             evidence=(
@@ -123,7 +124,7 @@ class PythonOverhead(StepRule):
             return None
         if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
             return None
-        at = f", mostly at {found.place}" if found.place else ""
+        where = f", mostly in {in_words(found.place)}" if found.place else ""
         known = (
             "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
         )
@@ -137,7 +138,7 @@ class PythonOverhead(StepRule):
             subject=found.place or "Python",
             summary=(
                 f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
-                f"backward{at}. {known}"
+                f"backward{where}. {known}"
             ),
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
@@ -166,8 +167,8 @@ def _place(step: ExplainedStep) -> str:
 
 
 def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
-    at = f" at {place}" if place else ""
-    loops = f"loops over layers, time steps or samples{at} by operators on whole tensors"
+    where = f" in {in_words(place)}" if place else ""
+    loops = f"loops over layers, time steps or samples{where} by operators on whole tensors"
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
     return f"Compile the model: {_LINE}. Otherwise replace {loops}.", Change(add=(_LINE,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.numbers import counted, gib, percent
@@ -122,5 +123,5 @@ def _holders(metrics: Metrics) -> str:
     for history in reversed(metrics.memory.histories):
         if history.at_peak:
             largest = history.at_peak[0]
-            return f"At the peak of a window {largest.place} held most ({gib(largest.held_bytes)})."
+            return f"At the peak of a window {in_words(largest.place)} held most ({gib(largest.held_bytes)})."
     return "This names the lines that hold most: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"

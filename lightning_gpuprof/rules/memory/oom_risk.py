@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.numbers import gib, listed, percent
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
@@ -83,7 +84,7 @@ class OomRisk(BaseRule):
         )
         said = [f"{requested} were requested"] * bool(requested) + [f"{free} were free on the device"] * bool(free)
         said += [f"tensors held {held} of the reserved {reserved}"] * bool(held and reserved)
-        where = (f" in {end.phase}" if end.phase else "") + (f" at {end.place}" if end.place else "")
+        where = "".join(f", in {one}" for one in (end.phase, in_words(end.place)) if one)
         advice, change = most_memory(metrics)
         evidence = _bytes(
             ("requested", end.requested_bytes),
@@ -96,7 +97,7 @@ class OomRisk(BaseRule):
             title="The run ran out of memory",
             severity="critical",
             subject=end.place or end.phase or "memory",
-            summary=f"Out of memory{where} (batch {end.batch}){f': {listed(said)}' if said else ''}.",
+            summary=f"Out of memory at batch {end.batch}{where}{f': {listed(said)}' if said else ''}.",
             advice=advice,
             change=change,
             evidence=evidence or (Evidence(name="out of memory", value=end.message),),

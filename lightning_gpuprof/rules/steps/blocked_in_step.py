@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
@@ -57,7 +58,7 @@ class BlockedInStep(BaseRule):
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
     examples = (
-        fires("training_step sleeps 10 ms", "critical", "Move what waits at train.py:41 training_step", **_SLEEPING),
+        fires("training_step sleeps 10 ms", "critical", "Move what waits in training_step (train.py:41)", **_SLEEPING),
         fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
         quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
         looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
@@ -89,7 +90,7 @@ class BlockedInStep(BaseRule):
             summary=(
                 f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
                 f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without computing"
-                f"{f', mostly at {site}' if site else ''}.{others}{crowded}"
+                f"{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}"
             ),
             advice=_advice(worst.phase, site),
             evidence=(
@@ -101,7 +102,7 @@ class BlockedInStep(BaseRule):
                 ),
                 Evidence(name="sampled steps", value=worst.samples, limit=MIN_SAMPLES),
                 *(
-                    Evidence(name="call site", value=f"{name} ({counted(looks, 'look')})")
+                    Evidence(name="call site", value=f"{in_words(name)}: {counted(looks, 'look')}")
                     for name, looks in worst.sites[:3]
                 ),
             ),
@@ -123,5 +124,5 @@ class BlockedInStep(BaseRule):
 def _advice(phase: Phase, site: str) -> str:
     elsewhere = "Read files before training or in the Dataset, write them in a thread"
     if site:
-        return f"Move what waits at {site} out of {phase}. {elsewhere}."
+        return f"Move what waits in {in_words(site)} out of {phase}. {elsewhere}."
     return f"Find what waits in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {elsewhere}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
@@ -71,7 +72,7 @@ class GraphBreaks(BaseRule):
             return _not_compiled(metrics, self.id, facts.failures)
         worst = next((b for b in facts.graph_breaks if b.file), next(iter(facts.graph_breaks), None))
         places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
-        shown = f" at {listed(places[:3])}" if places else ""
+        shown = f" in {listed([in_words(place) for place in places[:3]])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
         failed = f" Not compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
         return self.finding(
@@ -119,9 +120,9 @@ def _advice(worst: GraphBreak | None) -> str:
         return locate
     reason = worst.reason.lower()
     remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
-    at = f" at {_place(worst)}" if worst.file else ""
+    where = f" in {in_words(_place(worst))}" if worst.file else ""
     remedy = remedy or "move what breaks it out of the compiled code"
-    return f"{remedy[0].upper()}{remedy[1:]}{at} (dynamo: {_short(worst.reason)!r}). {locate}"
+    return f"{remedy[0].upper()}{remedy[1:]}{where} (dynamo: {_short(worst.reason)!r}). {locate}"
 
 
 def _place(one: GraphBreak) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
@@ -53,7 +54,7 @@ class InterpreterLockHeld(BaseRule):
     least_asked: int = threshold(MIN_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
-        fires("it computes 80 % of the time", "critical", "Thread metrics (train.py:21 count)", beside={}),
+        fires("it computes 80 % of the time", "critical", "Thread metrics, in count (train.py:21),", beside={}),
         quiet("no other thread computes", beside={"cpus": 0.01}),
         looks_alike("it computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
@@ -74,8 +75,9 @@ class InterpreterLockHeld(BaseRule):
             least_asked=self.least_asked,
         ):
             return None
-        site = thread.sites[0][0] if thread.sites else ""
-        name = f"Thread {thread.name}{f' ({site})' if site else ''}"
+        sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
+        where = f" in {sites[0][0]}" if sites else ""
+        name = f"Thread {thread.name}{where and f',{where},'}"
         level: Severity = severity(min(certain, lost_ms / period_ms), min(metrics.steps.steady_count, found.samples))
         return self.finding(
             severity="info" if found.waiting.crowded else level,
@@ -85,7 +87,7 @@ class InterpreterLockHeld(BaseRule):
                 f"{millis(lost_ms)} of {millis(period_ms)} per step for it."
             ),
             advice=(
-                f"Move the work of thread {thread.name}{f' at {site}' if site else ''} to a process "
+                f"Move the work of thread {thread.name}{where} to a process "
                 "(multiprocessing, ProcessPoolExecutor), or into native code that releases the interpreter: only one "
                 "thread at a time runs Python."
             ),
@@ -95,7 +97,7 @@ class InterpreterLockHeld(BaseRule):
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence("least_late_ratio", found.late_ratio, "interpreter came late, share of the requests"),
-                *(Evidence(name="call site", value=f"{place} ({looks} looks)") for place, looks in thread.sites[:3]),
+                *(Evidence(name="call site", value=f"{place}: {looks} looks") for place, looks in sites),
             ),
             gain=gain(lost_ms, min(certain * period_ms, lost_ms), period_ms),
             confidence=0.5 if found.waiting.crowded else 0.8,

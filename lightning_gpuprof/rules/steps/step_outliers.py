@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_PREFETCH
@@ -186,7 +187,7 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
         change = logging_change(metrics, _RARER)
         return f"Log less often or to a faster logger: {change.added[0]}. Stalls: {when}.", change
     site = site_in(metrics, phase)
-    place = f"{phase}, most often seen at {site}" if site else f"{phase} ({PHASE_TERMS[phase]})"
+    place = f"{phase}, most often seen in {in_words(site)}" if site else f"{phase} ({PHASE_TERMS[phase]})"
     return (
         f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection. A trace "
         "window over one of these steps shows it: GpuProfiler(windows=[...]).",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, possible, seconds
@@ -43,7 +44,7 @@ def where_to_look(metrics: Metrics, change: SpeedChange) -> str:
         dataset = metrics.loader.dataset if metrics.loader is not None else ""
         return f"{dataset or 'the dataset'} (its files, its cache, the size of its samples)"
     site = site_in(metrics, change.phase)
-    return f"{change.phase} at {site}" if site and change.phase in COMPUTE_PHASES else change.phase
+    return f"{change.phase}, around {in_words(site)}" if site and change.phase in COMPUTE_PHASES else change.phase
 
 
 def costly_callback(metrics: Metrics) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
@@ -47,7 +48,7 @@ class D2hTraffic(CopyRule):
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (
-        fires("18 MB take 3 ms", "critical", "6.0 GB/s ... train.py(61)", saves_ms=3, step=_copied(3000, 18e6)),
+        fires("18 MB take 3 ms", "critical", "6.0 GB/s ... (train.py:61)", saves_ms=3, step=_copied(3000, 18e6)),
         fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3e6)),
         quiet("3 MB take 0.48 ms", step=_copied(480, 3e6)),
         quiet("nothing is copied", step={}),
@@ -64,14 +65,14 @@ class D2hTraffic(CopyRule):
         if not worthwhile(found.exposed_ms, step.period_ms):
             return None
         place = copies.place_to_host
-        at = f" at {place}" if place else ""
+        where = f" in {in_words(place)}" if place else ""
         moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
             metrics,
             step,
             subject=place or "outputs",
-            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found}{at}.",
-            advice=f"Reduce on the GPU before copying{at}, and do not collect outputs. Copy the rest into pinned "
+            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found}{where}.",
+            advice=f"Reduce on the GPU before copying{where}, and do not collect outputs. Copy the rest into pinned "
             "memory with non_blocking=True.",
             evidence=(
                 self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host"),

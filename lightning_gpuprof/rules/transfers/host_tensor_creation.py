@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Metrics, threshold
@@ -50,7 +51,7 @@ class HostTensorCreation(WaitRule):
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     examples = (
-        fires("4 tensors take 0.6 ms each", "warning", "4 times ... net.py(20)", saves_ms=2.43, step=_tensors(4, 600)),
+        fires("4 tensors take 0.6 ms each", "warning", "4 times ... (net.py:20)", saves_ms=2.43, step=_tensors(4, 600)),
         fires("4 tensors take 0.17 ms each", "info", "register_buffer", step=_tensors(4, 170)),
         quiet("4 tensors take 0.1 ms each", step=_tensors(4, 100)),
         quiet("one tensor takes 3 ms", step=_tensors(1, 3000)),
@@ -65,8 +66,8 @@ class HostTensorCreation(WaitRule):
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
         """Where to make them on the device."""
-        places = list(dict.fromkeys(wait.where for wait in found.waits))[:3]
+        places = list(dict.fromkeys(in_words(wait.where) for wait in found.waits))[:3]
         return (
             "Create the tensors on the GPU: torch.zeros(..., device=self.device); or once if they are constant: "
-            f"self.register_buffer(name, tensor). They are copied at {listed(places)}."
+            f"self.register_buffer(name, tensor). They are copied in {listed(places)}."
         )

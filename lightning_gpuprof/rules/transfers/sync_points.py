@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.rules import claims
@@ -58,7 +59,7 @@ class SyncPoints(WaitRule):
     least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
     examples = (
-        fires("loss.item() is read", "warning", "once ... net.py(20): forward", saves_ms=1.52, step=_loss(1500)),
+        fires("loss.item() is read", "warning", "once ... forward (net.py:20)", saves_ms=1.52, step=_loss(1500)),
         fires("the host takes 0.65 ms after it", "info", "Keep the value as a tensor", step=_loss(650)),
         fires("a callback reads a value", "warning", "Watch.on_train_batch_end", step=_loss(2000, "Watch")),
         quiet("the host takes 0.4 ms after it", step=_loss(400)),
@@ -83,9 +84,9 @@ class SyncPoints(WaitRule):
         also = ""
         if others:
             share = percent(sum(wait.cost_ms for wait in others) / found.cost_ms)
-            places = listed(list(dict.fromkeys(wait.where for wait in others))[:3])
-            also = f" Do likewise at {places}: {share} of the idle time."
-        return f"{remedy[0].upper()}{remedy[1:]}. The host waits at {where}.{also}"
+            places = listed(list(dict.fromkeys(in_words(wait.where) for wait in others))[:3])
+            also = f" Do likewise in {places}: {share} of the idle time."
+        return f"{remedy[0].upper()}{remedy[1:]}. The host waits in {in_words(where)}.{also}"
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
         """A line of the kind that waits there, and what takes its place."""
@@ -99,5 +100,5 @@ class SyncPoints(WaitRule):
 
 
 def _described(wait: Wait) -> str:
-    operation = "" if wait.where.startswith(wait.site.operation) else f"{wait.site.operation}, "
-    return f"{wait.where} ({operation}{times(wait.per_step)} per step, {millis(wait.cost_ms)})"
+    operation = "" if wait.where.startswith(wait.site.operation) else f"{wait.site.operation} "
+    return f"{in_words(wait.where)}, {operation}{times(wait.per_step)} per step ({millis(wait.cost_ms)})"

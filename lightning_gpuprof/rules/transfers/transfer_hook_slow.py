@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.numbers import listed, millis, percent
@@ -24,7 +25,7 @@ from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
 _BEFORE, _MOVES, _AFTER = "on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"
-_SAID = f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly at {_SITE}"
+_SAID = f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly in {in_words(_SITE)}"
 _GPU = {"device.type": "cuda"}
 
 
@@ -96,7 +97,7 @@ class TransferHookSlow(BaseRule):
         copies = slowest.hook == _MOVES and not is_cpu_only(metrics)
         name = f"{slowest.owner}.{slowest.hook}"
         others = [f"{one.hook} {percent(max(one.share.median_ratio, of_step))}" for of_step, one in rest]
-        seen = f", mostly at {slowest.site}" if slowest.site else ""
+        seen = f", mostly in {in_words(slowest.site)}" if slowest.site else ""
         also = f" Others: {listed(others)}." if others else ""
         return self.finding(
             severity=level,
@@ -118,16 +119,15 @@ class TransferHookSlow(BaseRule):
 
 
 def _advice(slowest: HookShare, *, on_cpu: bool) -> str:
-    at = f" (at {slowest.site})" if slowest.site else ""
     beside = "into the Dataset or collate_fn, where DataLoader workers do it during the step"
     if slowest.hook == _MOVES:
         return (
             f"Let {_MOVES} only move the batch: return super().{_MOVES}(batch, device, dataloader_idx). Move "
-            f"everything else{at} {beside}."
+            f"everything else {beside}."
         )
     if slowest.hook == _AFTER and not on_cpu:
         return (
-            f"Use only operators on the whole batch on the GPU in {slowest.hook}{at}: no loop over samples, no "
+            f"Use only operators on the whole batch on the GPU in {slowest.hook}: no loop over samples, no "
             f".item(), .cpu() or numpy. Move what needs the CPU {beside}."
         )
-    return f"Move the work of {slowest.hook}{at} {beside}."
+    return f"Move the work of {slowest.hook} {beside}."
