@@ -18,9 +18,11 @@ from lightning_gpuprof.model.finding import MIN_COST_MS as MIN_COST_MS
 from lightning_gpuprof.model.finding import MIN_GAIN_RATIO as MIN_GAIN_RATIO
 from lightning_gpuprof.model.finding import Evidence as Evidence
 from lightning_gpuprof.model.finding import Finding as Finding
-from lightning_gpuprof.model.finding import Gain, speedup
+from lightning_gpuprof.model.finding import Gain as Gain
 from lightning_gpuprof.model.finding import Severity as Severity
+from lightning_gpuprof.model.finding import speedup
 from lightning_gpuprof.model.finding import worthwhile as worthwhile
+from lightning_gpuprof.model.journal import Value as Value
 from lightning_gpuprof.model.metrics import Metrics as Metrics
 from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.missing import MissingSignal as MissingSignal
@@ -40,6 +42,7 @@ from lightning_gpuprof.model.signals import machine_busy_ratio as machine_busy_r
 from lightning_gpuprof.model.signals import ordinary_ratio as ordinary_ratio
 from lightning_gpuprof.model.signals import require_possible as require_possible
 from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
+from lightning_gpuprof.model.signals import step_idle_ratio as step_idle_ratio
 from lightning_gpuprof.model.signals import step_share as step_share
 from lightning_gpuprof.rules.examples import Example
 

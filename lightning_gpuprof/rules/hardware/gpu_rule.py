@@ -11,13 +11,11 @@ from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain,
 from lightning_gpuprof.model.gpu import Gpu as Gpu
 from lightning_gpuprof.model.gpu import GpuClocks as GpuClocks
 from lightning_gpuprof.model.gpu import HeldClock
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.numbers import mhz, possible
 from lightning_gpuprof.model.report import Device, Distribution
-from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, is_cpu_only, severity, steady_period_ms, worthwhile_gain
 from lightning_gpuprof.rules.examples import not_evaluated
 
 NO_REASONS = not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import Finding, MissingSignal, NotApplicable, is_distributed, possible, threshold
+from lightning_gpuprof.model.signals import is_distributed
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import batch_size
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, steady_period_ms, threshold
+from lightning_gpuprof.model.signals import condition, steady_period_ms
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
@@ -93,10 +90,8 @@ class CollateHotspot(StarvingRule):
             metrics,
             found,
             subject=name,
-            summary=(
-                f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
-                f"{millis(found.make_ms)} to make a batch: {percent(ratio)}."
-            ),
+            summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
+            f"{millis(found.make_ms)} to make a batch: {percent(ratio)}.",
             advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, "collate_fn, share of making a batch"),

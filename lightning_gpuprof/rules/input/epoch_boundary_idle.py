@@ -7,13 +7,12 @@ from statistics import median
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.model.signals import condition, require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, run_ms_per_step, run_s, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _OWN_NAME = "GpuProfiler"
@@ -127,10 +126,8 @@ class EpochBoundaryIdle(BaseRule):
         return self.finding(
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(named[0][0]) if named else "epoch end",
-            summary=(
-                f"{counted(len(gaps_s), 'gap')} between epochs took {seconds(whole_s)} of {seconds(total_s)} "
-                f"({percent(ratio)}), {seconds(median(gaps_s))} each{': ' if where else ''}{where}."
-            ),
+            summary=f"{counted(len(gaps_s), 'gap')} between epochs took {seconds(whole_s)} of {seconds(total_s)} "
+            f"({percent(ratio)}), {seconds(median(gaps_s))} each{': ' if where else ''}{where}.",
             advice=_advice(metrics, named, median(gaps_s), median(start.steps_s for start in starts)),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change
 
@@ -104,10 +101,8 @@ class HostCpuQuota(BaseRule):
         return self.finding(
             severity=severity(least_ratio, metrics.steps.steady_count),
             subject="control group",
-            summary=(
-                f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of {group.periods_count:,.0f} "
-                f"intervals, which held this run back by {cpus(group.throttled_cpus)}."
-            ),
+            summary=f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of "
+            f"{group.periods_count:,.0f} intervals, which held this run back by {cpus(group.throttled_cpus)}.",
             advice=advice,
             change=change,
             evidence=(

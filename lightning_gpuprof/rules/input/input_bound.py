@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, at_least, gain, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
 
@@ -147,10 +145,8 @@ class InputBound(BaseRule):
         return self.finding(
             severity=level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
-            summary=(
-                f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(period_ms)} step: "
-                f"{at_least(wait)}."
-            ),
+            summary=f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(period_ms)} step: "
+            f"{at_least(wait)}.",
             advice=_advice(state, change, wait_ms=wait.median_ms),
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),

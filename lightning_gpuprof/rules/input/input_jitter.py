@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
 from lightning_gpuprof.model.signals import condition, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -129,11 +126,9 @@ class InputJitter(BaseRule):
         return self.finding(
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples takes "
-                f"{millis(excess_ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
-                f"{counted(state.num_workers, 'worker')} would be fast enough on average."
-            ),
+            summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
+            f"takes {millis(excess_ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
+            f"{counted(state.num_workers, 'worker')} would be fast enough on average.",
             advice=advice,
             change=change,
             evidence=(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
@@ -106,14 +103,10 @@ class LoaderCpuBound(StarvingRule):
             metrics,
             found,
             severity="info" if crowded and need < state.usable_cpus else None,
-            summary=(
-                f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a batch "
-                f"computing{queued}."
-            ),
-            advice=(
-                f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} of "
-                f"CPU time: {why}"
-            ),
+            summary=f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a "
+            f"batch computing{queued}.",
+            advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "
+            f"of CPU time: {why}",
             evidence=(
                 self.evidence(
                     "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of making batches"

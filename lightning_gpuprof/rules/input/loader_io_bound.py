@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
@@ -115,10 +112,8 @@ class LoaderIoBound(StarvingRule):
         return self.of_starving(
             metrics,
             found,
-            summary=(
-                f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch waiting "
-                f"{_for_what(time, disk=disk)}."
-            ),
+            summary=f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch "
+            f"waiting {_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
             evidence=tuple(evidence),
             gain=saved,

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Severity
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import cpus, millis
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import severity
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, condition, severity
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "

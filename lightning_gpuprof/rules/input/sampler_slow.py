@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, steady_period_ms, step_share, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -95,15 +92,11 @@ class SamplerSlow(BaseRule):
         return self.finding(
             severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
             subject=slowest.order_of or "sampler",
-            summary=(
-                f"{name} takes {millis(slowest.order_ms)} of each {millis(period_ms)} step to choose the samples of a "
-                f"batch: {percent(part)} of the wait for data."
-            ),
-            advice=(
-                f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
-                "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
-                "the main process."
-            ),
+            summary=f"{name} takes {millis(slowest.order_ms)} of each {millis(period_ms)} step to choose the samples "
+            f"of a batch: {percent(part)} of the wait for data.",
+            advice=f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
+            "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
+            "the main process.",
             evidence=(
                 self.evidence("least_ratio", order_ms / period_ms, "sampler, share of the step"),
                 Evidence(name="sampler per batch, median", value=slowest.order_ms, unit="ms"),

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, gain, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -125,10 +122,8 @@ class SmallBatchLoader(BaseRule):
         return self.finding(
             severity=capped,
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
-                f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings."
-            ),
+            summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
+            f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings.",
             advice=advice,
             change=change,
             evidence=(

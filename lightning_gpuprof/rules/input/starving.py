@@ -6,14 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
 from lightning_gpuprof.model.loading import Loading, Starving
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, at_least, gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, gain, measured
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, percent, possible
 from lightning_gpuprof.model.worker_time import sampled_rows
-from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, threshold
+from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Evidence, Finding, Metrics, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
@@ -128,10 +126,8 @@ class TooManyWorkers(BaseRule):
         return self.finding(
             severity="warning" if scarce else "info",
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"{state.num_workers} workers are idle {percent(idle)} of the time and hold "
-                f"{held * state.num_workers / 1e9:.1f} GB; {wanted} are enough."
-            ),
+            summary=f"{state.num_workers} workers are idle {percent(idle)} of the time and hold "
+            f"{held * state.num_workers / 1e9:.1f} GB; {wanted} are enough.",
             advice=f"Use fewer workers: {change.added[0]}. That frees {freed_gb:.1f} GB.",
             change=change,
             evidence=(
@@ -170,14 +166,10 @@ class TooManyWorkers(BaseRule):
         return self.finding(
             severity=level,
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for a CPU "
-                f"{percent(median(delays))} of the time{training}."
-            ),
-            advice=(
-                f"Use as many workers as CPUs: {change.added[0]}.{_memory_words(metrics, wanted)} What it gains has no "
-                "bound beforehand: compare two runs."
-            ),
+            summary=f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for "
+            f"a CPU {percent(median(delays))} of the time{training}.",
+            advice=f"Use as many workers as CPUs: {change.added[0]}.{_memory_words(metrics, wanted)} What it gains "
+            "has no bound beforehand: compare two runs.",
             change=change,
             evidence=(
                 self.evidence(

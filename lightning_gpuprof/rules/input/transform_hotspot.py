@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import listed, millis, percent, possible
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
@@ -105,10 +102,8 @@ class TransformHotspot(StarvingRule):
             metrics,
             found,
             subject=part.name,
-            summary=(
-                f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
-                f"{percent(ratio)}."
-            ),
+            summary=f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
+            f"{percent(ratio)}.",
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.signals import condition, require_possible, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Value, gain, run_ms_per_step, run_s, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _ANEW = {
@@ -129,10 +127,8 @@ class WorkerStartup(BaseRule):
         return self.finding(
             severity=severity(lower_run_ratio, metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
-            summary=(
-                f"Starting {counted(workers, 'worker')} anew takes {seconds(cost_s)} of each {seconds(epoch_s)} epoch: "
-                f"{percent(cost_s / epoch_s)}, {counted(len(starts), 'time')}."
-            ),
+            summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(cost_s)} of each {seconds(epoch_s)} "
+            f"epoch: {percent(cost_s / epoch_s)}, {counted(len(starts), 'time')}.",
             advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {why}",
             change=change,
             evidence=(

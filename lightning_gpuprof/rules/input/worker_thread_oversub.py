@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, percent
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _OWN_THREADS = 2
@@ -110,11 +106,9 @@ class WorkerThreadOversub(BaseRule):
         return self.finding(
             severity="warning",
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"{counted(state.num_workers, 'worker')} compute on {each:.0f} threads each, "
-                f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}. A worker's main thread waits for a CPU "
-                f"{percent(queued)} of the time."
-            ),
+            summary=f"{counted(state.num_workers, 'worker')} compute on {each:.0f} threads each, "
+            f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}. A worker's main thread waits for a CPU "
+            f"{percent(queued)} of the time.",
             advice=_advice(metrics, each=each),
             change=_ONE_THREAD,
             evidence=(

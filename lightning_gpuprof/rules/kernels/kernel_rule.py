@@ -5,18 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_kernels import DeviceRun as DeviceRun
 from lightning_gpuprof.model.device_kernels import DeviceWindow as DeviceWindow
 from lightning_gpuprof.model.device_kernels import class_us as class_us
 from lightning_gpuprof.model.device_kernels import short_name as short_name
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.measured_time import Measured as Measured
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, gain, severity
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, measured, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 
 UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"})

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled, confidence
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_words, late_launches
@@ -66,10 +62,8 @@ class CompileAbsent(BaseRule):
             severity="info",
             subject="torch.compile",
             summary=f"The model is not compiled, and the GPU waits {found.words}.",
-            advice=(
-                f"Compile the model before trainer.fit: {line}.{why} It can fuse {found.kernels:,.0f} launches per "
-                "step. Check the gain with gpuprof compare."
-            ),
+            advice=f"Compile the model before trainer.fit: {line}.{why} It can fuse {found.kernels:,.0f} launches per "
+            "step. Check the gain with gpuprof compare.",
             evidence=(
                 self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
                 Evidence(name="compiled", value="no"),

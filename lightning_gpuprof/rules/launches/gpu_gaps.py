@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import GapPlace
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
@@ -95,10 +91,8 @@ class GpuGaps(StepRule):
             metrics,
             step,
             subject=worst.place,
-            summary=(
-                f"The GPU idles {of_every_step(cost_ms, step)} in gaps of up to {millis(longest_ms)} because the host "
-                f"launches nothing: {listed(named)}."
-            ),
+            summary=f"The GPU idles {of_every_step(cost_ms, step)} in gaps of up to {millis(longest_ms)} because the "
+            f"host launches nothing: {listed(named)}.",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost_ms / step.period_ms, "long gaps, share of the step"),
@@ -125,10 +119,7 @@ def _named(owner: GapPlace) -> str:
 def _advice(metrics: Metrics, owner: GapPlace) -> tuple[str, Change | None]:
     place = in_words(owner.place)
     if not owner.allocates:
-        return (
-            f"Move what the host does in {place} to the GPU or into the Dataset, or do it every N steps.",
-            None,
-        )
+        return (f"Move what the host does in {place} to the GPU or into the Dataset, or do it every N steps.", None)
     text = (
         f"Keep shapes stable and leave torch.cuda.empty_cache() out: {place} asks the driver for memory in every step."
     )

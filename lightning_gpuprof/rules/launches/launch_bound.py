@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
 from lightning_gpuprof.rules.launches.step_rule import StepRule
@@ -77,10 +75,8 @@ class LaunchBound(StepRule):
             metrics,
             found.step,
             subject="launches",
-            summary=(
-                f"The GPU waits {found.words}. A step has {found.kernels:,.0f} kernels of {found.mean_kernel_us:.1f} "
-                f"us on average, one every {found.every_us:.1f} us."
-            ),
+            summary=f"The GPU waits {found.words}. A step has {found.kernels:,.0f} kernels of "
+            f"{found.mean_kernel_us:.1f} us on average, one every {found.every_us:.1f} us.",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),

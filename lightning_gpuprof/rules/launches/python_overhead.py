@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain, severity, threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
@@ -102,11 +99,9 @@ class PythonOverhead(StepRule):
             metrics,
             step,
             subject=place or "Python",
-            summary=(
-                f"The GPU waits {of_every_step(idle_ms, step)} while the host runs Python between operators"
-                f"{f', mostly in {in_words(place)}' if place else ''}. That is {percent(found.python_ratio)} of the "
-                "time for which it waits for launches."
-            ),
+            summary=f"The GPU waits {of_every_step(idle_ms, step)} while the host runs Python between "
+            f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(found.python_ratio)} of "
+            "the time for which it waits for launches.",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", idle_ms / step.period_ms, "waiting for Python, share of the step"),
@@ -136,10 +131,8 @@ class PythonOverhead(StepRule):
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
-            summary=(
-                f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
-                f"backward{where}. {known}"
-            ),
+            summary=f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
+            f"backward{where}. {known}",
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
                 self.evidence("least_ratio", ratio, "Python in forward and backward, share of the step, at least"),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
 
@@ -65,14 +62,10 @@ class QueueFull(BaseRule):
         return self.finding(
             severity="info",
             subject="launches",
-            summary=(
-                f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced step "
-                "in launches. The GPU sets the pace."
-            ),
-            advice=(
-                "Nothing to gain on the host: its time in launches is waiting for the GPU. Look at the kernels: the "
-                f"GPU idles only {percent(step.idle_ratio)} of the step."
-            ),
+            summary=f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced "
+            "step in launches. The GPU sets the pace.",
+            advice="Nothing to gain on the host: its time in launches is waiting for the GPU. Look at the kernels: "
+            f"the GPU idles only {percent(step.idle_ratio)} of the step.",
             evidence=(
                 self.evidence("least_queue", float(longest), "longest queue"),
                 Evidence(name="host held in launches per traced step", value=held_ms, unit="ms"),

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
 from lightning_gpuprof.rules.launches.step_rule import StepRule
@@ -98,10 +94,8 @@ class SlowLaunchApi(StepRule):
             metrics,
             step,
             subject=call.name,
-            summary=(
-                f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per step)"
-                f"{', at least as long as a kernel' if blocking else ''}. The GPU waits {found.words}."
-            ),
+            summary=f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per "
+            f"step){', at least as long as a kernel' if blocking else ''}. The GPU waits {found.words}.",
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
                 if blocking

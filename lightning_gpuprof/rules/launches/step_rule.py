@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, gain, severity
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, severity
 from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4
@@ -75,14 +72,10 @@ class BarebonesGap(BaseRule):
         return self.finding(
             severity="info",
             subject="Lightning's loop",
-            summary=(
-                f"Lightning's own loop takes {millis(share.median_ms)} of each {millis(period_ms)} step: "
-                f"{percent(share.median_ratio)}, whatever the batch size."
-            ),
-            advice=(
-                f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
-                "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar."
-            ),
+            summary=f"Lightning's own loop takes {millis(share.median_ms)} of each {millis(period_ms)} step: "
+            f"{percent(share.median_ratio)}, whatever the batch size.",
+            advice=f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
+            "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,
             evidence=(
                 self.evidence("least_ratio", share.median_ratio, "loop, share of the step"),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import CallbackCost, Metrics
+from lightning_gpuprof.model.metrics import CallbackCost
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.callbacks import own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
@@ -130,9 +128,7 @@ class CallbackSlow(BaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=f"{owner}.{hook}" if hook else owner,
-            summary=(
-                f"{what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}.{also}"
-            ),
+            summary=f"{what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}.{also}",
             advice=advice,
             change=change,
             evidence=(

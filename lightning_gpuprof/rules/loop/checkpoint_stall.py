@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     MOSTLY_OUTSIDE_RATIO,
+    MissingSignal,
+    condition,
     gain,
     is_mostly_outside,
     outside_severity,

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
@@ -72,10 +68,8 @@ class LrSchedulerCost(PhaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
-            summary=(
-                f"Stepping the learning rate scheduler takes {taken} of each {millis(time.period_ms)} "
-                f"step: {percent(ratio)}."
-            ),
+            summary=f"Stepping the learning rate scheduler takes {taken} of each {millis(time.period_ms)} step: "
+            f"{percent(ratio)}.",
             advice=(
                 'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": '
                 f"N), and keep other work out of lr_scheduler_step.{merge}"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import listed, percent, possible, seconds
-from lightning_gpuprof.rules.base import BaseRule, run_s, threshold
+from lightning_gpuprof.model.numbers import listed, percent, seconds
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, possible, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 

@@ -7,11 +7,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.metrics import Recurring
 from lightning_gpuprof.model.numbers import percent, seconds
-from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules.base import BaseRule, run_s
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, require_possible, run_s
 
 
 @dataclass(frozen=True, kw_only=True)

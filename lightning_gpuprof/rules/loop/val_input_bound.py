@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import cpus, millis, percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, run_s, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, run_ms_per_step, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -114,10 +111,8 @@ class ValInputBound(BaseRule):
                 1.0 if is_cpu_only(metrics) else None, certain_s / total_s, metrics.steps.steady_count
             ),
             subject=str(condition(metrics, "val_loader.dataset") or "validation loader"),
-            summary=(
-                f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
-                f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch."
-            ),
+            summary=f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
+            f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch.",
             advice=advice,
             change=change,
             evidence=(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import condition
+from lightning_gpuprof.rules.base import Change, Metrics, Value, condition
 
 _EXPANDABLE = "expandable_segments:True"
 _SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")

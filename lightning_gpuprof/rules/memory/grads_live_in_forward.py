@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
+from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.host import MemoryGrowth
-from lightning_gpuprof.model.numbers import decimal_size
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.model.numbers import decimal_size, possible
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _HOUR_S = 3600.0

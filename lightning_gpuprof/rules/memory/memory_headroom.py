@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.numbers import gib, percent, possible
+from lightning_gpuprof.model.numbers import gib, percent
 from lightning_gpuprof.model.signals import device_idle_ratio, steady_period_ms, step_share
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, memory_use
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.memory import Growth
-from lightning_gpuprof.model.numbers import counted, gib, percent
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, possible, threshold
+from lightning_gpuprof.model.numbers import counted, gib, percent, possible
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, possible, severity, threshold, worthwhile_gain
 
 
 def allocator(metrics: Metrics) -> DeviceMemory:

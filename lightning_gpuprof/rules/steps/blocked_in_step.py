@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, measured, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -87,11 +85,9 @@ class BlockedInStep(BaseRule):
         return self.finding(
             severity=level,
             subject=site or worst.phase,
-            summary=(
-                f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
-                f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without computing"
-                f"{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}"
-            ),
+            summary=f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
+            f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without "
+            f"computing{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
             advice=_advice(worst.phase, site),
             evidence=(
                 self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.numbers import millis, percent, possible
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.metrics import Share
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
@@ -76,10 +73,8 @@ class GradClipCost(PhaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
-            summary=(
-                f"Clipping {what}{how} takes {millis(time.recoverable_ms)} of each {millis(period_ms)} step "
-                f"({percent(ratio)})."
-            ),
+            summary=f"Clipping {what}{how} takes {millis(time.recoverable_ms)} of each {millis(period_ms)} step "
+            f"({percent(ratio)}).",
             advice=advice,
             change=change,
             evidence=(

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
 _MOST_REASON = 120
@@ -78,10 +75,8 @@ class GraphBreaks(BaseRule):
         return self.finding(
             severity="info",
             subject=_place(worst) if worst is not None and worst.file else "torch.compile",
-            summary=(
-                f"Compiled code falls back to Python{shown}{more}: {counted(facts.graph_break_count, 'graph break')}, "
-                f"{counted(facts.graphs, 'graph')} in all.{failed}"
-            ),
+            summary=f"Compiled code falls back to Python{shown}{more}: "
+            f"{counted(facts.graph_break_count, 'graph break')}, {counted(facts.graphs, 'graph')} in all.{failed}",
             advice=_advice(worst),
             evidence=(self.evidence("least_count", facts.graph_break_count, "graph breaks"), *_reasons(facts)),
             confidence=0.8,
@@ -97,10 +92,8 @@ def _not_compiled(metrics: Metrics, rule: str, failures: tuple[str, ...]) -> Fin
         title=GraphBreaks.title,
         severity="info",
         subject=subject,
-        summary=(
-            f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
-            f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}."
-        ),
+        summary=f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
+        f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}.",
         advice=f"{advice} A break inside a loop costs the whole function.",
         evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
         confidence=0.8,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import cpus, millis
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Severity, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -82,15 +80,11 @@ class InterpreterLockHeld(BaseRule):
         return self.finding(
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
-            summary=(
-                f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
-                f"{millis(lost_ms)} of {millis(period_ms)} per step for it."
-            ),
-            advice=(
-                f"Move the work of thread {thread.name}{where} to a process "
-                "(multiprocessing, ProcessPoolExecutor), or into native code that releases the interpreter: only one "
-                "thread at a time runs Python."
-            ),
+            summary=f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
+            f"{millis(lost_ms)} of {millis(period_ms)} per step for it.",
+            advice=f"Move the work of thread {thread.name}{where} to a process (multiprocessing, "
+            "ProcessPoolExecutor), or into native code that releases the interpreter: only one thread at a time runs "
+            "Python.",
             evidence=(
                 self.evidence(
                     "least_ratio", certain, "main thread waits outside the fetch, share of the step, at least"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, percent, possible
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, possible, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 
@@ -114,11 +110,9 @@ class OptimizerSlow(BaseRule):
         return self.finding(
             severity=level,
             subject=kind,
-            summary=(
-                f"{kind} takes {millis(median_ms)} of each {millis(period_ms)} step "
-                f"({percent(median_ms / period_ms)}) to update {tensors:,} parameter tensors one by one. A fused "
-                f"update would take about {millis(floor_ms)}."
-            ),
+            summary=f"{kind} takes {millis(median_ms)} of each {millis(period_ms)} step "
+            f"({percent(median_ms / period_ms)}) to update {tensors:,} parameter tensors one by one. A fused update "
+            f"would take about {millis(floor_ms)}.",
             advice=advice,
             change=change,
             evidence=(

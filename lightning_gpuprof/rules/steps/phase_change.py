@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, into_the_run, where_to_look, window_at
@@ -93,10 +91,8 @@ class PhaseChange(BaseRule):
             severity=level,
             subject=change.phase,
             summary=f"{_words(found)}{how_it_moved(change)}{''.join(caveats)}",
-            advice=(
-                f"Find what changed at batch {later.from_batch} in {where_to_look(metrics, change)}. Two trace windows "
-                f"show the difference: GpuProfiler(windows={windows})."
-            ),
+            advice=f"Find what changed at batch {later.from_batch} in {where_to_look(metrics, change)}. Two trace "
+            f"windows show the difference: GpuProfiler(windows={windows}).",
             evidence=(
                 worthwhile_evidence("excess of the slow part, per step", found.recoverable_ms, mean_ms),
                 self.evidence("least_cost_s", cost_s, "excess of the slow part, in all", "s"),

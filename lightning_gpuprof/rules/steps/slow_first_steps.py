@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, run_s, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, run_s, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -70,10 +67,8 @@ class SlowFirstSteps(BaseRule):
         return self.finding(
             severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
-            summary=(
-                f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
-                f"({percent(ratio)} of the run).{told}"
-            ),
+            summary=f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
+            f"({percent(ratio)} of the run).{told}",
             advice=_advice(metrics, compiled_s, excess_s),
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the warm-up, share of the run"),

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis, percent
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, where_to_look
 
@@ -84,17 +81,13 @@ class StepDrift(BaseRule):
         return self.finding(
             severity=level,
             subject=change.phase,
-            summary=(
-                f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} over "
-                f"{counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
-                f"{percent(change.phase_ratio)} of it is in {change.phase}."
-                f"{how_it_moved(change)}{UNKNOWN if unknown else ''}"
-            ),
-            advice=(
-                f"Find what grows with every step in {where_to_look(metrics, change)}: a list, a metric's state or a "
-                "kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
-                "metrics in on_train_epoch_end."
-            ),
+            summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
+            f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
+            f"{percent(change.phase_ratio)} of it is in "
+            f"{change.phase}.{how_it_moved(change)}{UNKNOWN if unknown else ''}",
+            advice=f"Find what grows with every step in {where_to_look(metrics, change)}: a list, a metric's state or "
+            "a kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
+            "metrics in on_train_epoch_end.",
             evidence=(
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),

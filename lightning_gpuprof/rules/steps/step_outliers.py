@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.metrics import Metrics, Outliers
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.outliers import Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Value, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Value, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep, of_every_step
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms
 from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    gain,
-    is_cpu_only,
-    ordinary_ratio,
-    severity,
-    steady_period_ms,
-    threshold,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Severity, gain, severity, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
@@ -102,10 +93,8 @@ class TransferHookSlow(BaseRule):
         return self.finding(
             severity=level,
             subject=name,
-            summary=(
-                f"{name} takes {millis(taken_ms)} of every {millis(period_ms)} step ({percent(taken_ms / period_ms)}, "
-                f"at least {percent(ratio)}){seen}.{also}"
-            ),
+            summary=f"{name} takes {millis(taken_ms)} of every {millis(period_ms)} step "
+            f"({percent(taken_ms / period_ms)}, at least {percent(ratio)}){seen}.{also}",
             advice=_advice(slowest, on_cpu=bool(is_cpu_only(metrics))),
             evidence=(
                 self.evidence("least_ratio", taken_ms / period_ms, f"{slowest.hook} share of the step"),
