@@ -18,6 +18,7 @@ from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
+from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN, Comparison
@@ -26,6 +27,7 @@ from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
 from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.model.trial import FILE_NAME as TRIAL_FILE
@@ -39,6 +41,9 @@ from lightning_gpuprof.sinks.discovery import sinks
 from lightning_gpuprof.sinks.status_line import progress
 
 # Pages, tables, comparisons and the reading of traces are imported where they are wanted: a short run wants none.
+
+_MAX_JOURNALS = 64
+"""Journals of other ranks that are read in the training process, where they left no summary."""
 
 TRACE_ENDING = ".pt.trace.json.gz"
 
@@ -82,34 +87,26 @@ def with_trial(report: Report, folder: Path) -> Report:
 
 
 def _metrics_of(
-    journal: Journal, found: Path, notices: Sequence[Notice] = (), *, before: Metrics | None = None
+    journal: Journal,
+    found: Path,
+    notices: Sequence[Notice] = (),
+    *,
+    before: Metrics | None = None,
+    most_journals: int | None = None,
 ) -> Metrics:
     """The metrics of the journal that was read from a file; what belongs to it lies beside that file.
 
-    ``before`` are those of the same run when its steps were over.
+    ``before`` are those of the same run when its steps were over. At most so many journals of other ranks are read.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
     if before is not None and journal.header.world_size == 1:  # other ranks may have gone on
         return analyze_metrics.with_end(before, journal, windows, notices)
-    others = _other_ranks(found, journal)
-    metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others), windows, notices)
-    return dataclasses.replace(metrics, ranks=rank_times([journal, *others]) if others else None)
-
-
-_MAX_JOURNALS = 64
-"""Ranks that are held against each other; more would make the report wait."""
-
-
-def _other_ranks(own: Path, journal: Journal) -> list[Journal]:
-    """Journals of the other ranks; empty where there are none, or one of them cannot be read."""
-    others = [path for path in sorted(own.parent.glob("rank*.jsonl")) if path != own]
-    if journal.header.world_size < 2 or not 0 < len(others) < _MAX_JOURNALS:
-        return []
-    try:
-        return [read_journal(path) for path in others]
-    except JournalError:
-        return []
+    if journal.header.world_size == 1:
+        return analyze_metrics.build(journal, windows, notices)
+    others = other_ranks(found, most_journals=most_journals)
+    metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
+    return dataclasses.replace(metrics, ranks=rank_times(summarise(journal), others.summaries, others.unread))
 
 
 def find_journal(directory: Path) -> Path:
@@ -203,7 +200,7 @@ def finish_run(
     with progress("making the report"):
         found = find_journal(folder)
         journal = read_journal(found)
-        report = report_of(_metrics_of(journal, found, notices, before=logged.metrics if logged else None))
+        report = report_of(_metrics_of(journal, found, notices, before=logged.metrics if logged else None, most_journals=_MAX_JOURNALS))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
     in_brief = kinds is None and brief.is_enough(report)
     kinds = _worth_making(report, kinds)
@@ -283,7 +280,7 @@ def push_to_loggers(
 
     found = find_journal(folder)
     journal = read_journal(found)
-    metrics = _metrics_of(journal, found, notices)
+    metrics = _metrics_of(journal, found, notices, most_journals=_MAX_JOURNALS)
     report = report_of(metrics)
     to = loggers.push(
         report,
@@ -450,20 +447,21 @@ def _published(source: Metrics | Diagnosis) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names if name in Report.__struct_fields__}
 
 
-def _ranks_of(found: RankTimes | None) -> Ranks | None:
-    if found is None:
+def _ranks_of(found: RankTimes | Unmeasured | None) -> Ranks | None:
+    if not isinstance(found, RankTimes):
         return None
     return Ranks(
         world_size=found.world_size,
         steps=found.steps,
         own_phases=found.phases,
+        left_out=found.left_out,
         rows=tuple(
             RankRow(
                 rank=one.rank,
                 host=one.host,
                 period_ms=one.period_ms,
                 phases_ms=dict(one.phases_ms),
-                excess_ms=one.excess.median_ms,
+                excess_ms=one.excess_ms,
             )
             for one in found.ranks
         ),

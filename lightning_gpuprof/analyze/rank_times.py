@@ -1,15 +1,20 @@
-"""From the journals of all ranks to what each rank does on its own in the steps that all of them have steady."""
+"""From the summaries of all ranks to what each does on its own in the steps that all of them have steady."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from lightning_gpuprof.analyze import statistics, steady
-from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.model.metrics import RankShare, RankTimes
+from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.model.metrics import LateRanks, RankShare, RankTimes
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.rank_summary import RankSummary
+from lightning_gpuprof.model.signals import MIN_STEPS
 
 _OWN_ON_CPU: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "zero_grad", "callbacks", "logging")
 """Phases in which a rank waits for no other one; the backward holds DDP's reductions, ``sync`` is nothing but waiting.
@@ -18,97 +23,142 @@ _OWN_ON_CPU: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "z
 _OWN_ON_DEVICE: tuple[Phase, ...] = ("data_wait",)
 """On a device, the host may wait for the device in any other phase, and the device for other ranks."""
 
-_MAX_APART_NS = 60_000_000_000
-"""Steps of one number that began further apart are of different runs: more than what clocks of hosts are apart."""
+_GAP_RATIO = 0.5
+"""Late ranks end at a gap of at least so much of the largest one. Heuristic."""
+
+_Floats = npt.NDArray[np.float64]
 
 
-def rank_times(journals: Sequence[Journal]) -> RankTimes | None:
+def rank_times(
+    own: RankSummary, others: Sequence[RankSummary], unread: Mapping[int, str] | None = None
+) -> RankTimes | Unmeasured:
     """Compare ranks by the time that they spend on their own; only durations are compared.
 
     Args:
-        journals: Of one job, at most one of each rank; in any order.
+        own: Of the rank that is looked at.
+        others: Whatever else lies in the run's folder, in any order.
+        unread: Rank -> why there is no summary of it.
 
     Returns:
-        None if fewer than two journals are of one job and have steady steps in common.
+        What could be compared, and which ranks could not; why, if fewer than two are left.
     """
-    ours = _same_job(journals)
-    if len(ours) < 2:
-        return None
-    own = _OWN_ON_CPU if all(one.conditions.get("device.type") == "cpu" for one in ours) else _OWN_ON_DEVICE
-    phases = [one.steps.phases(one.slots) for one in ours]
-    rows = _common(ours, phases)
-    if rows is None:
-        return None
-    period_ns = np.median([one.steps.period_ns[row] for one, row in zip(ours, rows, strict=True)], axis=0).astype(
-        np.int64
-    )
-    own_ns = np.array([sum(of[p][row] for p in own) for of, row in zip(phases, rows, strict=True)])  # (ranks, steps)
-    imbalance = statistics.share((own_ns.max(axis=0) - own_ns.mean(axis=0)).astype(np.int64), period_ns)
-    if imbalance is None:
-        return None
-    taken = [phase for phase in PHASES if any(of[phase][row].any() for of, row in zip(phases, rows, strict=True))]
-    slowest = np.bincount(own_ns.argmax(axis=0), minlength=len(ours))
-    found = []
-    for at, (one, of, row) in enumerate(zip(ours, phases, rows, strict=True)):
-        others_ns = np.median(np.delete(own_ns, at, axis=0), axis=0)
-        excess = statistics.share((own_ns[at] - others_ns).astype(np.int64), period_ns)
-        if excess is None:
-            return None
-        others = [(other, other_row) for k, (other, other_row) in enumerate(zip(phases, rows, strict=True)) if k != at]
-        by_phase = {
-            phase: float(np.median(of[phase][row]) - np.median([np.median(o[phase][r]) for o, r in others])) / 1e6
-            for phase in own
-        }
-        found.append(
-            RankShare(
-                rank=one.header.rank,
-                host=one.header.host,
-                excess=excess,
-                excess_by_phase_ms=by_phase,
-                slowest_ratio=float(slowest[at] / own_ns.shape[1]),
-                period_ms=float(np.median(one.steps.period_ns[row])) / 1e6,
-                phases_ms={phase: float(np.median(of[phase][row])) / 1e6 for phase in taken},
-            )
+    left_out = {rank: why for rank, why in (unread or {}).items() if rank < own.world_size}
+    ranks = _of_one_job(own, others, left_out)
+    columns = {rank: one.steps.columns() for rank, one in sorted(ranks.items())}
+    for rank in set(range(own.world_size)) - columns.keys() - left_out.keys():
+        left_out[rank] = "no journal in the run's folder"
+    for rank in [rank for rank, (batch, _, _) in columns.items() if len(batch) < MIN_STEPS]:
+        left_out[rank] = f"fewer than {MIN_STEPS} steady steps"
+        del columns[rank]
+    told = _grouped(left_out)
+    if len(columns) < 2:
+        return Unmeasured(
+            why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(told)})"
         )
+    common = next(iter(columns.values()))[0]
+    for batch, _, _ in columns.values():
+        common = np.intersect1d(common, batch)
+    if len(common) < MIN_STEPS:
+        return Unmeasured(why=f"{counted(len(common), 'step')} steady on all ranks, {MIN_STEPS} are needed")
+    rows = [np.searchsorted(batch, common) for batch, _, _ in columns.values()]
+    periods_ns = np.stack([period[row] for (_, period, _), row in zip(columns.values(), rows, strict=True)])
+    own_phases = _OWN_ON_CPU if all(ranks[rank].device == "cpu" for rank in columns) else _OWN_ON_DEVICE
+    own_ns = np.zeros_like(periods_ns)
+    medians_ms: dict[Phase, _Floats] = {}
+    for phase in PHASES:
+        times_ns = np.zeros_like(periods_ns)
+        for at, ((_, _, phases), row) in enumerate(zip(columns.values(), rows, strict=True)):
+            if phase in phases:
+                times_ns[at] = phases[phase][row]
+        if times_ns.any():
+            medians_ms[phase] = np.median(times_ns, axis=1) / 1e6
+        if phase in own_phases:
+            own_ns += times_ns
+    period_ns = np.median(periods_ns, axis=0).astype(np.int64)
+    imbalance = statistics.share((own_ns.max(axis=0) - own_ns.mean(axis=0)).astype(np.int64), period_ns)
+    excess_ms = np.median(own_ns - _median_of_others(own_ns), axis=1) / 1e6
+    numbers = np.array(list(columns))
+    late = _late_ranks(numbers, own_ns, period_ns, excess_ms, {p: medians_ms[p] for p in own_phases if p in medians_ms})
+    if imbalance is None or late is None:
+        return Unmeasured(why="the step time was not measured")
+    slowest = np.bincount(own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
     return RankTimes(
-        world_size=ours[0].header.world_size,
-        steps=int(own_ns.shape[1]),
-        phases=own,
+        world_size=own.world_size,
+        steps=len(common),
+        phases=own_phases,
         imbalance=imbalance,
-        ranks=tuple(sorted(found, key=lambda one: one.rank)),
+        late=late,
+        left_out=told,
+        ranks=tuple(
+            RankShare(
+                rank=rank,
+                host=ranks[rank].host,
+                excess_ms=float(excess_ms[at]),
+                slowest_ratio=float(slowest[at]),
+                period_ms=float(np.median(periods_ns[at])) / 1e6,
+                phases_ms={phase: float(medians[at]) for phase, medians in medians_ms.items()},
+            )
+            for at, rank in enumerate(columns)
+        ),
     )
 
 
-def _same_job(journals: Sequence[Journal]) -> list[Journal]:
-    if not journals:
-        return []
-    first = journals[0].header
-    same = {
-        one.header.rank: one
-        for one in journals
-        if (one.header.stage, one.header.world_size) == (first.stage, first.world_size)
-    }
-    return [same[rank] for rank in sorted(same)] if first.world_size > 1 else []
+def _of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:
+    found = {own.rank: own}
+    for one in others:
+        if (one.job, one.stage, one.world_size) != (own.job, own.stage, own.world_size):
+            left_out[one.rank] = "its journal is of another job"
+        elif found.setdefault(one.rank, one) is not one:
+            left_out[one.rank] = "two journals say that they are of this rank"
+    for rank in left_out:
+        found.pop(rank, None)
+    return found
 
 
-def _common(journals: Sequence[Journal], phases: Sequence[dict[Phase, Ints]]) -> list[Ints] | None:
-    """Rows of the steps of one number that are steady on all ranks."""
-    steady_rows = [
-        np.flatnonzero(steady.select(one.steps, of).steady) for one, of in zip(journals, phases, strict=True)
-    ]
-    batches = [one.steps.batch[rows] for one, rows in zip(journals, steady_rows, strict=True)]
-    common = batches[0]
-    for other in batches[1:]:
-        common = np.intersect1d(common, other)
-    if not len(common):
+def _grouped(left_out: Mapping[int, str]) -> tuple[str, ...]:
+    """One sentence a reason."""
+    ranks: dict[str, list[int]] = {}
+    for rank, why in sorted(left_out.items()):
+        ranks.setdefault(why, []).append(rank)
+    return tuple(f"{numbered('rank', of)}: {why}" for why, of in ranks.items())
+
+
+def _median_of_others(values: Ints) -> _Floats:
+    """Of each column the median of the other rows: shape (ranks, steps) to the same."""
+    ranks = len(values)
+    ordered = np.sort(values, axis=0)
+    place = values.argsort(axis=0, kind="stable").argsort(axis=0)
+
+    def without_own(at: int) -> Ints:
+        """What stands at a place when the own value is taken out."""
+        found: Ints = np.where(place <= at, ordered[min(at + 1, ranks - 1)], ordered[at])
+        return found
+
+    lower, upper = (ranks - 2) // 2, (ranks - 1) // 2
+    medians: _Floats = (without_own(lower) + without_own(upper)) / 2
+    return medians
+
+
+def _late_ranks(
+    numbers: Ints, own_ns: Ints, period_ns: Ints, excess_ms: _Floats, medians_ms: Mapping[Phase, _Floats]
+) -> LateRanks | None:
+    """The ranks above the last large gap between one rank and the next quicker one; at most half of them."""
+    order = np.argsort(-excess_ms, kind="stable")
+    most = len(order) // 2
+    gaps = -np.diff(excess_ms[order])[:most]
+    late = order[: int(np.flatnonzero(gaps >= _GAP_RATIO * gaps.max())[-1]) + 1]
+    others = np.setdiff1d(order, late)
+    slowest_ns, without_ns = own_ns[late].max(axis=0), own_ns[others].max(axis=0)
+    lost = statistics.share(np.maximum(slowest_ns - without_ns, 0), period_ns)
+    if lost is None:
         return None
-    rows = [
-        rows[np.searchsorted(batch, common)] if len(batch) else rows
-        for rows, batch in zip(steady_rows, batches, strict=True)
-    ]
-    began = [
-        one.steps.start_ns[row] - one.header.start_ns + one.header.epoch_ns
-        for one, row in zip(journals, rows, strict=True)
-    ]
-    apart = max(float(np.abs(np.median(start - began[0]))) for start in began)
-    return rows if apart <= _MAX_APART_NS else None
+    apart_ns = np.median(own_ns[late], axis=0) - np.median(own_ns[others], axis=0)
+    return LateRanks(
+        ranks=tuple(sorted(numbers[late].tolist())),
+        excess_ms=float(np.median(apart_ns)) / 1e6,
+        excess_by_phase_ms={
+            phase: float(np.median(ms[late]) - np.median(ms[others])) for phase, ms in medians_ms.items()
+        },
+        slowest_ratio=float(np.mean(slowest_ns > without_ns)),
+        lost=lost,
+    )

@@ -131,10 +131,11 @@ class Session:
             delay_now=self._run_delay.read_ns if self._run_delay is not None else None,
         )
         self._edge_ns = self.clock.cost_of_one_edge_ns()
+        key = output_folder.key_of_run(self._launch, trainer.world_size)
         self._journal = StageJournal(
             output_folder.target_folder(self._options.dirpath, stage, trainer),
-            output_folder.key_of_run(self._launch, trainer.world_size),
-            header_of(trainer, stage, self._entry, version),
+            key,
+            header_of(trainer, stage, self._entry, version, key),
             self.clock,
             on_steps=self._on_steps_closed,
         )

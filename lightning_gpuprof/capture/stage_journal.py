@@ -41,14 +41,15 @@ class Entry:
         return cls(perf_ns=time.perf_counter_ns(), epoch_ns=time.time_ns())
 
 
-def header_of(trainer: Any, stage: Stage, entry: Entry, version: str) -> Header:
-    """First line of a stage's journal; ``version`` is that of this package.
+def header_of(trainer: Any, stage: Stage, entry: Entry, version: str, key: str) -> Header:
+    """First line of a stage's journal.
 
     Args:
         trainer: The trainer.
         stage: ``fit``, ``validate``, ``test`` or ``predict``.
         entry: When and how the stage was entered.
         version: Of this package.
+        key: Of the run, which all its ranks know.
     """
     return Header(
         version=JOURNAL_VERSION,
@@ -61,6 +62,7 @@ def header_of(trainer: Any, stage: Stage, entry: Entry, version: str) -> Header:
         pid=os.getpid(),
         start_ns=entry.perf_ns,
         epoch_ns=entry.epoch_ns,
+        job=key,
     )
 
 

@@ -84,3 +84,5 @@ class Ranks(msgspec.Struct, kw_only=True, frozen=True):
     own_phases: tuple[Phase, ...]
     """What counts as a rank's own time."""
     rows: tuple[RankRow, ...]
+    left_out: tuple[str, ...] = ()
+    """Which ranks are not among the rows, and why."""

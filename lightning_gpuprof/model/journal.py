@@ -47,6 +47,8 @@ class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_def
     """The run's clock when ``fit`` was entered."""
     epoch_ns: int
     """Unix time in nanoseconds at ``start_ns``."""
+    job: str = ""
+    """The same on all ranks of the stage, and of no other run."""
 
 
 class Slot(msgspec.Struct, tag="slot", tag_field="k", kw_only=True, omit_defaults=True):

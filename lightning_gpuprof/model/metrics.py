@@ -24,6 +24,7 @@ from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.memory_use import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.numbers import listed, numbered
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.python_time import PythonTime
@@ -139,20 +140,38 @@ class Recurring:
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """What one rank does on its own beyond the median of the others, in the steps that all have steady."""
+    """One rank in the steps that all have steady."""
 
     rank: int
     host: str
-    excess: Share
-    """Its own time minus that of the others, as a share of the step time; below 0 for quick ranks."""
-    excess_by_phase_ms: Mapping[Phase, float]
-    """Median of the phase minus the median of the others."""
+    excess_ms: float
+    """Median of its own time minus the median of the other ranks'; below 0 for quick ranks."""
     slowest_ratio: float
     """Share of the steps in which no rank took longer on its own."""
     period_ms: float = 0.0
     """Median."""
     phases_ms: Mapping[Phase, float] = field(default_factory=dict)
     """Median of each phase that took any time on any rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateRanks:
+    """The ranks, at most half of all, that take longest on their own: one, or several that are late alike."""
+
+    ranks: tuple[int, ...]
+    excess_ms: float
+    """Median of their own time minus that of the others."""
+    excess_by_phase_ms: Mapping[Phase, float]
+    """Median of the phase minus the median of the others."""
+    slowest_ratio: float
+    """Share of the steps in which one of them takes longest."""
+    lost: Share
+    """Of each step what it would be shorter without them, as a share of the step time."""
+
+    @property
+    def phase(self) -> Phase:
+        """In which they take longer."""
+        return max(self.excess_by_phase_ms, key=lambda one: self.excess_by_phase_ms[one])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +185,20 @@ class RankTimes:
     """What counts as a rank's own time."""
     imbalance: Share
     """Of each step the longest time of a rank on its own minus the mean of all, as a share of the step time."""
+    late: LateRanks
     ranks: tuple[RankShare, ...]
+    left_out: tuple[str, ...] = ()
+    """Which ranks are not among them, and why."""
+
+    @property
+    def late_name(self) -> str:
+        """The late ranks as people know them: ``rank 1 on node0``, ``ranks 8 to 15 (all of node1)``."""
+        hosts = {one.host for one in self.ranks if one.rank in self.late.ranks}
+        others = {one.host for one in self.ranks if one.rank not in self.late.ranks}
+        name = numbered("rank", self.late.ranks)
+        if len(self.late.ranks) == 1:
+            return f"{name} on {hosts.pop()}"
+        return name if hosts & others else f"{name} (all of {listed(sorted(hosts))})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +275,8 @@ class Metrics:
     series: dict[str, list[float]] = field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
     marks: tuple[Marks, ...] = ()
-    ranks: RankTimes | None = None
-    """None: one rank, or the journals of the others are not in the run's folder."""
+    ranks: RankTimes | Unmeasured | None = None
+    """The ranks side by side; None: there is one."""
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
     evenness: Evenness = field(default_factory=Evenness)
@@ -281,6 +313,7 @@ __all__ = [
     "HookShare",
     "InterpreterLock",
     "InterpreterWait",
+    "LateRanks",
     "LoaderFacts",
     "Metrics",
     "Outliers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 ONE_SIDED_5_PERCENT = 1.645
 """Of the normal distribution: 5 % lie beyond it on one side."""
@@ -266,6 +266,25 @@ def factor(value: float) -> str:
 def listed(items: list[str]) -> str:
     """Items as a phrase: ``a``, ``a and b``, ``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def numbered(noun: str, numbers: Iterable[int]) -> str:
+    """Things by their numbers, neighbours together: ``rank 3``, ``ranks 0, 8 to 15``.
+
+    Args:
+        noun: In the singular.
+        numbers: At least one.
+    """
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    if len(runs) == 1 and len(runs[0]) == 1:
+        return f"{noun} {runs[0][0]}"
+    spans = [str(run[0]) if len(run) == 1 else f"{run[0]} {'and' if len(run) == 2 else 'to'} {run[-1]}" for run in runs]
+    return f"{noun}s {', '.join(spans)}"
 
 
 def gib(value: float) -> str:

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.outliers import Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
@@ -399,11 +399,11 @@ def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -
     if found.for_ranks is None or found.crowded:
         return
     certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms
-    late = None if metrics.ranks is None else max(metrics.ranks.ranks, key=lambda one: one.excess.lower_ratio)
+    times = metrics.ranks
     whom = "other ranks"
-    if late is not None and late.excess.lower_ratio >= 0.5 * certain and late.excess_by_phase_ms:
-        phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
-        whom = f"rank {late.rank} on {late.host}, which takes longer in {phase}"
+    if isinstance(times, RankTimes) and times.late.lost.lower_ratio >= 0.5 * certain:
+        one = len(times.late.ranks) == 1
+        whom = f"{times.late_name}, which {'takes' if one else 'take'} longer in {times.late.phase}"
     yield Cause(
         kind="comm-bound",
         ratio=certain * in_steps,

@@ -10,6 +10,7 @@ from built_journals import MS, build, journal
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
+from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.model.host import Level
 from lightning_gpuprof.model.journal import Sample
 
@@ -32,7 +33,7 @@ def rank(number: int, *, others: float = 0.0, used: float = 0.0, cpus: str | Non
 
 
 def split(own: Journal, *others: Journal) -> tuple[float | None, float | None]:
-    machine = build(attribute_cpu_to_ranks(own, others)).host.machine
+    machine = build(attribute_cpu_to_ranks(own, [summarise(one) for one in others])).host.machine
     assert machine is not None
     assert machine.load == Level(mean=1.0, max=1.0)
     levels = machine.cpu_others_cpus, machine.cpu_ranks_cpus
@@ -52,12 +53,12 @@ def test_a_rank_with_cpus_of_its_own_takes_none_of_ours() -> None:
     own = rank(0, others=3.0, cpus="0,1")
     assert split(own, rank(1, used=2.0, cpus="2,3")) == (3.0, None)
     assert split(own, rank(1, used=2.0, cpus="1,2,3,4")) == (2.5, 0.5)
-    assert attribute_cpu_to_ranks(own, [rank(1, used=2.0, cpus=None)]) is own
+    assert attribute_cpu_to_ranks(own, [summarise(rank(1, used=2.0, cpus=None))]) is own
 
 
 def test_a_rank_on_another_machine_or_of_another_run_does_not_count() -> None:
     own, other = rank(0, others=3.0), rank(1, used=2.0)
     for changed in ({"host": "elsewhere"}, {"stage": "test"}, {"world_size": 3}, {"start_ns": 3600 * S}):
         apart = replace(other, header=msgspec.structs.replace(other.header, **changed))
-        assert attribute_cpu_to_ranks(own, [apart]) is own
+        assert attribute_cpu_to_ranks(own, [summarise(apart)]) is own
     assert attribute_cpu_to_ranks(own, []) is own

@@ -1,7 +1,8 @@
-"""Ranks side by side: known delays in journals flow in, excess and turns flow out."""
+"""Ranks side by side: known delays in journals flow in, who is late and who took turns flow out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -10,26 +11,54 @@ import pytest
 from built_journals import journal
 
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
+from lightning_gpuprof.model.metrics import RankTimes
+from lightning_gpuprof.model.missing import Unmeasured
 
 N = 100
 
 
-def rank(number: int, forward_ms: object = None, *, of: int = 2, device: str = "cpu", stage: str = "fit") -> Journal:
-    one = journal(N, forward_ms=np.full(N, 5.0) if forward_ms is None else forward_ms)
-    header = msgspec.structs.replace(one.header, rank=number, world_size=of, stage=stage)
-    return replace(one, header=header, conditions={**one.conditions, "device.type": device})
+def rank(
+    number: int, forward_ms: object = None, *, of: int = 2, device: str = "cpu", n: int = N, **header: object
+) -> Journal:
+    one = journal(n, forward_ms=np.full(n, 5.0) if forward_ms is None else forward_ms)
+    changed = {"rank": number, "world_size": of, "host": f"node{number // 4}", "job": "j", **header}
+    return replace(
+        one,
+        header=msgspec.structs.replace(one.header, **changed),
+        conditions={**one.conditions, "device.type": device},
+    )
+
+
+def side_by_side(journals: Sequence[Journal], unread: dict[int, str] | None = None) -> RankTimes:
+    own, *others = (summarise(one) for one in journals)
+    found = rank_times(own, others, unread)
+    assert isinstance(found, RankTimes)
+    return found
+
+
+def not_compared(journals: Sequence[Journal], unread: dict[int, str] | None = None) -> str:
+    own, *others = (summarise(one) for one in journals)
+    found = rank_times(own, others, unread)
+    assert isinstance(found, Unmeasured)
+    return found.why
+
+
+def jittered(seed: int, mean_ms: float) -> np.ndarray:
+    return mean_ms + np.random.default_rng(seed).uniform(-0.5, 0.5, N)
 
 
 def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:
-    found = rank_times([rank(0), rank(1, np.full(N, 7.0))])
-    assert found is not None
+    found = side_by_side([rank(0), rank(1, np.full(N, 7.0))])
     quick, late = found.ranks
     assert (quick.rank, late.rank, found.world_size) == (0, 1, 2)
-    assert late.excess.median_ms == pytest.approx(2.0)
-    assert quick.excess.median_ms == pytest.approx(-2.0)
+    assert late.excess_ms == pytest.approx(2.0)
+    assert quick.excess_ms == pytest.approx(-2.0)
     assert late.slowest_ratio == 1.0
-    assert max(late.excess_by_phase_ms, key=late.excess_by_phase_ms.__getitem__) == "forward"
+    assert found.late.ranks == (1,)
+    assert found.late.phase == "forward"
+    assert found.late.lost.median_ms == pytest.approx(2.0)
     assert found.imbalance.median_ms == pytest.approx(1.0)
     assert late.phases_ms == {"data_wait": 4.0, "forward": 7.0, "callbacks": 1.0}
     assert (quick.period_ms, late.period_ms) == (10.0, 12.0)
@@ -38,24 +67,41 @@ def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:
 
 def test_ranks_that_are_late_in_turn_share_the_steps() -> None:
     even, odd = np.where(np.arange(N) % 2, 5.0, 9.0), np.where(np.arange(N) % 2, 9.0, 5.0)
-    found = rank_times([rank(0, even), rank(1, odd)])
-    assert found is not None
+    found = side_by_side([rank(0, even), rank(1, odd)])
     assert [one.slowest_ratio for one in found.ranks] == pytest.approx([0.5, 0.5], abs=0.02)
     assert found.imbalance.median_ms == pytest.approx(2.0)
 
 
+def test_all_ranks_of_a_slow_node_are_late_together() -> None:
+    found = side_by_side([rank(one, jittered(one, 9.0 if one // 4 == 3 else 5.0), of=64) for one in range(64)])
+    assert found.late.ranks == (12, 13, 14, 15)
+    assert found.late_name == "ranks 12 to 15 (all of node3)"
+    assert found.late.slowest_ratio == 1.0
+    assert found.late.lost.median_ms == pytest.approx(4.0, abs=0.3)
+
+
+def test_two_late_ranks_of_different_lateness_are_one_set() -> None:
+    found = side_by_side([rank(one, jittered(one, {2: 12.0, 5: 9.0}.get(one, 5.0)), of=8) for one in range(8)])
+    assert found.late.ranks == (2, 5)
+    assert found.late.lost.median_ms == pytest.approx(6.6, abs=0.5)
+
+
+def test_a_rank_that_is_later_than_a_late_node_comes_first() -> None:
+    late_ms = {4: 7.0, 5: 7.0, 6: 30.0, 7: 7.0}
+    found = side_by_side([rank(one, jittered(one, late_ms.get(one, 5.0)), of=12) for one in range(12)])
+    assert found.late.ranks == (6,)
+
+
 def test_the_order_of_the_journals_does_not_matter() -> None:
     ranks = [rank(0, of=3), rank(1, np.full(N, 7.0), of=3), rank(2, of=3)]
-    assert rank_times(ranks) == rank_times(ranks[::-1])
+    assert side_by_side(ranks) == side_by_side(ranks[::-1])
 
 
 def test_other_numbers_of_the_ranks_permute_what_is_said_of_them() -> None:
     forward_ms = [np.full(N, 5.0), np.full(N, 7.0), np.full(N, 6.0)]
     numbers = [2, 0, 1]
-    before = rank_times([rank(number, ms, of=3) for number, ms in enumerate(forward_ms)])
-    after = rank_times([rank(number, ms, of=3) for number, ms in zip(numbers, forward_ms, strict=True)])
-    assert before is not None
-    assert after is not None
+    before = side_by_side([rank(number, ms, of=3) for number, ms in enumerate(forward_ms)])
+    after = side_by_side([rank(number, ms, of=3) for number, ms in zip(numbers, forward_ms, strict=True)])
     assert after.imbalance == before.imbalance
     assert [after.ranks[number] for number in numbers] == [
         replace(one, rank=number) for one, number in zip(before.ranks, numbers, strict=True)
@@ -63,17 +109,51 @@ def test_other_numbers_of_the_ranks_permute_what_is_said_of_them() -> None:
 
 
 def test_on_a_device_only_the_wait_for_batches_is_a_rank_s_own() -> None:
-    found = rank_times([rank(0, device="cuda"), rank(1, np.full(N, 7.0), device="cuda")])
-    assert found is not None
+    found = side_by_side([rank(0, device="cuda"), rank(1, np.full(N, 7.0), device="cuda")])
     assert found.phases == ("data_wait",)
     assert found.imbalance.median_ms == 0
 
 
-def test_journals_that_do_not_belong_together_are_not_compared() -> None:
-    assert rank_times([]) is None
-    assert rank_times([rank(0)]) is None
-    assert rank_times([rank(0, of=1), rank(1, of=1)]) is None
-    assert rank_times([rank(0), rank(1, stage="validate")]) is None
-    other = rank(1)
-    later = msgspec.structs.replace(other.header, epoch_ns=other.header.epoch_ns + 3_600_000_000_000)
-    assert rank_times([rank(0), replace(other, header=later)]) is None
+@pytest.mark.parametrize("days_apart", [0, 1, 400])
+def test_clocks_of_hosts_need_not_agree(days_apart: int) -> None:
+    ns = days_apart * 86_400 * 10**9
+    found = side_by_side([rank(0), rank(1, np.full(N, 7.0), epoch_ns=ns, start_ns=ns // 7)])
+    assert found.late.ranks == (1,)
+
+
+def test_the_others_are_judged_where_a_rank_is_missing() -> None:
+    ranks = [rank(0, of=5), rank(1, np.full(N, 7.0), of=5), rank(4, of=5)]
+    found = side_by_side(ranks, {2: "its journal cannot be read (torn)"})
+    assert found.late.ranks == (1,)
+    assert [one.rank for one in found.ranks] == [0, 1, 4]
+    assert found.left_out == (
+        "rank 2: its journal cannot be read (torn)",
+        "rank 3: no journal in the run's folder",
+    )
+
+
+def test_a_rank_that_was_killed_early_is_left_out() -> None:
+    found = side_by_side([rank(0, of=3), rank(1, np.full(N, 7.0), of=3), rank(2, of=3, n=12)])
+    assert [one.rank for one in found.ranks] == [0, 1]
+    assert found.left_out == ("rank 2: fewer than 10 steady steps",)
+
+
+@pytest.mark.parametrize("changed", [{"job": "another"}, {"stage": "validate"}, {"world_size": 3}])
+def test_journals_of_another_job_are_not_compared(changed: dict[str, object]) -> None:
+    assert "(rank 1: its journal is of another job)" in not_compared([rank(0), rank(1, **changed)])
+
+
+def test_why_nothing_was_compared_is_said() -> None:
+    assert not_compared([rank(0)]) == "1 rank of 2 can be compared (rank 1: no journal in the run's folder)"
+    assert "1 rank of 4 can be compared (ranks 1 to 3: no journal" in not_compared([rank(0, of=4)])
+    assert "rank 1: two journals" in not_compared([rank(0), rank(1), rank(1)])
+
+
+def test_a_thousand_ranks_are_compared() -> None:
+    """As many as no report read one by one: each is one row of the arrays."""
+    quick, late = summarise(rank(0, of=1024)), summarise(rank(0, np.full(N, 7.0), of=1024))
+    others = [msgspec.structs.replace(late if one == 700 else quick, rank=one) for one in range(1, 1024)]
+    found = rank_times(quick, others)
+    assert isinstance(found, RankTimes)
+    assert len(found.ranks) == 1024
+    assert found.late.ranks == (700,)

@@ -7,7 +7,8 @@ from typing import Any
 from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import Metrics, RankShare, RankTimes
+from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankShare, RankTimes
+from lightning_gpuprof.model.missing import Unmeasured
 
 
 def job(excess_ms: float, *, ranks: int = 4, **late: Any) -> Metrics:
@@ -21,32 +22,41 @@ def with_ranks(
     excess_ms: float,
     slowest: float = 0.95,
     steps: int = 100,
-    late: int = 1,
+    late: int | tuple[int, ...] = 1,
     ranks: int = 4,
     lower: float = 0.98,
     imbalance_ms: float = 0.0,
+    alone: bool = False,
 ) -> Metrics:
-    """Steps of 50 ms in which one rank takes so much longer in its forward than the median of the others."""
-    told = tuple(
+    """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
+    late = (late,) if isinstance(late, int) else late
+    shares = tuple(
         RankShare(
             rank=rank,
             host=f"node{rank // 2}",
-            excess=share(excess_ms if rank == late else 0.0, 50.0, lower=lower),
-            excess_by_phase_ms={"data_wait": 0.1, "forward": excess_ms if rank == late else 0.0},
-            slowest_ratio=slowest if rank == late else (1 - slowest) / (ranks - 1),
+            excess_ms=excess_ms if rank in late else 0.0,
+            slowest_ratio=slowest / len(late) if rank in late else (1 - slowest) / (ranks - len(late)),
         )
         for rank in range(ranks)
+    )
+    times = RankTimes(
+        world_size=ranks,
+        steps=steps,
+        phases=("data_wait", "forward"),
+        imbalance=share(imbalance_ms, 50.0, lower=lower),
+        late=LateRanks(
+            ranks=late,
+            excess_ms=excess_ms,
+            excess_by_phase_ms={"data_wait": 0.1, "forward": excess_ms},
+            slowest_ratio=slowest,
+            lost=share(excess_ms, 50.0, lower=lower),
+        ),
+        ranks=shares,
     )
     return replace(
         metrics,
         run={**metrics.run, "trainer.world_size": ranks},
-        ranks=RankTimes(
-            world_size=ranks,
-            steps=steps,
-            phases=("data_wait", "forward"),
-            imbalance=share(imbalance_ms, 50.0, lower=lower),
-            ranks=told,
-        ),
+        ranks=Unmeasured(why=f"1 rank of {ranks} can be compared") if alone else times,
     )
 
 

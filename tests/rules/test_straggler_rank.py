@@ -4,7 +4,6 @@ import pytest
 from metrics_builder import replace
 from ranks_builder import job, on_device
 
-from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
 
 RULE = StragglerRank()
@@ -38,11 +37,3 @@ def test_without_a_window_a_device_may_cover_it() -> None:
     finding = RULE.check(replace(on_device(job(12.0), 8.0), windows=()))
     assert finding is not None
     assert finding.confidence == 0.5
-
-
-def test_it_is_not_evaluated_without_all_journals() -> None:
-    metrics = job(12.0)
-    assert metrics.ranks is not None
-    some = replace(metrics.ranks, ranks=metrics.ranks.ranks[:2])
-    with pytest.raises(MissingSignal, match="journals of all ranks"):
-        RULE.check(replace(metrics, ranks=some))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Gain, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import MIN_STEPS, device_step, is_distributed
 from lightning_gpuprof.rules.base import gain
 
@@ -18,13 +18,13 @@ def rank_times(metrics: Metrics) -> RankTimes | None:
         None if there is one rank only.
 
     Raises:
-        MissingSignal: A rank's journal is not there, or too few steps are steady on all ranks.
+        MissingSignal: Fewer than two ranks can be compared, or in too few steps.
     """
     if not is_distributed(metrics):
         return None
-    times = metrics.ranks
-    if times is None or len(times.ranks) < times.world_size:
-        raise MissingSignal("the journals of all ranks are not in the run's folder")
+    if metrics.ranks is None:
+        raise MissingSignal("the ranks were not compared")
+    times = measured(metrics.ranks)
     if times.steps < MIN_STEPS:
         raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
     return times

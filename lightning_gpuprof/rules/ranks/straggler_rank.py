@@ -1,12 +1,12 @@
-"""Finds the rank that does more than the others before it meets them, in most of the steps."""
+"""Finds the ranks that do more than the others before they meet them, in most of the steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics, RankShare
-from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.metrics import LateRanks, Metrics
+from lightning_gpuprof.model.numbers import counted, millis, numbered, percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
@@ -15,47 +15,50 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
 _LOOK: dict[Phase, str] = {
-    "data_wait": "its loader: storage and CPUs of its host, num_workers there, a shard with larger samples",
-    "h2d": "what it moves to the device, and the link of its slot",
-    "forward": "what training_step does on this rank only, and how its samples differ",
-    "optimizer": "what its optimizer step does, such as work behind `if self.trainer.is_global_zero`",
-    "zero_grad": "what it does when gradients are cleared",
-    "callbacks": "callbacks that work on this rank only",
-    "logging": "what it logs that the others do not: self.log(..., rank_zero_only=True), loggers of rank 0",
+    "data_wait": "the loader: storage and CPUs of the host, num_workers there, a shard with larger samples",
+    "h2d": "what is moved to the device, and the link of its slot",
+    "forward": "what training_step does there only, and how the samples differ",
+    "optimizer": "what the optimizer step does, such as work behind `if self.trainer.is_global_zero`",
+    "zero_grad": "what is done when gradients are cleared",
+    "callbacks": "callbacks that work there only",
+    "logging": "what is logged there only: self.log(..., rank_zero_only=True), loggers of rank 0",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerRank(BaseRule):
-    """One rank takes longer than the others before it meets them, and all wait for it in every step.
+    """Some ranks take longer than the others before they meet them, and all wait for them in every step.
 
     ## What it means
     Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what
     differs is the time that each spends on its own before.
 
     ## How it is measured
-    From the journals of all ranks in the run's folder, for steps of the same number that are steady on all: the time in
-    phases in which a rank waits for no other (on a CPU all but the backward and the ranks' own synchronisation; on a
-    device only the wait for batches, because the host may wait for the device in any other), minus the median of the
-    other ranks. The lower bound of its median share must pass a tenth of the step, and the rank must be the slowest
-    in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not agree. The gain is that
-    time. On a device it is held below the time in which this rank's device is idle or only communicates, as far as a
-    trace window has seen it: a wait for a batch costs nothing while the device still has work.
+    From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that
+    are steady on all: the time in phases in which a rank waits for no other (on a CPU all but the backward and the
+    ranks' own synchronisation; on a device only the wait for batches, because the host may wait for the device in any
+    other). Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last
+    large gap, so that all ranks of a slow host are one finding. The gain is what each step would be shorter without
+    them: the longest time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step,
+    and one of them must be the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts
+    need not agree. On a device the gain is held below the time in which this rank's device is idle or only
+    communicates, as far as a trace window has seen it: a wait for a batch costs nothing while the device still has
+    work. Ranks that left nothing readable are named under the table of the ranks, and the others are compared.
 
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
     - A device that is slower than others (clocks, heat) is not seen by the host: `gpuprof trace` with the windows of
       all ranks tells.
-    - Journals in folders that are not shared between hosts are not found; then it is not evaluated.
+    - Ranks whose folders are not shared between hosts are not found.
 
     ## What to do
-    Look at what the named phase does on the named rank and host.
+    Look at what the named phase does on the named ranks and hosts.
 
     """
 
     id = "straggler-rank"
-    title = "One rank is slower than the others"
+    title = "Some ranks are slower than the others"
 
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
@@ -69,40 +72,46 @@ class StragglerRank(BaseRule):
             ranks={"excess_ms": 12.0, "late": 3},
         ),
         fires("15 steps are steady on all ranks", "warning", "15 steps", ranks={"excess_ms": 12.0, "steps": 15}),
+        fires(
+            "the two ranks of node1 take 12 ms longer",
+            "critical",
+            "Ranks 2 and 3 (all of node1) take 12.0 ms longer than the others in each 50.0 ms step",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "late": (2, 3)},
+        ),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
         looks_alike("ranks are late in turn", ranks={"excess_ms": 12.0, "slowest": 0.3}),
-        not_evaluated("a journal is missing", "journals of all ranks", run={"trainer.world_size": 2}),
+        not_evaluated("no other rank was found", "1 rank of 4", ranks={"excess_ms": 12.0, "alone": True}),
         not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 12.0, "steps": 9}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the rank that takes most time on its own."""
+        """Judge the ranks that take most time on their own."""
         period_ms = steady_period_ms(metrics)
         times = rank_times(metrics)
         if times is None:
             return None
-        late = max(times.ranks, key=lambda one: one.excess.lower_ratio)
-        lost = lost_by_waiting(metrics, late.excess, period_ms)
+        late = times.late
+        lost = lost_by_waiting(metrics, late.lost, period_ms)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
             return None
-        phase = max(late.excess_by_phase_ms, key=lambda one: late.excess_by_phase_ms[one])
-        waiting = times.world_size - 1
+        one = len(late.ranks) == 1
+        whose = "it" if one else "one of them"
+        name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
         return self.finding(
             severity=severity(lost.lower_ratio, times.steps),
-            subject=f"rank {late.rank}",
+            subject=numbered("rank", late.ranks),
             summary=(
-                f"Rank {late.rank} on {late.host} takes {millis(late.excess.median_ms)} longer than the others in each "
-                f"{millis(period_ms)} step, most of it in {phase}. It is the slowest in {percent(late.slowest_ratio)} "
-                f"of {counted(times.steps, 'step')}, and {counted(waiting, 'rank')} "
-                f"{'waits' if waiting == 1 else 'wait'} for it."
+                f"{name.capitalize()} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than the others in "
+                f"each {millis(period_ms)} step, most of it in {late.phase}. {whose.capitalize()} is "
+                f"the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
+                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
             ),
-            advice=_advice(late, phase),
+            advice=_advice(late),
             evidence=(
-                self.evidence(
-                    "least_ratio", late.excess.median_ratio, f"extra time of rank {late.rank}, share of the step"
-                ),
-                self.evidence("least_slowest_ratio", late.slowest_ratio, "steps in which it is the slowest"),
+                self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
+                self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
                 Evidence(name="step time", value=period_ms, unit="ms"),
                 *lost.evidence,
             ),
@@ -112,8 +121,9 @@ class StragglerRank(BaseRule):
         )
 
 
-def _advice(late: RankShare, phase: Phase) -> str:
+def _advice(late: LateRanks) -> str:
+    look = _LOOK.get(late.phase, "what is done there that the others do not do")
     return (
-        f"Look at {phase} of rank {late.rank}: {_LOOK.get(phase, 'what it does there that the others do not')}. "
-        f"Its journal is rank{late.rank}.jsonl in the run's folder."
+        f"Look at {late.phase} of {numbered('rank', late.ranks)}: {look}. "
+        f"The journal is rank{late.ranks[0]}.jsonl in the run's folder."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from lightning_gpuprof.model.numbers import count
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import rank_tables
@@ -34,11 +36,12 @@ def ranks(report: Report) -> str:
     found = report.ranks
     if found is None or len(found.rows) < 2:
         return ""
+    absent = f"<p>Left out: {escape('; '.join(found.left_out))}.</p>\n" if found.left_out else ""
     drawn = rank_tables.heat_figure(found)
     several = f"{len(found.rows)} of {found.world_size} ranks" if len(found.rows) < found.world_size else "All ranks"
     lead = (
         f"<p>{several}, over the {count(found.steps)} steps that all of them have steady. The colour is the difference "
         "from the median rank; a rank that is late on its own shows in the others as backward or sync.</p>\n"
-        f"{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
+        f"{absent}{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
     )
     return section("ranks", rank_tables.rank_table(found), lead)

@@ -1,0 +1,122 @@
+"""From a rank's journal to its summary, and from the folder of a job to the summaries of its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from lightning_gpuprof.analyze import steady
+from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.rank_summary import MAX_READINGS, SUMMARY_VERSION, RankSummary, StepTable, drawn
+
+_ENDING = ".summary.json"
+_OWN_CPU = ("process", "workers", "children")
+"""What a rank is, by the subjects of its own samples."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherRanks:
+    """Of a job, without the rank that is looked at."""
+
+    summaries: list[RankSummary] = field(default_factory=list)
+    unread: dict[int, str] = field(default_factory=dict)
+    """Rank -> why there is no summary of it."""
+
+
+def summary_path(journal: Path) -> Path:
+    """Where the rank of a journal leaves its summary."""
+    return journal.with_name(journal.stem + _ENDING)
+
+
+def summarise(journal: Journal) -> RankSummary:
+    """What other ranks' reports need of this one."""
+    header, steps = journal.header, journal.steps
+    phases = steps.phases(journal.slots)
+    rows = np.flatnonzero(steady.select(steps, phases).steady)
+    rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
+    rows = rows[drawn(steps.batch[rows])]
+    readings = _cpu_readings(journal)
+    device = journal.conditions.get("device.type")
+    cpu_set = journal.conditions.get("host.cpu_set")
+    return RankSummary(
+        version=SUMMARY_VERSION,
+        job=header.job,
+        stage=header.stage,
+        rank=header.rank,
+        world_size=header.world_size,
+        host=header.host,
+        device=device if isinstance(device, str) else "",
+        start_ns=header.start_ns,
+        epoch_ns=header.epoch_ns,
+        end_ns=journal.end_ns,
+        status=journal.footer.status if journal.footer else "",
+        batches=len(steps),
+        steps=StepTable.of(
+            steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
+        ),
+        cpu_set=cpu_set if isinstance(cpu_set, str) else "",
+        cpu_t_s=[round((t_ns - header.start_ns) / 1e9, 3) for t_ns, _ in readings],
+        cpu_cpus=[round(cpus, 3) for _, cpus in readings],
+    )
+
+
+def _cpu_readings(journal: Journal) -> list[tuple[int, float]]:
+    """Times and the CPUs that the rank used then."""
+    used: dict[int, float] = {}
+    for sample in journal.samples:
+        cpus = sample.values.get("cpu_cpus") if sample.source == "host" and sample.subject in _OWN_CPU else None
+        if cpus is not None:
+            used[sample.t_ns] = used.get(sample.t_ns, 0.0) + cpus
+    readings = sorted(used.items())
+    kept = np.linspace(0, len(readings) - 1, min(len(readings), MAX_READINGS)).astype(int)
+    return [readings[row] for row in kept.tolist()]
+
+
+def other_ranks(own: Path, *, most_journals: int | None = None) -> OtherRanks:
+    """The summaries of the other ranks in a run's folder; made from their journals where they left none.
+
+    Args:
+        own: Journal of the rank that is looked at.
+        most_journals: Read at most so many; None: as many as there are.
+    """
+    found = OtherRanks()
+    read = 0
+    for rank, journal in sorted(_others_in_folder(own).items()):
+        summary = _left_by(summary_path(journal))
+        if summary is None and most_journals is not None and read >= most_journals:
+            found.unread[rank] = "left no summary before the report was made; `gpuprof report` reads its journal"
+            continue
+        try:
+            if summary is None:
+                read += 1
+                summary = summarise(read_journal(journal))
+            found.summaries.append(summary)
+        except JournalError as error:
+            found.unread[rank] = f"its journal cannot be read ({error})"
+    return found
+
+
+def without_summary(own: Path) -> list[int]:
+    """Other ranks of which there is a journal, but no summary yet."""
+    return [rank for rank, one in sorted(_others_in_folder(own).items()) if not summary_path(one).exists()]
+
+
+def _others_in_folder(own: Path) -> dict[int, Path]:
+    """Where the journals of the other ranks are, or were before only their summaries were copied."""
+    names = {path.name.split(".")[0] for ending in (".jsonl", _ENDING) for path in own.parent.glob(f"rank*{ending}")}
+    numbers = {name: name.removeprefix("rank") for name in names - {own.stem}}
+    return {int(number): own.with_name(f"{name}.jsonl") for name, number in numbers.items() if number.isdecimal()}
+
+
+def _left_by(path: Path) -> RankSummary | None:
+    """The summary; None if there is none that can be read: the journal has all of it."""
+    try:
+        summary = msgspec.json.decode(path.read_bytes(), type=RankSummary)
+        summary.steps.columns()
+    except (OSError, ValueError):
+        return None
+    return summary if summary.version == SUMMARY_VERSION else None

@@ -1,0 +1,110 @@
+"""What one rank leaves for a comparison of all ranks: some 20 kB, however long the run was."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+import numpy as np
+
+from lightning_gpuprof.model.packing import Ints, pack, unpack
+from lightning_gpuprof.model.phases import Phase, Stage
+
+SUMMARY_VERSION = 1
+"""Raised when a reader of the version before would read a summary wrongly."""
+
+MAX_STEPS = 512
+"""Steady steps in a summary."""
+MAX_READINGS = 200
+"""Readings of the CPUs that a rank uses, likewise."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2**64 over the golden ratio: its multiples lie evenly, and in step with no period (Fibonacci hashing)."""
+_LEADING = 2
+"""Columns of a table before those of the phases: batches since the row before, step time."""
+
+
+class StepTable(msgspec.Struct, kw_only=True):
+    """Steady steps as packed columns, times in us: batches since the row before, step time, then ``phases``."""
+
+    phases: tuple[Phase, ...]
+    count: int
+    widths: str
+    crc32: int
+    data: bytes
+
+    @classmethod
+    def of(cls, batch: Ints, period_ns: Ints, phases: dict[Phase, Ints]) -> StepTable:
+        """Pack columns of shape (n,).
+
+        Args:
+            batch: Numbers of the steps, rising.
+            period_ns: Step times.
+            phases: Exclusive times in ns; those without any time are left out.
+        """
+        taken = {phase: column for phase, column in phases.items() if column.any()}
+        rows = [np.diff(batch, prepend=0), *(column // 1000 for column in (period_ns, *taken.values()))]
+        widths, data = pack(np.array(rows, np.int64))
+        return cls(phases=tuple(taken), count=len(batch), widths=widths, crc32=zlib.crc32(data), data=data)
+
+    def columns(self) -> tuple[Ints, Ints, dict[Phase, Ints]]:
+        """Batches, step times and times of the phases in ns, shape (n,).
+
+        Raises:
+            ValueError: The table is damaged.
+        """
+        columns = len(self.phases) + _LEADING
+        if zlib.crc32(self.data) != self.crc32 or not 0 <= self.count <= MAX_STEPS or len(self.widths) != columns:
+            raise ValueError("its steps are damaged")
+        table = np.zeros((columns, self.count), np.int64)
+        for group in unpack(self.widths, self.count, self.data):
+            scale = 256 ** np.arange(len(group.planes), dtype=np.int64)
+            table[group.columns] = np.tensordot(scale, group.planes, axes=1) + group.base[:, None]
+        return np.cumsum(table[0]), table[1] * 1000, dict(zip(self.phases, table[_LEADING:] * 1000, strict=True))
+
+
+class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One rank of one stage."""
+
+    version: int
+    job: str
+    """The same on all ranks of the stage."""
+    stage: Stage
+    rank: int
+    world_size: int
+    host: str
+    device: str
+    """Type, such as ``cuda``; empty if not known."""
+    start_ns: int
+    """The rank's own clock when the stage was entered."""
+    epoch_ns: int
+    """Unix time then."""
+    end_ns: int
+    """On its own clock, when it ended or last wrote."""
+    status: str
+    """As in the footer of its journal; empty if that has none."""
+    batches: int
+    """Steps that it finished."""
+    steps: StepTable
+    cpu_set: str = ""
+    """CPUs that it may use."""
+    cpu_t_s: list[float] = []
+    """Since :attr:`start_ns`."""
+    cpu_cpus: list[float] = []
+    """CPUs that it and its workers used then."""
+
+
+def drawn(batch: Ints, limit: int = MAX_STEPS) -> Ints:
+    """Rows of at most ``limit`` of the steps; ranks that never met draw steps of the same numbers.
+
+    Args:
+        batch: Numbers of the steps, shape (n,).
+        limit: How many.
+    """
+    place = batch.astype(np.uint64) * _GOLDEN
+    rows = np.arange(len(batch))
+    below = 64
+    while len(rows) > limit:
+        below -= 1
+        rows = rows[place[rows] < np.uint64(1 << below)]
+    return rows

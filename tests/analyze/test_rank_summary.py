@@ -1,0 +1,118 @@
+"""Summaries of ranks: small whatever the run's length, of the same steps on all ranks, none the wiser if damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from built_journals import MS, journal
+from sample_journals import write_journal
+
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
+from lightning_gpuprof.model.journal import Header
+from lightning_gpuprof.model.packing import Ints
+from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
+
+
+@pytest.mark.parametrize("n", [200, 5_000, 200_000])
+def test_a_summary_is_small_whatever_the_length_of_the_run(n: int) -> None:
+    forward_ms = np.random.default_rng(1).lognormal(3, 0.5, n)
+    assert len(msgspec.json.encode(summarise(journal(n, forward_ms=forward_ms)))) < 30_000
+
+
+def test_a_short_run_is_in_its_summary_whole() -> None:
+    batch, period_ns, phases = summarise(journal(100)).steps.columns()
+    assert (np.diff(batch) == 1).all()
+    assert set(period_ns.tolist()) == {10 * MS}
+    assert {phase: set(column.tolist()) for phase, column in phases.items()} == {
+        "data_wait": {4 * MS},
+        "forward": {5 * MS},
+        "callbacks": {1 * MS},
+    }
+
+
+@pytest.mark.parametrize("first", [0, 1, 1_000_003])
+def test_ranks_draw_the_same_steps_without_a_word(first: int) -> None:
+    of_one, of_other = np.arange(first, first + 50_000), np.arange(first + 12, first + 49_000)
+    one, other = of_one[drawn(of_one)], of_other[drawn(of_other)]
+    assert MAX_STEPS / 3 < len(one) <= MAX_STEPS
+    assert len(np.intersect1d(one, other)) > 0.45 * len(one)
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 8, 10, 50, 64])
+def test_what_comes_in_every_nth_step_is_drawn_as_often_as_it_comes(every: int) -> None:
+    batch = drawn(np.arange(100_000))
+    assert np.mean(batch % every == 0) == pytest.approx(1 / every, rel=0.25)
+
+
+def test_a_table_comes_back_as_it_was() -> None:
+    numbers = np.random.default_rng(3)
+    batch: Ints = np.cumsum(numbers.integers(1, 900, 300))
+    times = {"forward": numbers.integers(0, 10**6, 300) * 1000, "sync": np.zeros(300, np.int64)}
+    table = msgspec.json.decode(
+        msgspec.json.encode(StepTable.of(batch, times["forward"] + 1000, times)),  # type: ignore[arg-type]
+        type=StepTable,
+    )
+    found, period_ns, phases = table.columns()
+    assert (found == batch).all()
+    assert (period_ns == times["forward"] + 1000).all()
+    assert phases.keys() == {"forward"}
+    assert (phases["forward"] == times["forward"]).all()
+
+
+def test_a_damaged_table_is_no_table() -> None:
+    table = summarise(journal(100)).steps
+    with pytest.raises(ValueError, match="damaged"):
+        msgspec.structs.replace(table, data=table.data[:-1] + b"x").columns()
+    with pytest.raises(ValueError, match="expected"):
+        msgspec.structs.replace(table, count=7).columns()
+
+
+def test_a_rank_without_steps_has_a_summary(tmp_path: Path) -> None:
+    summary = summarise(journal(0))
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=RankSummary) == summary
+    assert len(summary.steps.columns()[0]) == 0
+
+
+def put(folder: Path, rank: int, of: int) -> Path:
+    """A rank's journal."""
+    path = folder / f"rank{rank}.jsonl"
+    write_journal(path, 40, tick_ns=1000)
+    first, _, rest = path.read_bytes().partition(b"\n")
+    header = msgspec.structs.replace(msgspec.json.decode(first, type=Header), rank=rank, world_size=of, job="j")
+    path.write_bytes(msgspec.json.encode(header) + b"\n" + rest)
+    return path
+
+
+def test_ranks_that_cannot_be_read_leave_the_others(tmp_path: Path) -> None:
+    own, *_ = (put(tmp_path, rank, 6) for rank in range(3))
+    (tmp_path / "rank3.jsonl").write_bytes(b"")
+    (tmp_path / "rank4.jsonl").write_bytes(b"\x00 no journal")
+    found = other_ranks(own)
+    assert [one.rank for one in found.summaries] == [1, 2]
+    assert {rank: why.split(" (")[0] for rank, why in found.unread.items()} == {
+        3: "its journal cannot be read",
+        4: "its journal cannot be read",
+    }
+
+
+def test_more_than_64_ranks_are_read(tmp_path: Path) -> None:
+    for rank in range(70):
+        put(tmp_path, rank, 70)
+    assert len(other_ranks(tmp_path / "rank0.jsonl").summaries) == 69
+
+
+def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
+    own, other = put(tmp_path, 0, 3), put(tmp_path, 1, 3)
+    summary = summarise(read_journal(other))
+    summary_path(other).write_bytes(msgspec.json.encode(summary))
+    other.write_bytes(b"not looked at")
+    summary_path(put(tmp_path, 2, 3)).write_bytes(b'{"torn')
+    assert other_ranks(own, most_journals=0).summaries == [summary]
+    assert "left no summary" in other_ranks(own, most_journals=0).unread[2]
+    assert [one.rank for one in other_ranks(own).summaries] == [1, 2]
+    other.unlink()
+    assert without_summary(own) == []
