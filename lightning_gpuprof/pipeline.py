@@ -200,7 +200,8 @@ def finish_run(
     with progress("making the report"):
         found = find_journal(folder)
         journal = read_journal(found)
-        report = report_of(_metrics_of(journal, found, notices, before=logged.metrics if logged else None, most_journals=_MAX_JOURNALS))
+        before = logged.metrics if logged else None
+        report = report_of(_metrics_of(journal, found, notices, before=before, most_journals=_MAX_JOURNALS))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
     in_brief = kinds is None and brief.is_enough(report)
     kinds = _worth_making(report, kinds)
