@@ -9,6 +9,9 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import condition, possible
 
+LOG_EVERY = 50
+"""Lightning's default of ``log_every_n_steps``."""
+
 _SETTINGS: dict[str, tuple[str, str, Value]] = {
     "TQDMProgressBar": ("Refresh it less often", "refresh_rate", None),
     "RichProgressBar": ("Refresh it less often", "refresh_rate", None),
@@ -54,7 +57,10 @@ def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] 
     if name == "ModelCheckpoint":
         words, change = "Save less often", checkpoint_change(metrics, every, otherwise=every)
     elif name == "ThroughputMonitor":
-        words, change = "Log less often", logging_change(metrics, every)
+        rarer = logging_change(metrics, every)
+        if rarer is None:
+            return f"Leave {name} out of runs as short as this one.", Change(remove=(f"{name}(...)",))
+        words, change = "Log less often", rarer
     elif name in _SETTINGS:
         words, argument, value = _SETTINGS[name]
         change = Change(call=name, arguments={argument: every if value is None else value})
@@ -63,34 +69,51 @@ def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] 
     return f"{words}: {change.added[0]}.", change
 
 
-def logging_change(metrics: Metrics, rarer: int) -> Change:
-    """A trainer that logs this many times less often.
+def most_every(metrics: Metrics, steps: int) -> int:
+    """Steps between two of what happens now and then: at most half of the run, in which it then happens twice.
+
+    Args:
+        metrics: Metrics of the run.
+        steps: What would be best in a long run.
+    """
+    return max(2, min(steps, metrics.steps.optimizer_steps // 2))
+
+
+def logging_change(metrics: Metrics, rarer: int) -> Change | None:
+    """A trainer that logs up to this many times less often.
 
     Args:
         metrics: Metrics of the run.
         rarer: How many times less often.
+
+    Returns:
+        None if the run is too short for values to be written less often and more than once.
     """
     now = condition(metrics, "trainer.log_every_n_steps")
     known = isinstance(now, int) and now > 0
-    every = now if isinstance(now, int) and known else 50  # Lightning's default
+    every = now if isinstance(now, int) and known else LOG_EVERY
     before: dict[str, Value] = {"log_every_n_steps": every} if known else {}
-    return Change(call="Trainer", arguments={"log_every_n_steps": every * rarer}, before=before)
+    then = most_every(metrics, every * rarer)
+    return Change(call="Trainer", arguments={"log_every_n_steps": then}, before=before) if then > every else None
 
 
 def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change:
-    """A ModelCheckpoint that saves this many times less often, by the cadence that is set.
+    """A ModelCheckpoint that saves this many times less often, by its cadence, and once in the run at least.
 
     Args:
         metrics: The run.
         rarer: How many times.
         otherwise: Steps between two checkpoints where no cadence is known.
     """
-    for name in ("every_n_epochs", "every_n_train_steps"):
+    length = {"every_n_epochs": len(metrics.epoch_starts), "every_n_train_steps": metrics.steps.optimizer_steps}
+    for name, most in length.items():
         now = condition(metrics, f"trainer.checkpoint_{name}")
         if isinstance(now, int) and now > 0:
-            return Change(call="ModelCheckpoint", arguments={name: now * rarer}, before={name: now})
+            then = min(now * rarer, max(2 * now, most))
+            return Change(call="ModelCheckpoint", arguments={name: then}, before={name: now})
     interval_s = condition(metrics, "trainer.checkpoint_train_time_interval_s")
     if isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:  # it excludes the others
-        minutes = math.ceil(interval_s * rarer / 60)
-        return Change(add=(f"ModelCheckpoint(..., train_time_interval=timedelta(minutes={minutes}))",))
+        then_s = math.ceil(min(interval_s * rarer, max(2 * interval_s, metrics.wall.total_s)))
+        delta = f"minutes={math.ceil(then_s / 60)}" if then_s >= 120 else f"seconds={then_s}"
+        return Change(add=(f"ModelCheckpoint(..., train_time_interval=timedelta({delta}))",))
     return Change(call="ModelCheckpoint", arguments={"every_n_train_steps": otherwise})

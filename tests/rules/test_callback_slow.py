@@ -26,8 +26,9 @@ def with_callback(
     ("run", "setting"),
     [
         ({"trainer.checkpoint_every_n_train_steps": 2}, "every_n_train_steps=46"),
-        ({"trainer.checkpoint_every_n_epochs": 1}, "every_n_epochs=23"),
-        ({"trainer.checkpoint_train_time_interval_s": 60.0}, "train_time_interval=timedelta(minutes=23)"),
+        ({"trainer.checkpoint_every_n_train_steps": 20}, "every_n_train_steps=400"),  # the whole run, not 460
+        ({"trainer.checkpoint_every_n_epochs": 1}, "every_n_epochs=4"),  # it has four
+        ({"trainer.checkpoint_train_time_interval_s": 0.1}, "train_time_interval=timedelta(seconds=3)"),
         ({}, "every_n_train_steps=23"),
     ],
 )
@@ -114,3 +115,11 @@ def test_on_a_device_waiting_for_it_is_no_cost_of_a_callback() -> None:
     assert finding.explains == claims.WAITS_OF_THE_PROGRESS_BAR
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15, rel=0.05)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(400, 29), (40, 20)])
+def test_no_cadence_is_longer_than_half_the_run(steps: int, every: int) -> None:
+    costs = {"times_ms": {"callbacks": 20.0}, "callbacks_ms": {("Slow", "on_train_batch_end"): 20.0}}
+    finding = RULE.check(build(**costs, steps=steps))
+    assert finding is not None
+    assert f"Run it every {every} batches" in finding.advice

@@ -47,3 +47,19 @@ def test_a_logger_that_writes_every_few_steps_is_found_where_cpus_are_scarce() -
     metrics = replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.5))
     share = replace(metrics.shares["logging"], total_ratio=0.2)
     assert RULE.check(replace(metrics, shares={**metrics.shares, "logging": share})) is not None
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "advice"),
+    [
+        (400, 6, "Log less often: Trainer(..., log_every_n_steps=72). Why 72: that leaves 1.0 % of the step."),
+        (60, 6, "Log less often: Trainer(..., log_every_n_steps=30). Why 30: that leaves 2.3 % of the step."),
+        (60, 50, "Log fewer keys: one self.log_dict(...) instead"),
+    ],
+)
+def test_values_are_written_twice_in_the_run_or_the_advice_is_another_one(steps: int, every: int, advice: str) -> None:
+    metrics = build(steps=steps, run={"trainer.log_every_n_steps": every})
+    share = replace(metrics.shares["logging"], total_ratio=0.1165)
+    finding = RULE.check(replace(metrics, shares={**metrics.shares, "logging": share}))
+    assert finding is not None
+    assert finding.advice.startswith(advice)

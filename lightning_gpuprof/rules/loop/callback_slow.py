@@ -10,7 +10,7 @@ from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold
-from lightning_gpuprof.rules.callbacks import own_setting
+from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
 
@@ -56,8 +56,8 @@ class CallbackSlow(BaseRule):
     - A hook that works only in rare steps: see `step-outliers`.
 
     ## What to do
-    Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step. For
-    Lightning's own callbacks, set the printed argument.
+    Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step, and is
+    at most half of the run's steps. For Lightning's own callbacks, set the printed argument.
     """
 
     id = "callback-slow"
@@ -123,7 +123,7 @@ class CallbackSlow(BaseRule):
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(is_cpu_only(metrics))
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
-        every = max(2, math.ceil(slowest.ratio / self.wanted_ratio))
+        every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
         advice, change = own_setting(metrics, owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),

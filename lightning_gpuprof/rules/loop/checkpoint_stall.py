@@ -24,8 +24,8 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
 _EPOCHS = {"trainer.checkpoint_every_n_epochs": 1}
-_STEPS = {"trainer.checkpoint_every_n_train_steps": 50}
-_MINUTES = {"trainer.checkpoint_train_time_interval_s": 60.0}
+_STEPS = {"trainer.checkpoint_every_n_train_steps": 20}
+_SECONDS = {"trainer.checkpoint_train_time_interval_s": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +63,18 @@ class CheckpointStall(StallRule):
         fires(
             "20 checkpoints take 6 s",
             "critical",
-            "Save 20 times less often: ModelCheckpoint(..., every_n_train_steps=400). ... AsyncCheckpointIO",
+            "Save once in the run, not 20 times: ModelCheckpoint(..., every_n_train_steps=400). ... AsyncCheckpointIO",
             saves_ms=14.25,
             checkpoint=(20, 6.0),
         ),
-        fires("every epoch saves", "critical", "every_n_epochs=20", checkpoint=(20, 6.0), run=_EPOCHS),
-        fires("every 50 steps save", "critical", "every_n_train_steps=1000", checkpoint=(20, 6.0), run=_STEPS),
-        fires("every minute saves", "critical", "timedelta(minutes=20)", checkpoint=(20, 6.0), run=_MINUTES),
+        fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
+        fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
+        fires("they take less of it", "info", "Save 7 times less often", checkpoint=(20, 1.3)),
+        fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires(
             "only weights are saved, in the background",
             "critical",
-            "less often",
+            "Save once",
             lacks=" Or ",
             checkpoint=(20, 6.0),
             run={"trainer.checkpoint_save_weights_only": True, "trainer.checkpoint_io": "AsyncCheckpointIO"},
@@ -113,7 +114,12 @@ class CheckpointStall(StallRule):
             return None
         steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
         rarer = None if single else checkpoint_change(metrics, stall.rarer, otherwise=steps)
-        ways = [] if rarer is None else [f"{stall.rarer} times less often: {rarer.added[0]}"]
+        often = (
+            f"once in the run, not {checkpoint.count:,} times"
+            if stall.remains_once
+            else f"{stall.rarer} times less often"
+        )
+        ways = [] if rarer is None else [f"{often}: {rarer.added[0]}"]
         ways += _cheaper(metrics)
         if single:
             ways.append("none in a trial run: Trainer(..., enable_checkpointing=False)")

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
-from lightning_gpuprof.rules.callbacks import logging_change
+from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule, idle_evidence
 
@@ -116,5 +116,9 @@ def _less(
             f"log_every_n_steps is {every}."
         ), None
     change = logging_change(metrics, rarer)
-    why = f"Why {change.arguments['log_every_n_steps']}: that leaves {percent(ratio / rarer)} of the step."
+    if change is None:
+        return f"Log fewer keys: {fewer}.", None
+    now = every or LOG_EVERY
+    then = most_every(metrics, now * rarer)
+    why = f"Why {then}: that leaves {percent(ratio * now / then)} of the step."
     return f"Log less often: {change.added[0]}. {why} And log fewer keys: {fewer}.", change

@@ -24,6 +24,11 @@ class Stall:
     rarer: int
     """How many times less often it should happen."""
 
+    @property
+    def remains_once(self) -> bool:
+        """Whether it then happens only once in the run: that has to be said."""
+        return self.part.count < 2 * self.rarer
+
     def saved_ms(self, metrics: Metrics, saved_ratio: float) -> float:
         """Per training step, if this share of the part were saved.
 

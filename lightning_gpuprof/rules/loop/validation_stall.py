@@ -70,10 +70,11 @@ class ValidationStall(StallRule):
         fires(
             "they are every hour",
             "critical",
-            "Validate 4 times less often",
+            "Validate once in the run, 4 times less often",
             validation=(4, 14.0),
             run={"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": "1:00"},
         ),
+        fires("there are 20", "warning", "Validate every 10 epochs instead", epochs=20, validation=(20, 13.0)),
         fires("they take 13 s of 33 s", "warning", "4 validation runs took 13.0 s", validation=(4, 13.0)),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
         fires("no step is steady", "info", "validation runs took", steps=15, steady=0, validation=(4, 0.4)),
@@ -96,7 +97,7 @@ class ValidationStall(StallRule):
         level: Severity = outside_severity(metrics, stall.ratio)
         if level == "critical" and stall.ratio < self.critical_ratio:
             level = "warning"
-        advice, change = _less(metrics, stall.rarer)
+        advice, change = _less(metrics, stall)
         return self.finding(
             severity=level,
             subject=validation.subject or "validation loop",
@@ -115,11 +116,13 @@ class ValidationStall(StallRule):
         )
 
 
-def _less(metrics: Metrics, rarer: int) -> tuple[str, Change | None]:
-    """How to validate ``rarer`` times less, by settings that Lightning takes for these loaders."""
-    words, fewer = _fewer_batches(metrics, rarer)
+def _less(metrics: Metrics, stall: Stall) -> tuple[str, Change | None]:
+    """How to validate less, by settings that Lightning takes for these loaders."""
+    words, fewer = _fewer_batches(metrics, stall.rarer)
     if metrics.validation.count > 1:
-        text, change = _rarer(metrics, rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
+        text, change = _rarer(metrics, stall.rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
+        if stall.remains_once:
+            text = text.replace("Validate ", "Validate once in the run, ", 1)
         return text + (f" Or {words}" if words else ""), change
     if not words:
         return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None

@@ -181,6 +181,8 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
         return f"Call {name or 'the hooks around the batch'} less often or make it cheaper. Stalls: {when}.", None
     if phase == "logging":
         change = logging_change(metrics, _RARER)
+        if change is None:
+            return f"Log fewer keys, or to a faster logger. Stalls: {when}.", None
         return f"Log less often or to a faster logger: {change.added[0]}. Stalls: {when}.", change
     site = site_in(metrics, phase)
     place = f"{phase}, most often seen in {in_words(site)}" if site else f"{phase} ({PHASE_TERMS[phase]})"
