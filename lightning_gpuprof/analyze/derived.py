@@ -6,18 +6,28 @@ from dataclasses import replace
 
 from lightning_gpuprof.analyze.callback_costs import callback_costs
 from lightning_gpuprof.analyze.collectives import collectives
-from lightning_gpuprof.analyze.contention import contention
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
-from lightning_gpuprof.analyze.host_limit import host_limit
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
 from lightning_gpuprof.analyze.memory_use import memory_holders
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
+from lightning_gpuprof.model.contention import Contention
+from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
+from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.host import Level
+from lightning_gpuprof.model.host_limit import HostLimit
+from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.share import Share, usable
+from lightning_gpuprof.model.signals import condition, is_cpu_only
+from lightning_gpuprof.model.waiting import MIN_SAMPLES
 
 
 def with_derived(metrics: Metrics) -> Metrics:
@@ -35,3 +45,68 @@ def with_derived(metrics: Metrics) -> Metrics:
         metrics, starving=starving(metrics), callback_costs=callback_costs(metrics), contention=contention(metrics)
     )
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))
+
+
+def contention(metrics: Metrics) -> Contention:
+    """Who takes the CPUs.
+
+    Args:
+        metrics: The run; its ``loading`` is read.
+    """
+    threads, machine, state = condition(metrics, "torch.num_threads"), metrics.host.machine, metrics.loading
+    workers = max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
+    waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
+    return Contention(
+        delay=_delay(metrics),
+        by_this_run=exceeds_its_cpus(metrics.cpu, metrics.host),
+        quota_exhausted_ratio=quota_exhausted_ratio(metrics.host),
+        threads=threads if isinstance(threads, int) and threads >= 1 else None,
+        workers=workers,
+        computing_workers=0 if waits else workers,
+        others_cpus=None if machine is None else _mean(machine.cpu_others_cpus),
+        ranks_cpus=None if machine is None else _mean(machine.cpu_ranks_cpus),
+    )
+
+
+def _delay(metrics: Metrics) -> Share | Unmeasured:
+    share, samples = metrics.cpu.run_delay, metrics.cpu.run_delay_samples
+    if share is None or not usable(share):
+        return Unmeasured(why="waiting for a CPU was not measured: the kernel has no schedstat")
+    if samples < MIN_SAMPLES:
+        return Unmeasured(why=f"waiting for a CPU was sampled in {samples} of the {MIN_SAMPLES} steps needed")
+    return share
+
+
+def _mean(level: Level | None) -> float | None:
+    return level.mean if level is not None and possible(level.mean) else None
+
+
+def host_limit(metrics: Metrics) -> HostLimit:
+    """What time of the host costs.
+
+    Args:
+        metrics: The run; its ``device_step`` is read.
+    """
+    cpu_only = is_cpu_only(metrics)
+    step = metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
+    if cpu_only:
+        return HostLimit(ratio=1.0, by_phase=dict.fromkeys(PHASES, 1.0))
+    idle_ratio = 0.0 if step is None else max(step.idle_ratio, step.utilization_idle_ratio or 0.0)
+    stalls_ratio = 1.0 if cpu_only is None else idle_ratio
+    by_window = step if step is not None and step.window is not None else None
+    by_phase = {} if by_window is None else {phase: _in_phase(metrics, by_window, phase) for phase in PHASES}
+    ratio: float | Unmeasured
+    if cpu_only is None:
+        ratio = Unmeasured(why="the device of the run is not known, so it is not known whether host time counts")
+    elif by_window is None:
+        ratio = Unmeasured(why="no trace window shows how long the device is idle, and host time counts only then")
+    else:
+        ratio = by_window.idle_ratio
+    return HostLimit(ratio=ratio, by_phase=by_phase, stalls_ratio=stalls_ratio)
+
+
+def _in_phase(metrics: Metrics, step: DeviceStep, phase: Phase) -> float:
+    part, share = step.idle_in_phase.get(phase), metrics.share(phase)
+    if part is None or share is None or not usable(share):
+        return step.idle_ratio
+    return min(step.idle_ratio, part * max(share.median_ratio, share.total_ratio))

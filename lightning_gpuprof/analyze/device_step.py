@@ -9,19 +9,25 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from lightning_gpuprof.analyze.clocks import clock_loss
 from lightning_gpuprof.analyze.device_copies import device_copies
 from lightning_gpuprof.analyze.host_waits import host_waits
-from lightning_gpuprof.model.device import MIN_SAMPLES
+from lightning_gpuprof.model.device import LOWERED_RATIO, MIN_SAMPLES
 from lightning_gpuprof.model.device_step import HOST_SLICES, ClockLoss, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
+from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, lower_share, possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
+
+REASON_RATIO = 0.20
+"""Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
+
+_NO_CAUSE = frozenset({"gpu_idle", "display_clock", "sync_boost", "reliability"})
+"""Reasons that say nothing about what holds this GPU down, or that every GPU at its top clock gives."""
 
 MIN_STEPS = 10
 """Steps whose time NVML's samples of the whole training can stand for. Heuristic, after TraceML."""
@@ -349,3 +355,43 @@ def _lower_period_ms(metrics: Metrics, period_ms: float) -> float:
     std_ms = (period.p95 - period.p05) / (2 * ONE_SIDED_5_PERCENT)
     error_ms = _MEDIAN_OVER_MEAN_ERROR * std_ms / math.sqrt(metrics.steps.steady_count)
     return period_ms - ONE_SIDED_5_PERCENT * error_ms
+
+
+def clock_loss(devices: Iterable[Device]) -> ClockLoss | None:
+    """What costs the run's GPUs most of their speed.
+
+    A reason counts if the 5 % lower bound (Wilson) of its share of the busy samples is :data:`REASON_RATIO`. A power
+    cap counts only if the limit was lowered: at its default limit a board under dense load is where it is built to be.
+
+    Args:
+        devices: The run's GPUs.
+
+    Returns:
+        None if there is no reason, or no GPU has :data:`MIN_SAMPLES` busy samples.
+    """
+    losses = [loss for device in devices for loss in _losses(device)]
+    return max(losses, key=lambda loss: (loss.ratio, loss.held_ratio), default=None)
+
+
+def _losses(device: Device) -> Iterable[ClockLoss]:
+    busy, most_mhz = device.busy, device.facts.sm_clock_max_mhz
+    if busy is None or busy.samples < MIN_SAMPLES or not most_mhz or not possible(most_mhz):
+        return
+    for share in device.throttle or ():
+        clock_mhz = busy.sm_clock_median_mhz if share.sm_clock_median_mhz is None else share.sm_clock_median_mhz
+        if share.busy_ratio is None or clock_mhz is None or not (possible(share.busy_ratio) and possible(clock_mhz)):
+            continue
+        if share.reason in _NO_CAUSE or lower_share(share.busy_ratio, busy.samples) < REASON_RATIO:
+            continue
+        limit = device.power_limit_ratio
+        if share.reason == "sw_power_cap" and (limit is None or limit >= LOWERED_RATIO):
+            continue
+        held_ratio = min(1.0, share.busy_ratio)
+        yield ClockLoss(
+            device=device.subject or device.name,
+            ratio=held_ratio * max(0.0, 1.0 - clock_mhz / most_mhz),
+            reason=share.reason,
+            clock_mhz=clock_mhz,
+            most_mhz=most_mhz,
+            held_ratio=held_ratio,
+        )

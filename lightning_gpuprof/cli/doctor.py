@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, metadata
 
 import msgspec
@@ -20,9 +20,12 @@ from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
-from lightning_gpuprof.cli.doctor_tab import GROUP, tab_check
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
+
+TAB = "TensorBoard's GPU Profiler tab"
+TAB_GROUP = "tensorboard_plugins"
+_PLUGIN = "lightning_gpuprof.tensorboard_plugin.plugin"
 
 _PACKAGES: tuple[tuple[str, str], ...] = (
     ("torch", "no training and no trace windows here; reports can still be made"),
@@ -174,7 +177,7 @@ def _nvml(gpus: MachineGpus | None) -> list[Check]:
 
 
 def _plugins() -> list[Check]:
-    found = metadata.entry_points(group=GROUP)
+    found = metadata.entry_points(group=TAB_GROUP)
     checks = [tab_check(_version("tensorboard"), found)]
     tab = [e for e in found if e.name == "torch_profiler"]
     if tab:  # else the list of packages says that it is absent, and what that means
@@ -258,3 +261,34 @@ COMMAND = Command(
     add_arguments=_add_arguments,
     run=_run,
 )
+
+
+def tab_check(
+    tensorboard: str | None,
+    entries: Iterable[metadata.EntryPoint],
+    load: Callable[[str], object] = import_module,
+) -> Check:
+    """Whether TensorBoard can show our tab.
+
+    Args:
+        tensorboard: Its version; None if it is not installed.
+        entries: The plugins that TensorBoard would find.
+        load: Imports the plugin, with what it needs of TensorBoard.
+    """
+    if tensorboard is None:
+        return _tab("absent", "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
+    version = f"{__version__} in TensorBoard {tensorboard}"
+    own = [entry for entry in entries if entry.name == "gpuprof"]
+    if not own:
+        return _tab("problem", "its entry point is missing: reinstall lightning-gpuprof", version)
+    try:
+        own[0].load()
+        load(_PLUGIN)
+    except Exception as error:  # TensorBoard's own dependencies fail in many ways
+        why = f"{type(error).__name__}: {error}"
+        return _tab("problem", f"it cannot be loaded ({why}): pip install --upgrade tensorboard", version)
+    return _tab("ok", "", version)
+
+
+def _tab(state: State, meaning: str, value: str = "") -> Check:
+    return Check(area="plugins", name=TAB, state=state, value=value, meaning=meaning)

@@ -8,12 +8,12 @@ from importlib import metadata
 import pytest
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli.doctor_tab import GROUP, NAME, tab_check
+from lightning_gpuprof.cli.doctor import TAB, TAB_GROUP, tab_check
 from lightning_gpuprof.cli.main import main
 
-OWN = metadata.EntryPoint("gpuprof", "json:loads", GROUP)
-OTHER = metadata.EntryPoint("torch_profiler", "json:loads", GROUP)
-BROKEN = metadata.EntryPoint("gpuprof", "json:nothing_of_this_name", GROUP)
+OWN = metadata.EntryPoint("gpuprof", "json:loads", TAB_GROUP)
+OTHER = metadata.EntryPoint("torch_profiler", "json:loads", TAB_GROUP)
+BROKEN = metadata.EntryPoint("gpuprof", "json:nothing_of_this_name", TAB_GROUP)
 
 
 def fails(name: str) -> object:
@@ -49,7 +49,7 @@ def test_a_plugin_that_cannot_be_loaded_is_a_problem_that_says_why() -> None:
 def test_the_tab_of_this_machine_is_in_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tensorboard")
     assert main(["doctor", "--json"]) == 0
-    (tab,) = (check for check in json.loads(capsys.readouterr().out) if check["name"] == NAME)
+    (tab,) = (check for check in json.loads(capsys.readouterr().out) if check["name"] == TAB)
     assert (tab["area"], tab["state"]) == ("plugins", "ok")
     assert main(["doctor"]) == 0
     assert tab["value"] in capsys.readouterr().out

@@ -9,8 +9,7 @@ from metrics_builder import build, outliers, replace, scaled
 from trace_metrics import metrics_of
 from traced_builder import gpu, window
 
-from lightning_gpuprof.analyze.clocks import clock_loss
-from lightning_gpuprof.analyze.device_step import pace_ms
+from lightning_gpuprof.analyze.device_step import clock_loss, pace_ms
 from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
