@@ -8,6 +8,7 @@ from lightning_gpuprof.analyze.callback_costs import callback_costs
 from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
+from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
 from lightning_gpuprof.analyze.memory_use import memory_holders
@@ -35,6 +36,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(metrics, device_step=device_step(metrics), waiting=waiting(metrics))
     metrics = replace(metrics, gpus=gpus(metrics), copies_to_device_ms=copies_to_device_ms(metrics))
     metrics = replace(metrics, holders=memory_holders(metrics))
+    metrics = replace(metrics, epoch_gaps=epoch_gaps(metrics), worker_starts=worker_starts(metrics))
     metrics = replace(metrics, interpreter_wait=interpreter_wait(metrics), host_limit=host_limit(metrics))
     metrics = replace(metrics, fetch=fetch(metrics))
     metrics = replace(

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
-from lightning_gpuprof.model.metrics import EpochStart, Recurring
+from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.signals import require_possible, run_s, steady_period_ms, step_share
+
+_NAMED_RATIO = 0.10
+"""Share of the gaps from which a row of the ledger is named. Heuristic."""
+
+_OWN_NAME = "GpuProfiler"
+_LOADERS = ("iter(dataloader)", "setup_data")
+"""Begins of rows with time that is no part of a gap, as measured here."""
 
 _ITERATOR_ACTIONS = ("run_training_epoch", "setup_data", "iter(dataloader)")
 
@@ -79,3 +91,58 @@ def _gap_ns(journal: Journal, segment: Segment) -> int:
 def _iterator_ns(journal: Journal, segment: Segment) -> int:
     makes_one = {s.id for s in journal.slots if s.region == "main" and s.action in _ITERATOR_ACTIONS}
     return sum(ns for slot, ns in segment.charged.items() if slot in makes_one)
+
+
+def epoch_gaps(metrics: Metrics) -> EpochGaps | Unmeasured | None:
+    """Time between epochs without a step; None if there is one epoch."""
+    starts = metrics.epoch_starts[1:]
+    if not starts:
+        return None
+    try:
+        total_s = run_s(metrics)
+        for start in starts:
+            require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+    gaps_s = [max(0.0, start.gap_s - start.iterator_s) for start in starts]
+    whole_s, each_s = min(sum(gaps_s), total_s), median(gaps_s)
+    rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != _OWN_NAME]
+    rows = [row for row in rows if not row.name.startswith(_LOADERS)]
+    held_s = sum(row.total_s for row in rows)
+    named = [(row, row.total_s / held_s) for row in rows if held_s > 0 and row.total_s >= _NAMED_RATIO * held_s]
+    return EpochGaps(
+        count=len(gaps_s),
+        whole_s=whole_s,
+        lower_s=min(whole_s, each_s * len(gaps_s)),
+        each_s=each_s,
+        epoch_s=median(start.steps_s for start in starts),
+        run_s=total_s,
+        rows=tuple(sorted(named, key=lambda item: -item[0].total_s)),
+    )
+
+
+def worker_starts(metrics: Metrics) -> WorkerStarts | Unmeasured | None:
+    """What starting the workers costs, if they are started at each epoch; None if there is one epoch."""
+    starts = metrics.epoch_starts[1:]
+    if not starts:
+        return None
+    try:
+        for one in starts:
+            require_possible("the time of an epoch start", one.gap_s, one.iterator_s, one.first_wait_s, one.steps_s)
+        period_s, wait_s = steady_period_ms(metrics) / 1e3, step_share(metrics, "data_wait").median_ms / 1e3
+    except MissingSignal as missing:
+        return Unmeasured(why=missing.why)
+    epoch_s = median(start.gap_s + start.steps_s for start in starts)
+    if epoch_s <= 0:
+        return Unmeasured(why="the time of the epochs was not measured")
+    batch_s = period_s * ((metrics.loader.num_workers if metrics.loader is not None else None) or 0)
+    costs_s = [max(0.0, start.iterator_s + start.first_wait_s - wait_s) for start in starts]
+    least_s = median(max(start.iterator_s, start.iterator_s + start.first_wait_s - batch_s) for start in starts)
+    return WorkerStarts(
+        epoch_s=epoch_s,
+        cost_s=median(costs_s),
+        lower_s=min(median(costs_s), least_s),
+        sum_s=sum(costs_s),
+        iterator_s=median(start.iterator_s for start in starts),
+        wait_s=wait_s,
+    )

@@ -154,6 +154,7 @@ def _loading(metrics: Metrics) -> Loading:
         has_model=metrics.run.get("loader.dataset_has_model") is True,
         worker_time=_worker_time(metrics, made),
         waited_ratio=metrics.fetch_waited_ratio,
+        fetch_cost_ms=_fetch_cost_ms(metrics, made, wait.median_ms, workers=workers),
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
     )
 
@@ -165,6 +166,14 @@ def _worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime | Unm
         return worker_time(metrics, made)
     except MissingSignal as missing:
         return Unmeasured(why=missing.why)
+
+
+def _fetch_cost_ms(metrics: Metrics, made: InputLoader | None, wait_ms: float, *, workers: int) -> float | None:
+    if made is None or metrics.input is None:
+        return None
+    if not workers:
+        return max(0.0, wait_ms - (made.items_ms or 0.0))
+    return 0.0 if metrics.input.verdict == "processing" or wait_ms > RECEIVE_GUARD_MS else wait_ms
 
 
 def _slowest_order(metrics: Metrics) -> InputLoader | None:

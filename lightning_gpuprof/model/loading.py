@@ -137,6 +137,9 @@ class Loading:
     """What the workers do while they make batches."""
     waited_ratio: float | None = None
     """Share of steps that found no batch ready; with workers, only an empty queue shows that they are behind."""
+    fetch_cost_ms: float | None = None
+    """What each fetch costs whatever it brings: the wait without the time of the items, and 0 where the wait is for
+    workers that are behind. None: not measured where batches are made."""
     guard_ms: float
     """What a fetch may cost although nothing is wrong."""
     bursts: Loading | None = None

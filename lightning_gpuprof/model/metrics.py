@@ -14,6 +14,7 @@ from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
@@ -269,6 +270,10 @@ class Metrics:
     """Of the steps, from the first to the last; None: they do not grow gradually."""
     stalls: Stalls | Unmeasured = NOT_COMPUTED
     """What :attr:`outliers` can be blamed on."""
+    epoch_gaps: EpochGaps | Unmeasured | None = NOT_COMPUTED
+    """Time between epochs without a step; None: there is one epoch."""
+    worker_starts: WorkerStarts | Unmeasured | None = NOT_COMPUTED
+    """What starting the workers costs, if they are started at each epoch; None: there is one epoch."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""

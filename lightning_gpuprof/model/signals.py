@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.share import usable
 
 MIN_STEPS = 10
@@ -21,6 +22,15 @@ _PERIODIC_FACTOR = 1.5
 
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing can be told. Heuristic."""
+
+OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
+"""Parts of the wall time outside the steps that a run can do less of."""
+
+MIN_OUTSIDE_S = 1.0
+"""Seconds outside the steps from which a run of few steps is judged by them. Heuristic."""
+
+MOSTLY_OUTSIDE_RATIO = 0.5
+"""Their share of the run, likewise. Heuristic."""
 
 
 def require_possible(what: str, *values: float) -> None:
@@ -159,3 +169,49 @@ def _delayed_ratio(metrics: Metrics) -> float:
     """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
     return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
+
+
+def run_s(metrics: Metrics) -> float:
+    """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
+
+    Raises:
+        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall
+            time was measured.
+    """
+    if metrics.steps.count < MIN_STEPS and not is_mostly_outside(metrics):
+        raise MissingSignal(f"{metrics.steps.count} steps were run, {MIN_STEPS} are needed")
+    return _run_s(metrics)
+
+
+def outside_s(metrics: Metrics) -> Mapping[Part, float]:
+    """Seconds of the run outside its steps: validation, checkpoints and gaps between epochs."""
+    return {part: metrics.wall.parts.get(part, 0.0) for part in OUTSIDE_PARTS}
+
+
+def is_mostly_outside(metrics: Metrics) -> bool:
+    """Whether most of the run, and no moment, is outside the steps: then it needs no number of steps to say so."""
+    try:
+        total_s = _run_s(metrics)
+    except MissingSignal:
+        return False
+    spent_s = sum(outside_s(metrics).values())
+    return metrics.steps.count >= 1 and spent_s >= max(MIN_OUTSIDE_S, MOSTLY_OUTSIDE_RATIO * total_s)
+
+
+def _run_s(metrics: Metrics) -> float:
+    parts = metrics.wall.parts
+    # What no record accounts for is a difference and may be a little below 0.
+    require_possible("a part of the wall time", *(part_s for part, part_s in parts.items() if part != "unexplained"))
+    left_s = metrics.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    if not math.isfinite(left_s) or left_s <= 0:
+        raise MissingSignal("the wall time of the run was not measured")
+    return left_s
+
+
+def run_ms_per_step(metrics: Metrics) -> float:
+    """:func:`run_s` spread over all steps, in ms: the step time with everything that happens between and beside steps.
+
+    Raises:
+        MissingSignal: As :func:`run_s`.
+    """
+    return run_s(metrics) * 1e3 / metrics.steps.count

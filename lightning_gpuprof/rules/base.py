@@ -7,7 +7,6 @@ the model runs on the CPU, is :class:`NotApplicable`, and nothing to tell of.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import field
 from typing import ClassVar, Protocol, TypeVar
@@ -30,17 +29,22 @@ from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
 from lightning_gpuprof.model.missing import measured as measured
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.numbers import possible as possible
-from lightning_gpuprof.model.phases import Part
 from lightning_gpuprof.model.share import usable as usable
 from lightning_gpuprof.model.signals import MIN_STEPS as MIN_STEPS
+from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO as MOSTLY_OUTSIDE_RATIO
+from lightning_gpuprof.model.signals import OUTSIDE_PARTS as OUTSIDE_PARTS
 from lightning_gpuprof.model.signals import condition as condition
 from lightning_gpuprof.model.signals import device_idle_ratio as device_idle_ratio
 from lightning_gpuprof.model.signals import device_step as device_step
 from lightning_gpuprof.model.signals import is_cpu_only as is_cpu_only
 from lightning_gpuprof.model.signals import is_distributed as is_distributed
+from lightning_gpuprof.model.signals import is_mostly_outside as is_mostly_outside
 from lightning_gpuprof.model.signals import machine_busy_ratio as machine_busy_ratio
 from lightning_gpuprof.model.signals import ordinary_ratio as ordinary_ratio
+from lightning_gpuprof.model.signals import outside_s as outside_s
 from lightning_gpuprof.model.signals import require_possible as require_possible
+from lightning_gpuprof.model.signals import run_ms_per_step as run_ms_per_step
+from lightning_gpuprof.model.signals import run_s as run_s
 from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
 from lightning_gpuprof.model.signals import step_idle_ratio as step_idle_ratio
 from lightning_gpuprof.model.signals import step_share as step_share
@@ -54,15 +58,6 @@ WARNING_RATIO = 0.10
 
 CRITICAL_RATIO = 0.20
 """Lower bound of the share from which a finding is critical. TraceML."""
-
-OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
-"""Parts of the wall time outside the steps that a run can do less of."""
-
-MIN_OUTSIDE_S = 1.0
-"""Seconds outside the steps from which a run of few steps is judged by them. Heuristic."""
-
-MOSTLY_OUTSIDE_RATIO = 0.5
-"""Their share of the run, likewise. Heuristic."""
 
 Number = TypeVar("Number", int, float)
 
@@ -189,52 +184,6 @@ class BaseRule:
             confidence=confidence,
             explains=explains,
         )
-
-
-def run_s(metrics: Metrics) -> float:
-    """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
-
-    Raises:
-        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall
-            time was measured.
-    """
-    if metrics.steps.count < MIN_STEPS and not is_mostly_outside(metrics):
-        raise MissingSignal(f"{metrics.steps.count} steps were run, {MIN_STEPS} are needed")
-    return _run_s(metrics)
-
-
-def outside_s(metrics: Metrics) -> Mapping[Part, float]:
-    """Seconds of the run outside its steps: validation, checkpoints and gaps between epochs."""
-    return {part: metrics.wall.parts.get(part, 0.0) for part in OUTSIDE_PARTS}
-
-
-def is_mostly_outside(metrics: Metrics) -> bool:
-    """Whether most of the run, and no moment, is outside the steps: then it needs no number of steps to say so."""
-    try:
-        total_s = _run_s(metrics)
-    except MissingSignal:
-        return False
-    spent_s = sum(outside_s(metrics).values())
-    return metrics.steps.count >= 1 and spent_s >= max(MIN_OUTSIDE_S, MOSTLY_OUTSIDE_RATIO * total_s)
-
-
-def _run_s(metrics: Metrics) -> float:
-    parts = metrics.wall.parts
-    # What no record accounts for is a difference and may be a little below 0.
-    require_possible("a part of the wall time", *(part_s for part, part_s in parts.items() if part != "unexplained"))
-    left_s = metrics.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
-    if not math.isfinite(left_s) or left_s <= 0:
-        raise MissingSignal("the wall time of the run was not measured")
-    return left_s
-
-
-def run_ms_per_step(metrics: Metrics) -> float:
-    """:func:`run_s` spread over all steps, in ms: the step time with everything that happens between and beside steps.
-
-    Raises:
-        MissingSignal: As :func:`run_s`.
-    """
-    return run_s(metrics) * 1e3 / metrics.steps.count
 
 
 def severity(lower_ratio: float, steps: int) -> Severity:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.numbers import listed, millis, percent
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import steady_period_ms
+from lightning_gpuprof.model.signals import run_s, steady_period_ms
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, run_s, threshold, usable
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.epochs import EpochGaps
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.report import LedgerRow
-from lightning_gpuprof.model.signals import condition, require_possible
+from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, run_ms_per_step, run_s, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
-_OWN_NAME = "GpuProfiler"
-_NAMED_RATIO = 0.10
-_LOADERS = ("iter(dataloader)", "setup_data")
-"""Begins of rows with time that is no part of the gap, as measured here."""
 _FIRST_FETCH = "fetch of the first batch"
 
-_PLOTS = ("Plots", 2.7, "on_train_epoch_end")
-_GAPS = {
-    "gaps_s": (1.0, 1.0, 1.0),
-    "gap_ledger": (("iter(dataloader): workers start", 0.1, ""), _PLOTS, ("loop", 0.05, "")),
-}
+_PLOTS, _NET = ("Plots", 2.7, "on_train_epoch_end"), ("Net", 2.7, "on_train_epoch_end")
+_SET_UP = ("setup_data: first iter(dataloader)", 2.9, "")
+
+
+def _where(*rows: tuple[str, float, str]) -> dict[str, object]:
+    """Three gaps of an example, and where they went."""
+    return {"gaps_s": (1.0, 1.0, 1.0), "gap_ledger": rows}
+
+
+_GAPS = _where(("iter(dataloader): workers start", 0.1, ""), _PLOTS, ("loop", 0.05, ""))
+_STREAM = {**_where((_FIRST_FETCH, 2.9, "")), "run": {"loader.sampler": STREAM_SAMPLER}, "lacks": "sampler"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,28 +69,9 @@ class EpochBoundaryIdle(BaseRule):
             saves_ms=7.5,
             **_GAPS,
         ),
-        fires(
-            "the module has the hook",
-            "warning",
-            "`if self.current_epoch % n: return`",
-            **{**_GAPS, "gap_ledger": (("Net", 2.7, "on_train_epoch_end"),)},
-        ),
-        fires(
-            "the dataset is iterable",
-            "warning",
-            "Let the dataset give its first batch sooner: it takes 1.00 s",
-            lacks="sampler",
-            gaps_s=(1.0, 1.0, 1.0),
-            gap_ledger=(("fetch of the first batch", 2.9, ""),),
-            run={"loader.sampler": "_InfiniteConstantSampler"},
-        ),
-        fires(
-            "loaders are made anew as well",
-            "warning",
-            "Plots.on_train_epoch_end 100 %",
-            lacks="setup_data",
-            **{**_GAPS, "gap_ledger": (("setup_data: first iter(dataloader)", 2.9, ""), _PLOTS)},
-        ),
+        fires("the module has the hook", "warning", "`if self.current_epoch % n: return`", **_where(_NET)),
+        fires("the dataset is iterable", "warning", "give its first batch sooner: it takes 1.00 s", **_STREAM),
+        fires("loaders are made as well", "warning", "end 100 %", lacks="setup_data", **_where(_SET_UP, _PLOTS)),
         fires("the hooks are not known", "warning", "Look at what happens", gaps_s=(1.0, 1.0, 1.0)),
         fires("the gaps are 3.2 % of the run", "info", "Look at what", gaps_s=(0.23, 0.23, 0.23)),
         quiet("they are 2.9 %", gaps_s=(0.21, 0.21, 0.21)),
@@ -101,71 +83,55 @@ class EpochBoundaryIdle(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the gaps between all epochs."""
-        starts = metrics.epoch_starts[1:]
-        if not starts:
+        gaps = measured(metrics.epoch_gaps)
+        if gaps is None:
             return None
-        total_s = run_s(metrics)
-        for start in starts:
-            require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
-        gaps_s = [max(0.0, start.gap_s - start.iterator_s) for start in starts]
-        whole_s = min(sum(gaps_s), total_s)
-        lower_s = min(whole_s, median(gaps_s) * len(gaps_s))
-        ratio, lower_ratio = whole_s / total_s, lower_s / total_s
+        ratio, lower_ratio = gaps.whole_s / gaps.run_s, gaps.lower_s / gaps.run_s
         if ratio < self.least_ratio:
             return None
-        if len(starts) < self.least_boundaries:
-            raise MissingSignal(f"{counted(len(starts), 'epoch boundary')}, {self.least_boundaries} are needed")
-        run_step_ms = run_ms_per_step(metrics)
-        per_step_ms = whole_s * 1e3 / metrics.steps.count
-        if lower_ratio < self.least_ratio or not worthwhile(lower_s * 1e3 / metrics.steps.count, run_step_ms):
+        if gaps.count < self.least_boundaries:
+            raise MissingSignal(f"{counted(gaps.count, 'epoch boundary')}, {self.least_boundaries} are needed")
+        run_step_ms, per_s = run_ms_per_step(metrics), 1e3 / metrics.steps.count
+        if lower_ratio < self.least_ratio or not worthwhile(gaps.lower_s * per_s, run_step_ms):
             return None
-        rows = _rows(metrics)
-        held_s = sum(row.total_s for row in rows)
-        named = [(row, row.total_s / held_s) for row in rows if held_s > 0 and row.total_s >= _NAMED_RATIO * held_s]
-        where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in named)
+        where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in gaps.rows)
         return self.finding(
             severity=severity(lower_ratio, metrics.steps.steady_count),
-            subject=_name(named[0][0]) if named else "epoch end",
-            summary=f"{counted(len(gaps_s), 'gap')} between epochs took {seconds(whole_s)} of {seconds(total_s)} "
-            f"({percent(ratio)}), {seconds(median(gaps_s))} each{': ' if where else ''}{where}.",
-            advice=_advice(metrics, named, median(gaps_s), median(start.steps_s for start in starts)),
+            subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
+            summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
+            f"{seconds(gaps.run_s)} ({percent(ratio)}), {seconds(gaps.each_s)} each{': ' if where else ''}{where}.",
+            advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
-                Evidence(name="median gap", value=median(gaps_s), unit="s"),
-                self.evidence("least_boundaries", len(gaps_s), "gaps"),
-                *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in named),
+                Evidence(name="median gap", value=gaps.each_s, unit="s"),
+                self.evidence("least_boundaries", gaps.count, "gaps"),
+                *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in gaps.rows),
             ),
-            gain=gain(per_step_ms, lower_s * 1e3 / metrics.steps.count, run_step_ms),
+            gain=gain(gaps.whole_s * per_s, gaps.lower_s * per_s, run_step_ms),
             confidence=0.9,
             explains=claims.EPOCH_GAP,
         )
-
-
-def _rows(metrics: Metrics) -> list[LedgerRow]:
-    """Where the gaps went, largest first, without the making of loaders, the start of workers and this profiler."""
-    rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != _OWN_NAME]
-    return sorted((row for row in rows if not row.name.startswith(_LOADERS)), key=lambda row: -row.total_s)
 
 
 def _name(row: LedgerRow) -> str:
     return f"{row.name}.{row.hook}" if row.hook else row.name
 
 
-def _advice(metrics: Metrics, named: list[tuple[LedgerRow, float]], each_s: float, epoch_s: float) -> str:
+def _advice(metrics: Metrics, gaps: EpochGaps) -> str:
     iterable = condition(metrics, "loader.sampler") == STREAM_SAMPLER
     longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
-    also = f"use fewer, longer epochs ({longer}): now one takes {seconds(epoch_s)}"
-    if not named:
-        return f"Look at what happens at the end of an epoch ({seconds(each_s)} each time), or {also}."
-    row = named[0][0]
+    also = f"use fewer, longer epochs ({longer}): now one takes {seconds(gaps.epoch_s)}"
+    if not gaps.rows:
+        return f"Look at what happens at the end of an epoch ({seconds(gaps.each_s)} each time), or {also}."
+    row = gaps.rows[0][0]
     if row.hook:
-        # A hook of a callback is handed the trainer; a module has it.
+        # a hook of a callback is handed the trainer; a module has it
         epoch = "self.current_epoch" if row.name == condition(metrics, "model.class") else "trainer.current_epoch"
         return (
             f"Run {_name(row)} every n-th epoch: begin it with `if {epoch} % n: return`. Or make it cheaper, or hand "
             f"its work to a thread: it takes {seconds(row.total_s / max(1, row.count or 1))} each time. Or {also}."
         )
     if row.name == _FIRST_FETCH and iterable:
-        sooner = f"Let the dataset give its first batch sooner: it takes {seconds(each_s)} at the start of each epoch."
-        return f"{sooner} Or {also}."
-    return f"Look at {row.name} between the epochs ({seconds(each_s)} each time), or {also}."
+        when = f"{seconds(gaps.each_s)} at the start of each epoch"
+        return f"Let the dataset give its first batch sooner: it takes {when}. Or {also}."
+    return f"Look at {row.name} between the epochs ({seconds(gaps.each_s)} each time), or {also}."

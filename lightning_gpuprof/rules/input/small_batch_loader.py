@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, RECEIVE_GUARD_MS, Loading
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
@@ -16,16 +16,8 @@ from lightning_gpuprof.rules.input.loading import wait_severity
 _PROPOSED = 8
 """Batch size that leaves an eighth of what each fetch costs. Heuristic."""
 
-_SHORT_MS = {
-    "forward": 0.3,
-    "backward": 0.3,
-    "optimizer": 0.1,
-    "zero_grad": 0.02,
-    "h2d": 0.02,
-    "callbacks": 0.02,
-    "logging": 0.02,
-    "loop": 0.22,
-}
+_SHORT_MS = {**dict.fromkeys(("zero_grad", "h2d", "callbacks", "logging"), 0.02), "loop": 0.22}
+_SHORT_MS |= {"forward": 0.3, "backward": 0.3, "optimizer": 0.1}
 
 
 def _fetch(wait_ms: float) -> dict[str, object]:
@@ -34,10 +26,7 @@ def _fetch(wait_ms: float) -> dict[str, object]:
 
 
 _ONE = _fetch(0.5)
-_NO_WORKERS = {name: value for name, value in _ONE.items() if name != "items_ms"} | {
-    "workers": 0,
-    "verdict": "processing",
-}
+_ALONE = {**_ONE, "workers": 0, "verdict": "processing"}
 _GPU = {"run": {"device.type": "cuda"}}
 
 
@@ -75,25 +64,17 @@ class SmallBatchLoader(BaseRule):
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
 
     examples = (
-        fires(
-            "fetching a sample takes 0.5 ms of a step of 1.5 ms",
-            "warning",
-            "batch_size=8). 8 samples then share the cost, 0.0625 ms each",
-            saves_ms=0.4375,
-            **_ONE,
-        ),
+        fires("it takes 0.5 of 1.5 ms", "warning", "batch_size=8). 8 ... 0.0625 ms each", saves_ms=0.4375, **_ONE),
         fires("gradients add up", "warning", "=1 instead of 4", **_ONE, run={"trainer.accumulate_grad_batches": 4}),
-        fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **_NO_WORKERS, items_ms=0.05),
-        fires(
-            "the GPU idles for 0.29 ms", "warning", "batch_size=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333
-        ),
+        fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **{**_ALONE, "items_ms": 0.05}),
+        fires("the GPU idles for 0.29 ms", "warning", "=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333),
         fires("seven eighths of the fetch are 0.21 ms", "warning", "batch_size=8", **_fetch(0.24)),
         quiet("they are 0.19 ms", **_fetch(0.22)),
         quiet("a batch has two samples", **{**_ONE, "batch_size": 2}),
         quiet("the dataset makes the batches", **{**_ONE, "batch_size": None}),
         quiet("steps are long", batch_size=1),
         quiet("the GPU works meanwhile", **_ONE, **_GPU, device_idle=0.0),
-        looks_alike("the sample takes the time", **_NO_WORKERS, items_ms=0.45),
+        looks_alike("the sample takes the time", **{**_ALONE, "items_ms": 0.45}),
         looks_alike("the workers are behind", **{**_fetch(2.0), "verdict": "processing"}),
         looks_alike("the fetch takes 3.1 ms", **_fetch(3.1)),
         looks_alike("the batch has 2 MB", **_ONE, run={"batch.bytes": 2_000_000}),
@@ -110,17 +91,20 @@ class SmallBatchLoader(BaseRule):
             return None  # the dataset makes its batches itself
         if state.wait.lower_ratio < self.least_ratio or state.is_free:
             return None
-        price_ms = _price_ms(metrics, state, most_bytes=self.most_bytes)
+        price_ms, size = state.fetch_cost_ms, condition(metrics, "batch.bytes")
+        if price_ms is None:
+            raise MissingSignal("the making of batches was not measured from inside")
+        if isinstance(size, (int, float)) and size > self.most_bytes:
+            return None
         recoverable_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)
         if not worthwhile(recoverable_ms, state.period_ms):
             return None
-        ratio = price_ms / state.period_ms
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
+        lower_ms = recoverable_ms * state.wait.lower_ratio / state.wait.median_ratio
         level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
-        capped: Severity = "warning" if level == "critical" else level
         advice, change = _advice(metrics, price_ms=price_ms)
         return self.finding(
-            severity=capped,
+            severity="warning" if level == "critical" else level,
             subject=state.dataset or "DataLoader",
             summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
             f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings.",
@@ -129,41 +113,21 @@ class SmallBatchLoader(BaseRule):
             evidence=(
                 Evidence(name="batch_size", value=1),
                 self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
-                Evidence(name="cost of the fetch, share of the step", value=ratio, unit="ratio"),
+                Evidence(name="cost of the fetch, share of the step", value=price_ms / state.period_ms, unit="ratio"),
                 Evidence(name="num_workers", value=state.num_workers),
             ),
-            gain=gain(
-                recoverable_ms, recoverable_ms * state.wait.lower_ratio / state.wait.median_ratio, state.period_ms
-            ),
+            gain=gain(recoverable_ms, lower_ms, state.period_ms),
             confidence=0.6,
             explains=claims.WAIT_FOR_BATCHES,
         )
 
 
-def _price_ms(metrics: Metrics, state: Loading, *, most_bytes: float) -> float:
-    """What the fetch costs without the sample; 0 where the wait is for the sample."""
-    if state.made is None or metrics.input is None:
-        raise MissingSignal("the making of batches was not measured from inside")
-    size = condition(metrics, "batch.bytes")
-    if isinstance(size, (int, float)) and size > most_bytes:
-        return 0.0
-    if state.num_workers:
-        late = metrics.input.verdict == "processing" or state.wait.median_ms > RECEIVE_GUARD_MS
-        return 0.0 if late else state.wait.median_ms
-    return max(0.0, state.wait.median_ms - (state.made.items_ms or 0.0))
-
-
 def _advice(metrics: Metrics, *, price_ms: float) -> tuple[str, Change]:
     accumulated = condition(metrics, "trainer.accumulate_grad_batches")
-    moves = isinstance(accumulated, int) and accumulated > 1
-    size = accumulated if isinstance(accumulated, int) and moves else _PROPOSED
+    size, rest = _PROPOSED, "Adapt the learning rate to it."
+    if isinstance(accumulated, int) and accumulated > 1:
+        size = accumulated
+        rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same."
     change = Change(call="DataLoader", arguments={"batch_size": size}, before={"batch_size": 1})
-    rest = (
-        f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same."
-        if moves
-        else "Adapt the learning rate to it."
-    )
-    return (
-        f"Fetch several samples at a time: {change.added[0]}. {size} samples then share the cost, "
-        f"{millis(price_ms / size)} each. {rest}"
-    ), change
+    shared = f"{size} samples then share the cost, {millis(price_ms / size)} each."
+    return f"Fetch several samples at a time: {change.added[0]}. {shared} {rest}", change

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, percent, seconds
-from lightning_gpuprof.model.signals import condition, require_possible, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import condition, run_ms_per_step, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Value, gain, run_ms_per_step, run_s, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _ANEW = {
@@ -97,53 +95,42 @@ class WorkerStartup(BaseRule):
         reloads = isinstance(reloaded, int) and reloaded > 0
         if facts.num_workers == 0 or (facts.persistent_workers and not reloads):
             return None
-        starts = metrics.epoch_starts[1:]
-        if len(starts) < self.least_epochs:
-            raise MissingSignal(f"{len(starts)} epoch starts after the first, {self.least_epochs} are needed")
-        for start in starts:
-            require_possible(
-                "the time of an epoch start", start.gap_s, start.iterator_s, start.first_wait_s, start.steps_s
-            )
-        run_step_ms = run_ms_per_step(metrics)
-        period_s = steady_period_ms(metrics) / 1e3
-        wait_s = step_share(metrics, "data_wait").median_ms / 1e3
-        epoch_s = median(start.gap_s + start.steps_s for start in starts)
-        if epoch_s <= 0:
-            raise MissingSignal("the time of the epochs was not measured")
-        costs_s = [max(0.0, (start.iterator_s + start.first_wait_s) - wait_s) for start in starts]
-        cost_s = median(costs_s)
-        batch_s = facts.num_workers * period_s
-        lower_s = median(max(start.iterator_s, (start.iterator_s + start.first_wait_s) - batch_s) for start in starts)
-        lower_s = min(cost_s, lower_s)
-        many = cost_s + wait_s > self.many_waits * wait_s
-        limit = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
-        per_step_ms = sum(costs_s) * 1e3 / metrics.steps.count
-        if lower_s < limit * epoch_s or not worthwhile(per_step_ms, run_step_ms):
+        count = max(0, len(metrics.epoch_starts) - 1)
+        if count < self.least_epochs:
+            raise MissingSignal(f"{count} epoch starts after the first, {self.least_epochs} are needed")
+        run_step_ms, found = run_ms_per_step(metrics), measured(metrics.worker_starts)
+        if found is None:
+            return None
+        first_s, cost_ratio = found.cost_s + found.wait_s, found.cost_s / found.epoch_s
+        many = first_s > self.many_waits * found.wait_s
+        least_ratio = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
+        per_step_ms = found.sum_s * 1e3 / metrics.steps.count
+        if found.lower_s < least_ratio * found.epoch_s or not worthwhile(per_step_ms, run_step_ms):
             return None
         workers = facts.num_workers
         change = _alive(workers, facts.persistent_workers, reloads)
-        why = f"{counted(len(starts), 'epoch start')} waited {seconds(sum(costs_s))} in total."
-        lower_run_ratio = lower_s * len(starts) / run_s(metrics)
+        lower_ms = per_step_ms * found.lower_s / found.cost_s if found.cost_s > 0 else 0.0
         return self.finding(
-            severity=severity(lower_run_ratio, metrics.steps.steady_count),
+            severity=severity(found.lower_s * count / run_s(metrics), metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
-            summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(cost_s)} of each {seconds(epoch_s)} "
-            f"epoch: {percent(cost_s / epoch_s)}, {counted(len(starts), 'time')}.",
-            advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {why}",
+            summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(found.cost_s)} of each "
+            f"{seconds(found.epoch_s)} epoch: {percent(cost_ratio)}, {counted(count, 'time')}.",
+            advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {counted(count, 'epoch start')} "
+            f"waited {seconds(found.sum_s)} in total.",
             change=change,
             evidence=(
                 self.evidence(
                     "least_epoch_ratio_if_many" if many else "least_epoch_ratio",
-                    cost_s / epoch_s,
+                    cost_ratio,
                     "worker start-up share of an epoch",
                     "ratio",
                 ),
-                Evidence(name="until the first batch of an epoch", value=cost_s + wait_s, unit="s"),
-                Evidence(name="of which iter(dataloader)", value=median(s.iterator_s for s in starts), unit="s"),
-                Evidence(name="ordinary wait for a batch", value=wait_s * 1e3, unit="ms"),
-                Evidence(name="epoch starts after the first", value=len(starts), limit=self.least_epochs),
+                Evidence(name="until the first batch of an epoch", value=first_s, unit="s"),
+                Evidence(name="of which iter(dataloader)", value=found.iterator_s, unit="s"),
+                Evidence(name="ordinary wait for a batch", value=found.wait_s * 1e3, unit="ms"),
+                Evidence(name="epoch starts after the first", value=count, limit=self.least_epochs),
             ),
-            gain=gain(per_step_ms, per_step_ms * lower_s / cost_s if cost_s > 0 else 0.0, run_step_ms),
+            gain=gain(per_step_ms, lower_ms, run_step_ms),
             confidence=0.9,
             explains=claims.EPOCH_START,
         )

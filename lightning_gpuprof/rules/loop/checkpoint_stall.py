@@ -6,19 +6,11 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.metrics import Recurring
 from lightning_gpuprof.model.numbers import counted, percent
+from lightning_gpuprof.model.signals import condition, is_mostly_outside, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    MOSTLY_OUTSIDE_RATIO,
-    MissingSignal,
-    condition,
-    gain,
-    is_mostly_outside,
-    outside_severity,
-    run_ms_per_step,
-    threshold,
-)
+from lightning_gpuprof.rules.base import MOSTLY_OUTSIDE_RATIO, Metrics, MissingSignal, gain, outside_severity, threshold
 from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule

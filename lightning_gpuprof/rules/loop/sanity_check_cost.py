@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, run_s, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 

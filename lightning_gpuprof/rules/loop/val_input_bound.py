@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import cpus, millis, percent, possible, seconds
-from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible
+from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
+from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible, run_ms_per_step, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, run_ms_per_step, run_s, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

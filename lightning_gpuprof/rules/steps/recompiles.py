@@ -7,15 +7,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, run_ms_per_step, severity, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Evenness
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
+from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, run_s, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
