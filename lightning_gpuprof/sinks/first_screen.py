@@ -31,6 +31,9 @@ MAX_TWO_SENTENCES = 220
 """Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
+MANY_RATIO = 0.25
+"""Checks that could not be made, of those that apply: above it a report without findings may not know what it missed.
+Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
 
 PHASE_WORDS: Mapping[str, str] = {
     "data_wait": "waiting for data",
@@ -213,7 +216,23 @@ def reliability(report: Report) -> Reliability:
         return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
     if around is not None and around > NOISY_RATIO:
         return Reliability(kind="conditional", words=f"noisy ({known})", details=caveats)
+    if not_made := _not_made(report):
+        why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
+        most = f"{len(rules)} check{'' if len(rules) == 1 else 's'} could not be made: {why}."
+        return Reliability(kind="conditional", words=f"{not_made} ({known})", details=(most, *caveats))
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
+
+
+def _not_made(report: Report) -> str:
+    """How many checks could not be made, if those are many."""
+    found, passed, missing = (
+        len({f.rule for f in report.findings}),
+        len(report.checks.passed),
+        len(report.not_evaluated),
+    )
+    all_of_them = found + passed + missing
+    many = passed > 0 and missing > MANY_RATIO * all_of_them  # none passed: a report of an old version
+    return f"{missing} of {all_of_them} checks could not be made" if many else ""
 
 
 def _uncertainty(report: Report) -> float | None:
@@ -303,7 +322,8 @@ def _headline(report: Report, first: Finding | None, times: float | None, scale:
     if report.validity.conditional:
         return f"No finding{left}, but other programs used the CPUs: run again on a quiet machine."
     if reliability(report).kind == "conditional":
-        return f"No finding{left}, but the step time is noisy: run more steps."
+        why = _not_made(report)
+        return f"No finding{left}, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}"
     return f"Nothing to gain above {100 * MIN_GAIN_RATIO:.0f} %{left}."
 
 

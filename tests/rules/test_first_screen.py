@@ -23,6 +23,7 @@ from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, StepBar, first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
+from lightning_gpuprof.sinks.views.first import render
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
 RUNS: dict[str, Metrics] = {**FAULTS, "everything on a GPU": everything_is_wrong_on_a_gpu()}
@@ -113,6 +114,17 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     assert ("noisy" in screen.reliability.words) is (kind == "conditional")
     assert ("Nothing to gain" in screen.headline) is (kind == "ok")
     assert f"±{100 * half:.0f} %" in screen.reliability.words
+
+
+@pytest.mark.parametrize(("run", "kind"), [({}, "ok"), ({"device.type": "cuda"}, "conditional")])
+def test_nothing_is_reliable_beside_many_checks_that_could_not_be_made(run: dict[str, str], kind: str) -> None:
+    screen = first_screen(report_of(build(run=run)))  # of a GPU, nothing but the host's times
+    assert screen.reliability.kind == kind
+    left, of = len(screen.checks.not_made), len(screen.checks.not_made) + len(screen.checks.passed)
+    said = f"{left} of {of} checks could not be made"
+    assert (said in screen.reliability.words) is (kind == "conditional")
+    assert screen.headline == ("Nothing to gain above 3 %." if kind == "ok" else f"No finding, but {said}.")
+    assert ('class="first good"' in render(screen)) is (kind == "ok")
 
 
 def test_the_change_is_shown_in_the_users_own_call() -> None:

@@ -33,7 +33,7 @@ def render(screen: FirstScreen) -> str:
     Args:
         screen: As data.
     """
-    severity = screen.severity or ("good" if screen.reliability.kind != "too little" else "info")
+    severity = screen.severity or ("good" if screen.reliability.kind == "ok" else "info")
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
         f"<h1>{_headline(screen.headline)}</h1>\n"
