@@ -31,6 +31,8 @@ MAX_TWO_SENTENCES = 220
 """Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
+MISLEADING_RATIO = 0.5
+"""Part of the run that a fix saves, over the part of a step: below it the headline says both."""
 MANY_RATIO = 0.25
 """Checks that could not be made, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
@@ -174,10 +176,11 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     saved_ms = None if gain is None or today is None else min(gain.saved_ms_per_step, today.ms)
     after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
+    wall_after_s = None if saved_ms is None else _wall_after_s(report, saved_ms, scale)
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
-        headline=_headline(report, first, times if times is not None else _speedup(gain), scale),
+        headline=_headline(report, first, times if times is not None else _speedup(gain), scale, wall_after_s),
         sentence=_sentence(report, first),
         severity=None if first is None else first.severity,
         scale=scale,
@@ -186,7 +189,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         saved_ms=saved_ms,
         speedup=times,
         wall_s=report.wall.total_s,
-        wall_after_s=None if saved_ms is None else _wall_after_s(report, saved_ms, scale),
+        wall_after_s=wall_after_s,
         fix=None if first is None else fix_of(first, report.run),
         proof="" if first is None else proof(folder),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
@@ -225,12 +228,8 @@ def reliability(report: Report) -> Reliability:
 
 def _not_made(report: Report) -> str:
     """How many checks could not be made, if those are many."""
-    found, passed, missing = (
-        len({f.rule for f in report.findings}),
-        len(report.checks.passed),
-        len(report.not_evaluated),
-    )
-    all_of_them = found + passed + missing
+    passed, missing = len(report.checks.passed), len(report.not_evaluated)
+    all_of_them = len({finding.rule for finding in report.findings}) + passed + missing
     many = passed > 0 and missing > MANY_RATIO * all_of_them  # none passed: a report of an old version
     return f"{missing} of {all_of_them} checks could not be made" if many else ""
 
@@ -307,10 +306,13 @@ def _speedup(gain: Gain | None) -> float | None:
     return None if gain is None else gain.speedup_max
 
 
-def _headline(report: Report, first: Finding | None, times: float | None, scale: Scale) -> str:
+def _headline(
+    report: Report, first: Finding | None, times: float | None, scale: Scale, wall_after_s: float | None
+) -> str:
     if first is not None:
         what = "steps" if scale == "step" else "the whole run"
-        return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}.")
+        whole = _run_of_steps(report.wall.total_s, wall_after_s, times) if scale == "step" else ""
+        return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}{whole}.")
     if _too_short(report):
         steps = report.steps.count
         few = f"{numbers.count(steps)} step{'' if steps == 1 else 's'}"
@@ -325,6 +327,14 @@ def _headline(report: Report, first: Finding | None, times: float | None, scale:
         why = _not_made(report)
         return f"No finding{left}, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}"
     return f"Nothing to gain above {100 * MIN_GAIN_RATIO:.0f} %{left}."
+
+
+def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:
+    """What faster steps are for the whole run, where that is far less."""
+    if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
+        return ""
+    far_less = 1 - wall_after_s / wall_s < MISLEADING_RATIO * (1 - 1 / times)
+    return f", the whole run only {faster(wall_s / wall_after_s)}" if far_less else ""
 
 
 def _too_short(report: Report) -> bool:

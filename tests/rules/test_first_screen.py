@@ -63,6 +63,19 @@ def test_the_wait_shrinks_where_batches_come_late() -> None:
     assert any("num_workers=" in line for line in screen.fix.added)
 
 
+@pytest.mark.parametrize(("setup_s", "said"), [(1.0, False), (200.0, True)])
+def test_where_the_whole_run_gains_far_less_than_a_step_the_headline_says_both(setup_s: float, said: bool) -> None:
+    report = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None))
+    wall = report.wall
+    parts = {**wall.parts, "setup": setup_s}
+    longer = msgspec.structs.replace(wall, total_s=wall.total_s + setup_s - wall.parts["setup"], parts=parts)
+    screen = first_screen(msgspec.structs.replace(report, wall=longer))
+    assert "steps could be up to 2.2x faster" in screen.headline
+    assert screen.wall_after_s is not None
+    assert (", the whole run only 1.1x faster." in screen.headline) is said
+    assert 1 - screen.wall_after_s / screen.wall_s == pytest.approx(0.096 if said else 0.52, abs=0.01)
+
+
 def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     screen = first_screen(report_of(build(validation=(4, 30.0))))
     assert screen.scale == "run"
