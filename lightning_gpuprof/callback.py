@@ -273,6 +273,10 @@ class GpuProfiler(Callback):
                 with progress("waiting for the analysis of the traces"):
                     session.wait_for_traces(JOB_TIMEOUT_S)
                 _pipeline()
+        if not trainer.is_global_zero:
+            with session.fence.around("summary"):
+                session.settle(None)
+                self._leave_summary(trainer, session)
         if self._tells_loggers(trainer):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
@@ -428,6 +432,9 @@ class GpuProfiler(Callback):
                         session.finish(status)
                 self._remove_first_batch_hook()
                 self.folder = session.folder
+                if status != FINISHED:
+                    with session.fence.around("summary"):
+                        self._leave_summary(trainer, session)
                 self._make_report(trainer, session, status)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
                     self._make_report(trainer, session, status)
@@ -455,6 +462,11 @@ class GpuProfiler(Callback):
                 notices=session.notices,
                 logged=self._logged,
             )
+
+    def _leave_summary(self, trainer: pl.Trainer, session: Session) -> None:
+        """For the report, which the first rank makes."""
+        if not trainer.is_global_zero:
+            _pipeline().leave_summary(session.folder, trainer.global_rank)
 
     def _tells_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports

@@ -18,7 +18,8 @@ from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
-from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise
+from lightning_gpuprof.analyze.rank_ends import rank_ends
+from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN, Comparison
@@ -38,12 +39,17 @@ from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.sinks import brief, json_report
 from lightning_gpuprof.sinks.discovery import sinks
+from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.status_line import progress
 
 # Pages, tables, comparisons and the reading of traces are imported where they are wanted: a short run wants none.
 
 _MAX_JOURNALS = 64
 """Journals of other ranks that are read in the training process, where they left no summary."""
+_RANKS_WAIT_S = 5.0
+"""How long the report at the end of a run waits for the summaries of the other ranks, which end about then."""
+_INTERRUPTED_RANKS_WAIT_S = 2.0
+"""The same of a run that was interrupted, as some of them may be dead."""
 
 TRACE_ENDING = ".pt.trace.json.gz"
 
@@ -106,7 +112,40 @@ def _metrics_of(
         return analyze_metrics.build(journal, windows, notices)
     others = other_ranks(found, most_journals=most_journals)
     metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
-    return dataclasses.replace(metrics, ranks=rank_times(summarise(journal), others.summaries, others.unread))
+    own = summarise(journal)
+    ends = rank_ends(own, others.summaries)
+    caveats = (*ends.sentences, *metrics.validity.caveats)
+    return dataclasses.replace(
+        metrics,
+        validity=msgspec.structs.replace(metrics.validity, ok=metrics.validity.ok and ends.in_step, caveats=caveats),
+        ranks=rank_times(own, others.summaries, others.unread),
+        rank_ends=ends.sentences,
+    )
+
+
+def leave_summary(folder: Path, rank: int) -> None:
+    """Have a rank leave what the report of another one needs of it, beside its journal.
+
+    Args:
+        folder: Of the run; the rank's journal must be written up to now.
+        rank: Which one.
+
+    Raises:
+        GpuProfError: The journal cannot be read, or the summary not be written.
+    """
+    journal = folder / f"rank{rank}.jsonl"
+    write_whole(summary_path(journal), msgspec.json.encode(summarise(read_journal(journal))))
+
+
+def _await_ranks(found: Path, journal: Journal) -> None:
+    """Give the other ranks a moment to leave their summaries; nobody is asked, and nobody has to answer."""
+    if journal.header.world_size == 1:
+        return
+    finished = journal.footer is not None and journal.footer.status == "finished"
+    end = time.monotonic() + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
+    with progress("waiting for the summaries of the other ranks"):
+        while without_summary(found) and time.monotonic() < end:
+            time.sleep(0.05)
 
 
 def find_journal(directory: Path) -> Path:
@@ -197,9 +236,10 @@ def finish_run(
         logged: What :func:`push_to_loggers` gave; None if there were no loggers.
     """
     begin_ns = time.perf_counter_ns()
+    found = find_journal(folder)
+    journal = read_journal(found)
+    _await_ranks(found, journal)
     with progress("making the report"):
-        found = find_journal(folder)
-        journal = read_journal(found)
         before = logged.metrics if logged else None
         report = report_of(_metrics_of(journal, found, notices, before=before, most_journals=_MAX_JOURNALS))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
@@ -281,6 +321,7 @@ def push_to_loggers(
 
     found = find_journal(folder)
     journal = read_journal(found)
+    _await_ranks(found, journal)
     metrics = _metrics_of(journal, found, notices, most_journals=_MAX_JOURNALS)
     report = report_of(metrics)
     to = loggers.push(

@@ -11,7 +11,14 @@ import numpy as np
 from lightning_gpuprof.analyze import steady
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.errors import JournalError
-from lightning_gpuprof.model.rank_summary import MAX_READINGS, SUMMARY_VERSION, RankSummary, StepTable, drawn
+from lightning_gpuprof.model.rank_summary import (
+    MAX_EPOCHS,
+    MAX_READINGS,
+    SUMMARY_VERSION,
+    RankSummary,
+    StepTable,
+    drawn,
+)
 
 _ENDING = ".summary.json"
 _OWN_CPU = ("process", "workers", "children")
@@ -55,6 +62,7 @@ def summarise(journal: Journal) -> RankSummary:
         end_ns=journal.end_ns,
         status=journal.footer.status if journal.footer else "",
         batches=len(steps),
+        epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist(),
         steps=StepTable.of(
             steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
         ),

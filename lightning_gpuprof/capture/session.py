@@ -313,11 +313,16 @@ class Session:
 
     # The ends -------------------------------------------------------------------------------------------------------
 
-    def settle(self, timeout_s: float) -> None:
-        """Have everything measured so far in the folder, for a report before the end; traces are waited for."""
+    def settle(self, timeout_s: float | None) -> None:
+        """Have everything measured so far in the folder, for a report before the end.
+
+        Args:
+            timeout_s: How long traces are waited for at most; None: not at all.
+        """
         self.steps_end()
         self._steps.stop_samplers()
-        self.wait_for_traces(timeout_s)
+        if timeout_s is not None:
+            self.wait_for_traces(timeout_s)
         with self.fence.around("journal"):
             self.clock.open_segment("teardown")
             self._journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts

@@ -282,6 +282,8 @@ class Metrics:
     marks: tuple[Marks, ...] = ()
     ranks: RankTimes | Unmeasured | None = None
     """The ranks side by side; None: there is one."""
+    rank_ends: tuple[str, ...] = ()
+    """How other ranks ended, where that was not alike."""
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
     evenness: Evenness = field(default_factory=Evenness)

@@ -269,7 +269,7 @@ def listed(items: list[str]) -> str:
 
 
 def numbered(noun: str, numbers: Iterable[int]) -> str:
-    """Things by their numbers, neighbours together: ``rank 3``, ``ranks 0, 8 to 15``.
+    """Things by their numbers, neighbours together: ``rank 3``, ``ranks 0 and 8 to 15``.
 
     Args:
         noun: In the singular.
@@ -281,10 +281,8 @@ def numbered(noun: str, numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    if len(runs) == 1 and len(runs[0]) == 1:
-        return f"{noun} {runs[0][0]}"
-    spans = [str(run[0]) if len(run) == 1 else f"{run[0]} {'and' if len(run) == 2 else 'to'} {run[-1]}" for run in runs]
-    return f"{noun}s {', '.join(spans)}"
+    spans = [span for run in runs for span in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"{noun}{'' if len(runs) == len(runs[0]) == 1 else 's'} {listed(spans)}"
 
 
 def gib(value: float) -> str:

@@ -17,6 +17,8 @@ MAX_STEPS = 512
 """Steady steps in a summary."""
 MAX_READINGS = 200
 """Readings of the CPUs that a rank uses, likewise."""
+MAX_EPOCHS = 64
+"""Epochs whose batches are counted."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2**64 over the golden ratio: its multiples lie evenly, and in step with no period (Fibonacci hashing)."""
@@ -85,6 +87,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """As in the footer of its journal; empty if that has none."""
     batches: int
     """Steps that it finished."""
+    epochs: list[int]
+    """Batches of its first epochs."""
     steps: StepTable
     cpu_set: str = ""
     """CPUs that it may use."""

@@ -303,6 +303,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """What happened to the steps, by kind."""
     ranks: Ranks | None = None
     """The ranks side by side; None where there is one, or the journals of the others are not in the folder."""
+    rank_ends: tuple[str, ...] = ()
+    """How other ranks ended, where that was not alike."""
     input: InputPipeline | None = None
     """The input pipeline from inside; None if nothing was measured there."""
     combined: CombinedGain | None = None

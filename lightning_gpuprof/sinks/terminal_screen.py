@@ -135,7 +135,8 @@ def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
     """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
     end = report.memory.out_of_memory
     lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
-    if screen.reliability.kind != "conditional" or (report.validity.ok and not report.findings):
+    lines += [_line(plain.sentence(text)) for text in report.rank_ends]
+    if screen.reliability.kind != "conditional" or report.rank_ends or (report.validity.ok and not report.findings):
         return lines
     return [*lines, *(_line(text) for text in screen.reliability.details[:1])]
 

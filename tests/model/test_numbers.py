@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, percent, seconds
+from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, numbered, percent, seconds
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,17 @@ def test_numbers_read_as_people_write_them(text: str, expected: str) -> None:
 )
 def test_a_change_has_a_sign_unless_it_is_next_to_nothing(change: float | None, expected: str) -> None:
     assert numbers.signed_percent(change) == expected
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([3], "rank 3"),
+        ([3, 2], "ranks 2 and 3"),
+        ([0, 2], "ranks 0 and 2"),
+        ([5, 1, 2, 3], "ranks 1 to 3 and 5"),
+        ([0, 4, 8, 9, 10], "ranks 0, 4 and 8 to 10"),
+    ],
+)
+def test_things_are_named_by_their_numbers(numbers: list[int], said: str) -> None:
+    assert numbered("rank", numbers) == said

@@ -103,8 +103,8 @@ class StragglerRank(BaseRule):
             severity=severity(lost.lower_ratio, times.steps),
             subject=numbered("rank", late.ranks),
             summary=(
-                f"{name.capitalize()} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than the others in "
-                f"each {millis(period_ms)} step, most of it in {late.phase}. {whose.capitalize()} is "
+                f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
+                f"the others in each {millis(period_ms)} step, most of it in {late.phase}. {whose.capitalize()} is "
                 f"the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
                 f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
             ),

@@ -1,0 +1,101 @@
+"""From the summaries of all ranks to how each ended: who failed first, who still runs, who is out of step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.numbers import listed, numbered, seconds
+from lightning_gpuprof.model.rank_summary import RankSummary
+
+_FINISHED = "finished"
+_INTERRUPTED = "interrupted: "
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnds:
+    """How the ranks of a job ended, beside each other."""
+
+    sentences: tuple[str, ...] = ()
+    """Empty where all ended alike."""
+    in_step: bool = True
+    """False: epochs had different numbers of batches."""
+
+
+def rank_ends(own: RankSummary, others: Sequence[RankSummary]) -> RankEnds:
+    """What the rank that is looked at cannot know of the others.
+
+    Args:
+        own: Of that rank.
+        others: Whatever else lies in the run's folder.
+    """
+    same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
+    open_ended = [one for one in same if not one.status]
+    failed = sorted((one for one in same if one.status.startswith(_INTERRUPTED)), key=_end_ns)
+    if own.status.startswith(_INTERRUPTED):
+        if open_ended:
+            why = f"killed or crashed before the {_error(own)} of rank {own.rank}"
+            return RankEnds(sentences=_without_end(open_ended, why))
+        earlier = [_first(one, own) for one in failed if _end_ns(one) < _end_ns(own)]
+        return RankEnds(sentences=tuple(earlier[:1]))
+    interrupted = tuple(
+        f"rank {one.rank} on {one.host} was interrupted by {_error(one)} after {_batches(one.batches)}"
+        for one in failed[:_MOST_NAMED]
+    )
+    if not own.status:
+        return RankEnds(sentences=interrupted)
+    finished = [own, *(one for one in same if one.status == _FINISHED)]
+    in_step = len({tuple(one.epochs) for one in finished}) == 1
+    return RankEnds(
+        sentences=(
+            *(() if in_step else (_out_of_step(finished),)),
+            *interrupted,
+            *_without_end(open_ended, "still running, or killed"),
+        ),
+        in_step=in_step,
+    )
+
+
+def _first(one: RankSummary, own: RankSummary) -> str:
+    """A rank that failed before the one that is looked at."""
+    later = seconds((_end_ns(own) - _end_ns(one)) / 1e9)
+    return (
+        f"rank {one.rank} on {one.host} failed first, with {_error(one)} after {_batches(one.batches)}; the "
+        f"{_error(own)} of rank {own.rank} followed {later} later"
+    )
+
+
+def _without_end(ranks: Sequence[RankSummary], why: str) -> tuple[str, ...]:
+    if not ranks:
+        return ()
+    shortest = min(ranks, key=lambda one: one.batches)
+    last = f"{'its' if len(ranks) == 1 else 'the shortest'} journal holds {_batches(shortest.batches)}"
+    return (f"{numbered('rank', [one.rank for one in ranks])} left no end ({why}); {last}",)
+
+
+def _out_of_step(ranks: Sequence[RankSummary]) -> str:
+    """The first epoch that does not have the same number of batches on all ranks."""
+    longest = max(len(one.epochs) for one in ranks)
+    for epoch in range(longest):
+        by_batches: dict[int, list[int]] = {}
+        for one in ranks:
+            by_batches.setdefault(one.epochs[epoch] if epoch < len(one.epochs) else 0, []).append(one.rank)
+        if len(by_batches) > 1:
+            break
+    shown = sorted(by_batches.items(), key=lambda item: -len(item[1]))[:4]
+    had = listed([f"{_batches(batches)} on {numbered('rank', of)}" for batches, of in shown])
+    return f"epoch {epoch} had {had}: the ranks are out of step"
+
+
+def _error(one: RankSummary) -> str:
+    return one.status.removeprefix(_INTERRUPTED)
+
+
+def _end_ns(one: RankSummary) -> int:
+    """By the calendar of its host."""
+    return one.epoch_ns - one.start_ns + one.end_ns
+
+
+def _batches(number: int) -> str:
+    return f"{number:,} batch{'' if number == 1 else 'es'}"

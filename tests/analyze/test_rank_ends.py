@@ -1,0 +1,75 @@
+"""Ranks that end one after the other: who was first, who left no end, who is out of step."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from built_journals import journal
+
+from lightning_gpuprof.analyze.rank_ends import RankEnds, rank_ends
+from lightning_gpuprof.analyze.rank_summary import summarise
+from lightning_gpuprof.model.rank_summary import RankSummary
+
+S = 10**9
+
+
+def rank(number: int, status: str = "finished", *, end_s: float = 20, **changed: object) -> RankSummary:
+    of = {"rank": number, "world_size": 4, "job": "j", "end_ns": int(end_s * S), "batches": 60, "epochs": [60]}
+    return msgspec.structs.replace(summarise(journal(60)), status=status, **{**of, **changed})
+
+
+def test_of_ranks_that_end_alike_nothing_is_said() -> None:
+    assert rank_ends(rank(0), [rank(1), rank(2)]) == RankEnds()
+    assert rank_ends(rank(0, ""), [rank(1, "")]) == RankEnds()
+    both = [rank(one, "interrupted: KeyboardInterrupt", end_s=20 + one) for one in range(2)]
+    assert rank_ends(*both[:1], both[1:]) == RankEnds()
+
+
+def test_the_first_to_fail_is_named() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20)
+    first = rank(2, "interrupted: ValueError", end_s=18.5, batches=30)
+    found = rank_ends(own, [rank(1, "interrupted: RuntimeError", end_s=19.9), first])
+    assert found.sentences == (
+        "rank 2 on h failed first, with ValueError after 30 batches; the RuntimeError of rank 0 followed 1.50 s later",
+    )
+
+
+def test_who_was_first_is_told_by_the_calendar_and_not_by_the_clocks_of_hosts() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20)
+    other = rank(1, "interrupted: ValueError", end_s=3019, start_ns=3000 * S)
+    assert "rank 1 on h failed first" in rank_ends(own, [other]).sentences[0]
+
+
+def test_a_killed_rank_is_the_first_whatever_the_others_say() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20)
+    others = [rank(1, "interrupted: RuntimeError", end_s=19), rank(2, "", batches=37), rank(3, "", batches=38)]
+    assert rank_ends(own, others).sentences == (
+        "ranks 2 and 3 left no end (killed or crashed before the RuntimeError of rank 0); the shortest journal holds "
+        "37 batches",
+    )
+
+
+def test_of_a_finished_rank_the_others_failures_are_told() -> None:
+    found = rank_ends(rank(0), [rank(1, "interrupted: OSError"), rank(2, "")])
+    assert found.in_step
+    assert found.sentences == (
+        "rank 1 on h was interrupted by OSError after 60 batches",
+        "rank 2 left no end (still running, or killed); its journal holds 60 batches",
+    )
+
+
+@pytest.mark.parametrize(
+    ("epochs", "said"),
+    [
+        ([100], "epoch 0 had 60 batches on ranks 0 and 2 and 100 batches on rank 1"),
+        ([60, 3], "epoch 1 had 0 batches on ranks 0 and 2 and 3 batches on rank 1"),
+    ],
+)
+def test_ranks_out_of_step_are_no_valid_run(epochs: list[int], said: str) -> None:
+    found = rank_ends(rank(0), [rank(1, epochs=epochs), rank(2)])
+    assert not found.in_step
+    assert said in found.sentences[0]
+
+
+def test_ranks_of_another_job_do_not_count() -> None:
+    assert rank_ends(rank(0), [rank(1, "", job="another"), rank(1, epochs=[7], stage="test")]) == RankEnds()
