@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from lightning_gpuprof.model.journal import Value
 IDLE_TIMEOUT_S = 5.0
 """Longest wait for workers of the arm before to have filled their queue."""
 _POLL_S = 0.002
+_MOST_AT_ONCE = 16
+"""Workers beyond which a block is long enough without a whole number of their turns."""
 
 _PLAIN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "timeout", "drop_last", "batch_size")
 """Arguments of a DataLoader that can be changed on a copy."""
@@ -24,6 +27,9 @@ _PLAIN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", 
 
 class Source(Protocol):
     """Batches without end."""
+
+    burst: int
+    """Batches that come at once where workers are behind: a block of another number holds too few waits, or too many."""
 
     def take(self) -> tuple[Any, int, int]:
         """The next batch, its number and that of its loader, as CombinedLoader gives them."""
@@ -57,6 +63,8 @@ class LoaderSource:
 
     def __init__(self, combined: Any, iterator: Iterator[Any] | None = None) -> None:
         self._combined = combined
+        loaders = [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
+        self.burst = math.lcm(*(min(_MOST_AT_ONCE, max(1, loader.num_workers)) for loader in loaders))
         self._iterator = None if self._starts_anew() else iterator  # what a start costs is measured
         self._starts_s: list[float] = []
         self._in_block_s = 0.0
@@ -157,6 +165,8 @@ class ReplaySource:
     Args:
         first: The batch, as a source gave it.
     """
+
+    burst = 1
 
     def __init__(self, first: tuple[Any, int, int]) -> None:
         self._batch, self._number, self._loader = first

@@ -219,8 +219,8 @@ class InterleavedTrial:
         """Whether a slow arm has had its time; several ranks count steps only, to be in the same one."""
         if self._trainer.world_size > 1 or self._measured < LEAST_STEPS:
             return False
-        whole = self._measured % self._trainer.accumulate_grad_batches == 0
-        return whole and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
+        whole = math.lcm(self._trainer.accumulate_grad_batches, self._sources[self._arm.name].burst)
+        return self._measured % whole == 0 and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
 
     def _end_block(self) -> None:
         self._synchronize()
@@ -299,7 +299,8 @@ class InterleavedTrial:
         every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
         if every and wanted >= every / 2:
             wanted = math.ceil(wanted / every) * every  # as many logged steps in each block
-        self._to_measure = math.ceil(wanted / accumulated) * accumulated
+        whole = math.lcm(accumulated, self._sources[arm.name].burst)
+        self._to_measure = math.ceil(wanted / whole) * whole
 
     def _switch_off(self) -> None:
         while self._on:
