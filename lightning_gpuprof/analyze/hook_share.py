@@ -20,12 +20,13 @@ def hook_share(journal: Journal, steady: Mask, hook: str) -> Share | None:
     Args:
         journal: One rank's journal.
         steady: Which of all steps are steady, shape (n,).
-        hook: What follows the owner in the action's name, as ``lr_scheduler_step``.
+        hook: The action's name, or what follows its owner, as ``lr_scheduler_step``.
     """
     slots = [
         slot_id
         for slot_id in journal.steps.charged
-        if (slot := journal.slots[slot_id]).region == "main" and hook in (slot.hook, slot.action.rpartition(".")[2])
+        if (slot := journal.slots[slot_id]).region == "main"
+        and hook in (slot.hook, slot.action, slot.action.rpartition(".")[2])
     ]
     return _share(journal, steady, slots)
 

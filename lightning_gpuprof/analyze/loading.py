@@ -44,6 +44,10 @@ STEADY_WAIT_MS = 0.5
 UNEVEN_WAIT = 1.5
 """Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1."""
 
+OVERSTATED_WAIT = 1.2
+"""Median over mean wait from which the median stands for too many steps. Heuristic: about 1 where steps wait alike, 1.5
+to 1.9 where two workers hand over at once and every other step waits for both."""
+
 
 def fetch(metrics: Metrics) -> Fetch:
     """What the wait for batches costs.
@@ -302,14 +306,15 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
         return None
     total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
-    if lower is None or not possible(lower) or not 0 < total < 1:
+    period = metrics.steps.period_ms
+    if lower is None or not possible(lower) or not 0 < total < 1 or period is None or not possible(period.mean):
         return None
-    # Exact for steps that are alike but for their wait.
-    period_ms = state.compute_ms / (1 - total)
+    period_ms = period.mean
     steadily = state.wait.lower_ratio >= MIN_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
     hidden = state.certain_ratio < MIN_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    overstated = state.wait.median_ms >= OVERSTATED_WAIT * total * period_ms
     often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
-    if steadily and often and not hidden:
+    if steadily and often and not hidden and not overstated:
         return None
     wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
     guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)

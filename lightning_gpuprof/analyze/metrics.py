@@ -133,6 +133,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             waited_ratio=waited_ratio,
         ),
         evenness=evenness(journal, phases, chosen),
+        log_calls=hook_share(journal, chosen.steady, "self.log"),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
         interpreter_lock=interpreter_lock(journal, phases, chosen.steady),
         transfer_hooks=transfer_hooks(journal, chosen.steady),

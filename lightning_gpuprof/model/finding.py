@@ -55,6 +55,28 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     """The same from the lower bounds of the measured shares; findings are ranked by it. None: ``saved_ms_per_step``."""
 
 
+class Expected(msgspec.Struct, kw_only=True, frozen=True):
+    """The step time that a change is expected to leave, where :class:`Gain` says what it leaves at best."""
+
+    whole_ms: float
+    """T, the time now."""
+    step_ms: float
+    """After the change; what is outside the steps is spread over all steps."""
+    lower_ms: float
+    """Of the interval in which it is in nine of ten runs."""
+    upper_ms: float
+
+    @property
+    def speedup(self) -> float:
+        """T over the time after the change."""
+        return self.whole_ms / self.step_ms
+
+    @property
+    def speedup_range(self) -> tuple[float, float]:
+        """The same at both ends of the interval, the lower one first."""
+        return self.whole_ms / self.upper_ms, self.whole_ms / max(self.lower_ms, 0.01 * self.whole_ms)
+
+
 class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
     """Upper bound of what all fixes gain together. Gains of findings are disjoint, so they add up.
 
@@ -105,6 +127,8 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """The fault in one short line without numbers, the slow thing as the subject; empty in reports without it."""
     change: Change | None = None
     """The advice as data, where it is a setting or a line of code; None where it needs a human."""
+    expected: Expected | None = None
+    """What the change is expected to bring by itself; None: no gain, or no change that is known."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

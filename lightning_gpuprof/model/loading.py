@@ -16,6 +16,20 @@ RECEIVE_MS = 0.5
 Heuristic: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 kB batches) on 2 CPUs; the bound of the
 gain uses half of the least, so that it stays a bound."""
 
+LIKELY_RECEIVE_MS = 1.0
+"""What it costs the main thread to take a finished batch. Heuristic, the 5th percentile of the same measurement: in 18
+fits on two CPUs the wait beside workers that keep up was 0.8 to 1.2 ms."""
+
+HANDOVER_MS = 0.5
+"""What a worker that mostly waits needs per batch beside making it. Heuristic: 12 fits on two CPUs."""
+
+BUSY_HANDOVER_MS = 1.6
+"""The same of a worker that computes. Heuristic: two fits on two CPUs, 1.5 and 1.7 ms."""
+
+SHARING_MS = 3.5
+"""CPU time that a batch costs more where workers and the model use up all CPUs. Heuristic: 3.5 and 3.7 ms in two fits
+on two CPUs, 1.2 to 2.1 of it in the training process."""
+
 RECEIVE_GUARD_MS = 3.0
 """What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue.
 Heuristic, same measurement."""
@@ -249,6 +263,32 @@ class Loading:
             recoverable_ms=min(wait_ms, max(0.0, self.period_ms - period_ms)),
             lower_ms=max(0.0, min(wait_ms, self.period_ms - most_ms) - max(0.0, slack_ms)),
         )
+
+    def step_times_ms(self, workers: int, *, warm_ms: float = 0.0) -> tuple[float, float, float]:
+        """The mean step with this many workers: at least, most likely, at most.
+
+        The largest of three times: the step without its wait and the receipt of a batch; the time from one batch of
+        the workers to the next; the CPU time of a step over the usable CPUs.
+
+        Args:
+            workers: At least one.
+            warm_ms: What the rest of the step is faster when it no longer waits.
+        """
+        handover_ms = HANDOVER_MS if self.cpu_bound is False else BUSY_HANDOVER_MS
+        cpu_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
+        cpus = max(self.usable_cpus, 0.1)
+        likely_ms = (
+            self.compute_ms - warm_ms + LIKELY_RECEIVE_MS,
+            (self.batch_ms + handover_ms) / workers,
+            (cpu_ms + SHARING_MS) / cpus,
+        )
+        least_ms = self.compute_ms - 2 * warm_ms + RECEIVE_MS, self.batch_ms / workers, cpu_ms / cpus
+        most_ms = (
+            self.compute_ms + RECEIVE_GUARD_MS,
+            (self.batch_ms + 2 * handover_ms) / workers,
+            (cpu_ms + 2 * SHARING_MS) / cpus,
+        )
+        return max(least_ms), max(likely_ms), max(most_ms)
 
     @property
     def better_plan(self) -> WorkerPlan | None:

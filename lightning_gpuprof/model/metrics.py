@@ -287,6 +287,8 @@ class Metrics:
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
     evenness: Evenness = field(default_factory=Evenness)
+    log_calls: Share | None = None
+    """``self.log`` in hooks, which ``log_every_n_steps`` makes no rarer; None: never called, or not measured."""
     lr_scheduler: Share | None = None
     """Stepping the learning rate schedulers, a part of the optimizer's phase; None: they are not stepped in steps."""
     interpreter_lock: InterpreterLock | None = None

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
 
 FILE_NAME = "try.json"
 """Beside the report of the run whose advice was tried."""
@@ -35,6 +36,8 @@ class Arm(msgspec.Struct, kw_only=True, frozen=True):
     """Whose advice it is."""
     promised_speedup: float | None = None
     """Of the step, at most; None: nobody promised any."""
+    expected: Expected | None = None
+    """What the finding expects; None: it does not say."""
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):

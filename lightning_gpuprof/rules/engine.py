@@ -38,6 +38,7 @@ from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.pace import Pace, workers_pace
+from lightning_gpuprof.rules.prediction import expected
 from lightning_gpuprof.rules.steps.since_when import since_when
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
@@ -100,6 +101,7 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
     settled = since_when(settle(findings, metrics, specialises), metrics)
+    settled = tuple(msgspec.structs.replace(one, expected=expected(one, metrics)) for one in settled)
     return Diagnosis(
         findings=settled,
         combined=combined_gain(settled, metrics),

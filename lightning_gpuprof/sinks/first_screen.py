@@ -13,7 +13,7 @@ from typing import Literal
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
-from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Severity, speedup
+from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
@@ -127,6 +127,20 @@ class CheckList:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Likely:
+    """In words, how sure the time after the fix is; by default it is a bound."""
+
+    label: str = "fixed, at best"
+    """Of its bar."""
+    before: str = ""
+    """Said before the time."""
+    behind: str = " at best"
+    """Said behind it."""
+    sure: str = "up to"
+    """Said before the speed-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstScreen:
     """The answer in five seconds."""
 
@@ -144,7 +158,8 @@ class FirstScreen:
     today: StepBar | None
     """None: no step was steady."""
     after: StepBar | None
-    """After the first fix, at best; None: its gain is not known."""
+    """After the first fix, as expected, or else at best; None: its gain is not known."""
+    likely: Likely
     saved_ms: float | None
     speedup: float | None
     """``today`` over ``after``."""
@@ -173,19 +188,28 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
     scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
     today = _run_bar(report, claim) if scale == "run" else _step_bar(report, claim)
+    likely = None if gained is None or today is None else gained.expected
     saved_ms = None if gain is None or today is None else min(gain.saved_ms_per_step, today.ms)
+    if likely is not None and today is not None:
+        saved_ms = max(0.0, today.ms * (1 - likely.step_ms / likely.whole_ms))
     after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     wall_after_s = None if saved_ms is None else _wall_after_s(report, saved_ms, scale)
+    words = Likely() if likely is None or today is None else _likely(likely, today.ms)
+    could, most = "", times if times is not None else _speedup(gain)
+    if most is not None:
+        whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
+        could = f": {'steps' if scale == 'step' else 'the whole run'} could be {words.sure} {faster(most)}{whole}"
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
-        headline=_headline(report, first, times if times is not None else _speedup(gain), scale, wall_after_s),
+        headline=_headline(report, first, could),
         sentence=_sentence(report, first),
         severity=None if first is None else first.severity,
         scale=scale,
         today=today,
         after=after,
+        likely=words,
         saved_ms=saved_ms,
         speedup=times,
         wall_s=report.wall.total_s,
@@ -306,13 +330,14 @@ def _speedup(gain: Gain | None) -> float | None:
     return None if gain is None else gain.speedup_max
 
 
-def _headline(
-    report: Report, first: Finding | None, times: float | None, scale: Scale, wall_after_s: float | None
-) -> str:
+def _likely(expected: Expected, today_ms: float) -> Likely:
+    ends = (numbers.significant(today_ms * end / expected.whole_ms) for end in (expected.lower_ms, expected.upper_ms))
+    return Likely(label="fixed, about", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
+
+
+def _headline(report: Report, first: Finding | None, could: str) -> str:
     if first is not None:
-        what = "steps" if scale == "step" else "the whole run"
-        whole = _run_of_steps(report.wall.total_s, wall_after_s, times) if scale == "step" else ""
-        return title_of(first) + ("." if times is None else f": {what} could be up to {faster(times)}{whole}.")
+        return f"{title_of(first)}{could}."
     if _too_short(report):
         steps = report.steps.count
         few = f"{numbers.count(steps)} step{'' if steps == 1 else 's'}"

@@ -71,8 +71,8 @@ def _change(screen: FirstScreen) -> list[str]:
     ]
     change = [f"**Change:** {escape(fix.where if code else fix.advice)}", "\n".join(code)]
     if screen.today is not None and screen.after is not None:
-        ends = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
-        change.append(f"**Gain:** {' → '.join(ends)} ms per step at best")
+        today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
+        change.append(f"**Gain:** {today} → {screen.likely.before}{after} ms per step{screen.likely.behind}")
     return [*change, f"**Prove:**\n\n    {plain.visible(screen.proof)}"]
 
 
@@ -99,7 +99,7 @@ def _finding(number: int, finding: Finding) -> str:
         f"**Do:** {escape(plain.sentence(finding.advice))}",
     ]
     if finding.gain is not None:
-        lines.append(f"**Gain:** {escape(wording.gain(finding.gain))}")
+        lines.append(f"**Gain:** {escape(wording.gain(finding.gain, finding.expected))}")
     if finding.evidence:
         rows = [
             (

@@ -280,7 +280,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
         ("what", plain.sentence(finding.summary)),
         ("evidence", "; ".join(wording.evidence(item) for item in finding.evidence)),
         ("do", plain.sentence(finding.advice)),
-        ("gain", wording.gain(finding.gain) if finding.gain else ""),
+        ("gain", wording.gain(finding.gain, finding.expected) if finding.gain else ""),
     ]
     for label, text in rows:
         if text:

@@ -234,7 +234,8 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.today is not None and screen.after is not None:
         what = "a step" if screen.scale == "step" else "per step of the run"
-        gain = f"{numbers.significant(screen.today.ms)} -> {numbers.significant(screen.after.ms)} ms {what} at best"
+        today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
+        gain = f"{today} -> {screen.likely.before}{after} ms {what}{screen.likely.behind}"
         if screen.wall_after_s is not None:
             gain += f", the whole run {numbers.seconds(screen.wall_s)} -> {numbers.seconds(screen.wall_after_s)}"
         lines.append(labelled("gain:", gain, "bold"))

@@ -71,7 +71,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     rows = [labelled("what", plain.sentence(finding.summary)), labelled("fix ", plain.sentence(finding.advice), "bold")]
     rows += [indented(Text(f"     {line}")) for line in _diff(finding)]
     if finding.gain is not None:
-        rows.append(labelled("gain", wording.gain(finding.gain)))
+        rows.append(labelled("gain", wording.gain(finding.gain, finding.expected)))
     return Group(head, *rows)
 
 
@@ -79,7 +79,11 @@ def card(finding: Finding) -> str:
     """A finding with its fix."""
     diff = "\n".join(_diff(finding))
     code = f"<pre>{escape(diff)}</pre>\n" if diff else ""
-    gain = f'<p class="gain">Gain: {escape(wording.gain(finding.gain))}</p>\n' if finding.gain is not None else ""
+    gain = (
+        f'<p class="gain">Gain: {escape(wording.gain(finding.gain, finding.expected))}</p>\n'
+        if finding.gain is not None
+        else ""
+    )
     return (
         f'<article class="finding {finding.severity}">\n'
         f'<h3><span class="severity">{finding.severity}</span> {bdi(plain.name(finding.title or finding.rule))}</h3>\n'

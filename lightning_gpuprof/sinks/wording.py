@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.finding import Evidence, Gain, NotEvaluated
+from lightning_gpuprof.model.finding import Evidence, Expected, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report, StepLabel
 from lightning_gpuprof.sinks import plain
@@ -61,11 +61,24 @@ def evidence_limit(item: Evidence) -> str:
     return numbers.with_unit(item.limit, plain.name(item.unit, 24))
 
 
-def gain(item: Gain) -> str:
-    """``up to 1.8x (saves 12 ms/step)``."""
-    return (
-        f"up to {numbers.significant(item.speedup_max)}x (saves {numbers.significant(item.saved_ms_per_step)} ms/step)"
-    )
+def gain(item: Gain, expected: Expected | None = None) -> str:
+    """``about 1.7x (1.6 to 1.8), at most 1.9x (saves 12 ms/step)``.
+
+    Args:
+        item: What the change gains at best.
+        expected: What it is expected to gain; None: not known.
+    """
+    most = f"{numbers.significant(item.speedup_max)}x (saves {numbers.significant(item.saved_ms_per_step)} ms/step)"
+    if expected is None:
+        return f"up to {most}"
+    beyond = item.speedup_max <= expected.speedup_range[1]  # the rest of the step gets faster, too
+    return about(expected) if beyond else f"{about(expected)}, at most {most}"
+
+
+def about(expected: Expected) -> str:
+    """``about 1.7x (1.6 to 1.8)``."""
+    ends = (numbers.significant(end) for end in expected.speedup_range)
+    return f"about {numbers.significant(expected.speedup)}x ({' to '.join(ends)})"
 
 
 def validity(report: Report) -> str:

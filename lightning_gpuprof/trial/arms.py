@@ -6,6 +6,8 @@ import ast
 import difflib
 from collections.abc import Mapping, Sequence
 
+from msgspec import structs
+
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
@@ -90,9 +92,16 @@ def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTrie
         name = title(change)
         if same := arms.get(name):
             best = max((one for one in (same.promised_speedup, promised) if one is not None), default=None)
-            arms[name] = Arm(name=name, changes=(change,), rules=(*same.rules, finding.rule), promised_speedup=best)
+            rules, expected = (*same.rules, finding.rule), same.expected or finding.expected
+            arms[name] = structs.replace(same, rules=rules, promised_speedup=best, expected=expected)
         else:
-            arms[name] = Arm(name=name, changes=(change,), rules=(finding.rule,), promised_speedup=promised)
+            arms[name] = Arm(
+                name=name,
+                changes=(change,),
+                rules=(finding.rule,),
+                promised_speedup=promised,
+                expected=finding.expected,
+            )
     return tuple(arms.values()), tuple(left)
 
 

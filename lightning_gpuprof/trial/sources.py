@@ -29,7 +29,7 @@ class Source(Protocol):
     """Batches without end."""
 
     burst: int
-    """Batches that come at once where workers are behind: a block of another number holds too few waits, or too many."""
+    """Batches that come at once where workers are behind: other blocks hold too few waits, or too many."""
 
     def take(self) -> tuple[Any, int, int]:
         """The next batch, its number and that of its loader, as CombinedLoader gives them."""

@@ -220,7 +220,10 @@ class InterleavedTrial:
         if self._trainer.world_size > 1 or self._measured < LEAST_STEPS:
             return False
         whole = math.lcm(self._trainer.accumulate_grad_batches, self._sources[self._arm.name].burst)
-        return self._measured % whole == 0 and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
+        return (
+            self._measured % whole == 0
+            and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
+        )
 
     def _end_block(self) -> None:
         self._synchronize()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metrics_builder import build, replace
+from msgspec.structs import replace as stored
 
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse, Reading, WorkerUse
 from lightning_gpuprof.model.input_pipeline import (
@@ -143,6 +144,10 @@ def starved(
         total, lower = burst if isinstance(burst, tuple) else (burst, 0.9 * burst)
         wait = replace(metrics.shares["data_wait"], total_ratio=total, total_lower_ratio=lower)
         metrics = shares_of(metrics, "data_wait", wait)
+        period = metrics.steps.period_ms
+        assert period is not None
+        mean_ms = (period.median - wait_ms) / (1 - total)
+        metrics = replace(metrics, steps=stored(metrics.steps, period_ms=stored(period, mean=mean_ms)))
     if not measured:
         return metrics
     made = InputLoader(

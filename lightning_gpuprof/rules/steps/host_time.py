@@ -41,8 +41,16 @@ class HostTime:
     @property
     def gain(self) -> Gain:
         """Of a step without it; nothing is certain where it is not known whether it holds the step up."""
+        return self.gain_of(1.0)
+
+    def gain_of(self, part: float) -> Gain:
+        """Of a step without a part of it.
+
+        Args:
+            part: 0 to 1.
+        """
         certain_ms = 0.0 if self.most_ratio is None else self.held_ratio * self.period_ms
-        return gain(self.recoverable_ms, certain_ms, self.period_ms)
+        return gain(part * self.recoverable_ms, part * certain_ms, self.period_ms)
 
     def is_worth(self, least_ratio: float, *, fixed_ms: float = 0.0) -> bool:
         """Whether it is worth a finding.

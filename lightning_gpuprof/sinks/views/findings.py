@@ -31,7 +31,7 @@ def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
     gain = ""
     if finding.gain is not None:
         gain_term = term("Gain", "upper bound T / (T - R), from intervals that do not overlap")
-        gain = f"{gain_term}: {escape(wording.gain(finding.gain))} · "
+        gain = f"{gain_term}: {escape(wording.gain(finding.gain, finding.expected))} · "
     rows = "".join(
         "<tr>"
         f"<td>{bdi(plain.name(item.name))}</td>"

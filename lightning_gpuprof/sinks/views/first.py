@@ -70,7 +70,7 @@ def _bars(screen: FirstScreen) -> str:
         saved = f"-{duration(screen.saved_ms)} a step"
         if screen.wall_after_s is not None:
             saved += f" · run {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
-        rows += _row("fixed, at best", screen.after, screen.today.ms, saved)
+        rows += _row(screen.likely.label, screen.after, screen.today.ms, saved)
     items = "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments

@@ -1,0 +1,104 @@
+"""Findings and metrics flow in, the step time that is to be expected once the advice is taken flows out."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.model.finding import Expected, Finding, Gain
+from lightning_gpuprof.model.loading import Loading
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.signals import is_cpu_only
+from lightning_gpuprof.rules import claims
+
+WARM_MS = 1.3
+"""What a step on a CPU gets faster, beyond the wait that ends, because its CPU no longer idles. Heuristic: the median
+of 15 fits on two CPUs whose waits of 4 to 20 ms a step were taken away; 0.7 to 2.1 ms in most of them."""
+
+MOST_WARM_RATIO = 0.3
+"""Of the rest of the step, the most that this is. Heuristic, same measurement."""
+
+LEAST_IDLE_MS = 2.0
+"""Wait per step, below which a CPU stays warm. Heuristic: caches outlast it."""
+
+BETWEEN_RUNS_RATIO = 0.06
+"""By which the step times of two runs of the same program differ, in nine of ten pairs. Measured: 42 pairs of fits on
+two CPUs, 3 % at the median."""
+
+
+_ENDED = frozenset(
+    (
+        claims.CALLBACKS,
+        claims.CHECKPOINT,
+        claims.EPOCH_START,
+        claims.GARBAGE_COLLECTOR,
+        claims.LOGGING,
+        claims.SANITY_CHECK,
+        claims.VALIDATION,
+    )
+)
+"""Time that was measured and that a change of such a finding ends. Others move the limit elsewhere: what compilation,
+another precision or other kernels bring is only known once it was tried."""
+
+
+def expected(finding: Finding, metrics: Metrics) -> Expected | None:
+    """The step time after the change of a finding, by itself.
+
+    Args:
+        finding: With the gain that is left to it.
+        metrics: The run.
+
+    Returns:
+        None if the finding has no gain above 1, no change that is known, or one whose effect only a trial tells.
+    """
+    gain, change, state = finding.gain, finding.change, metrics.loading
+    if gain is None or change is None or gain.speedup_max <= 1:
+        return None
+    whole_ms = gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)
+    workers = change.arguments.get("num_workers")
+    loads = change.call == "DataLoader" and not change.inside and isinstance(workers, int)
+    if loads and isinstance(state, Loading) and workers > state.num_workers:
+        return with_workers(state.bursts or state, workers, metrics)
+    if finding.explains not in _ENDED:
+        return None
+    least_ms = gain.saved_ms_per_step if gain.saved_lower_ms_per_step is None else gain.saved_lower_ms_per_step
+    rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
+    warm_ms = _warm_ms(finding, gain, rest_ms, metrics)
+    return _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - least_ms)
+
+
+def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
+    """The mean step with another number of DataLoader workers.
+
+    Args:
+        state: How the training loop is fed now.
+        workers: At least one.
+        metrics: The run.
+    """
+    idles = is_cpu_only(metrics) and state.cpu_bound is False and state.wait.median_ms >= LEAST_IDLE_MS
+    warm_ms = min(WARM_MS, MOST_WARM_RATIO * state.compute_ms) if idles else 0.0
+    floor_ms = max(0.0, state.period_ms - state.idle_ms)
+    least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
+    return _between(state.period_ms, least, likely, most)
+
+
+def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float) -> Expected:
+    """An interval that also covers what two runs of one program differ by."""
+    likely_ms = max(likely_ms, 0.01 * whole_ms)
+    return Expected(
+        whole_ms=whole_ms,
+        step_ms=likely_ms,
+        lower_ms=max(0.0, min(least_ms, likely_ms)) * (1 - BETWEEN_RUNS_RATIO),
+        upper_ms=max(most_ms, likely_ms) * (1 + BETWEEN_RUNS_RATIO),
+    )
+
+
+def _warm_ms(finding: Finding, gain: Gain, rest_ms: float, metrics: Metrics) -> float:
+    """Only on a CPU, and where it has nothing to do while it waits for what goes away."""
+    phase = None if finding.explains is None else finding.explains.phase
+    row = next((row for row in metrics.phases if row.phase == phase), None)
+    if not is_cpu_only(metrics) or row is None or row.cpu_ms is None or not possible(row.cpu_ms):
+        return 0.0
+    if isinstance(metrics.loading, Unmeasured) or metrics.fetch.workers_set_the_pace:
+        return 0.0
+    idle_ms = min(gain.saved_ms_per_step, (row.median_ms or 0.0) - row.cpu_ms)
+    return min(WARM_MS, MOST_WARM_RATIO * rest_ms) if idle_ms >= LEAST_IDLE_MS else 0.0
