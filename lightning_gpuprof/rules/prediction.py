@@ -54,9 +54,8 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     if gain is None or change is None or gain.speedup_max <= 1:
         return None
     whole_ms = gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)
-    workers = change.arguments.get("num_workers")
-    loads = change.call == "DataLoader" and not change.inside and isinstance(workers, int)
-    if loads and isinstance(state, Loading) and workers > state.num_workers:
+    workers = change.arguments.get("num_workers") if change.call == "DataLoader" and not change.inside else None
+    if isinstance(workers, int) and isinstance(state, Loading) and workers > state.num_workers:
         return with_workers(state.bursts or state, workers, metrics)
     if finding.explains not in _ENDED:
         return None
