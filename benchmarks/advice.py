@@ -1,11 +1,12 @@
-"""Does `gpuprof try` measure what a change really gains? Settings of known effect: tried, and really applied.
+"""Is advice right? What a report expects of a change and what `gpuprof try` measures of it, against what it brought.
 
-Run it from anywhere, with nothing else running; fifteen minutes::
+Run it from anywhere, with nothing else running; half an hour::
 
     python benchmarks/advice.py
     python benchmarks/advice.py --only anomaly "num_workers 0"
 
-Each setting: a whole run as it is, one with the change, and a trial of ten seconds of the same fit.
+Each setting: a whole run as it is, one with the change, and a trial of the same fit. Each truth case with advice that
+can be applied: a whole run as it is, and one with the advice.
 """
 
 from __future__ import annotations
@@ -13,59 +14,109 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
 from paired import RESULTS, wide_console, write_json
 from rich.table import Table
-from truths.running import run_all
+from truths import cures
+from truths.cases import CASES
+from truths.running import Job, run_all
 from truths.settings import SETTINGS, Measured, jobs
+
+from lightning_gpuprof.model.finding import Expected
 
 console = wide_console()
 
 
-def row_of(one: Measured) -> tuple[str, ...]:
-    tried = "-" if one.tried is None else f"{one.tried:.2f}x"
-    error = "-" if one.tried is None else f"{off_ratio(one):.1%}"
-    predicted = "-" if one.predicted_ms is None else f"{one.before_ms / one.predicted_ms:.2f}x"
-    times = f"{one.before_ms:.2f}", f"{one.after_ms:.2f}"
-    return one.name, *times, predicted, tried, f"{one.achieved:.2f}x", error, one.outcome
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A change: what was expected, what a trial measured, what it brought; times in ms of a step."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+    expected: Expected | None
+    tried: Measured | None = None
+
+    @property
+    def left(self) -> float:
+        """Step time after the change, of the one before."""
+        return self.after_ms / self.before_ms
+
+    @property
+    def expected_off(self) -> float | None:
+        """|expected - achieved| of the step time before the change."""
+        return None if self.expected is None else abs(self.expected.step_ms / self.expected.whole_ms - self.left)
+
+    @property
+    def is_covered(self) -> bool | None:
+        """Whether what came lies in the interval."""
+        if self.expected is None:
+            return None
+        return self.expected.lower_ms <= self.left * self.expected.whole_ms <= self.expected.upper_ms
+
+    @property
+    def tried_off(self) -> float | None:
+        """|tried - achieved| of the step time before the change."""
+        return None if self.tried is None or self.tried.tried is None else abs(1 / self.tried.tried - self.left)
 
 
-def off_ratio(one: Measured) -> float:
-    """|tried - achieved| of the step time after the change, both from the same base."""
-    assert one.tried is not None
-    return abs(1 / one.tried - 1 / one.achieved)
+def row_of(told: Measured | cures.Effect) -> Row:
+    if isinstance(told, Measured):
+        return Row(name=told.name, before_ms=told.before_ms, after_ms=told.after_ms, expected=told.expected, tried=told)
+    name = f"{told.case}: {told.rule}"
+    return Row(name=name, before_ms=told.before_ms, after_ms=told.after_ms, expected=told.expected)
 
 
-def summary(found: Sequence[Measured]) -> dict[str, float | int | None]:
-    errors = [off_ratio(one) for one in found if one.tried is not None]
-    predicted = [abs(one.predicted_ms - one.after_ms) / one.before_ms for one in found if one.predicted_ms is not None]
-    covered = [
-        one.lower_ms / one.base_ms <= one.after_ms / one.before_ms <= one.upper_ms / one.base_ms
-        for one in found
-        if one.lower_ms is not None and one.upper_ms is not None and one.base_ms
-    ]
-    nothing = [one.outcome == "no gain" for one in found if one.no_gain]
+def cells(row: Row) -> tuple[str, ...]:
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1%}"
+
+    trial, interval, likely = row.tried, "-", "-"
+    if row.expected is not None:
+        likely = f"{row.expected.speedup:.2f}x"
+        interval = " to ".join(f"{end:.2f}" for end in row.expected.speedup_range)
+    tried = "-" if trial is None or trial.tried is None else f"{trial.tried:.2f}x"
+    times = f"{row.before_ms:.2f}", f"{row.after_ms:.2f}"
+    said = "-" if trial is None else trial.outcome
+    return (
+        *(row.name, *times, f"{1 / row.left:.2f}x", likely, interval),
+        *(percent(row.expected_off), tried, percent(row.tried_off), said),
+    )
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float | int | None]:
+    expected = [off for row in rows if (off := row.expected_off) is not None]
+    covered = [row.is_covered for row in rows if row.is_covered is not None]
+    tried = [off for row in rows if (off := row.tried_off) is not None]
+    nothing = [row.tried.outcome == "no gain" for row in rows if row.tried is not None and row.tried.no_gain]
 
     def quantile(values: Sequence[float], q: float) -> float | None:
         return float(np.quantile(values, q)) if values else None
 
     return {
-        "settings": len(found),
-        "tried_off_median": quantile(errors, 0.5),
-        "tried_off_p90": quantile(errors, 0.9),
-        "predicted": len(predicted),
-        "predicted_off_median": quantile(predicted, 0.5),
-        "predicted_off_p90": quantile(predicted, 0.9),
+        "changes": len(rows),
+        "expected": len(expected),
+        "expected_off_median": quantile(expected, 0.5),
+        "expected_off_p90": quantile(expected, 0.9),
         "covered_by_90": float(np.mean(covered)) if covered else None,
+        "tried": len(tried),
+        "tried_off_median": quantile(tried, 0.5),
+        "tried_off_p90": quantile(tried, 0.9),
         "without_effect": len(nothing),
         "called_no_gain": float(np.mean(nothing)) if nothing else None,
     }
+
+
+def chosen(only: Sequence[str], repetition: int) -> list[Job]:
+    every = [*jobs(SETTINGS, repetition), *cures.jobs(CASES, repetition)]
+    return [job for job in every if not only or any(part in job.name for part in only)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,27 +125,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--json", type=Path, default=RESULTS / "advice.json")
     options = parser.parse_args(arguments)
-    chosen = [one for one in SETTINGS if not options.only or any(part in one.name for part in options.only)]
-    if not chosen:
-        parser.error(f"--only {' '.join(options.only)} names no setting")
-    found: list[Measured] = []
+    if not chosen(options.only, 0):
+        parser.error(f"--only {' '.join(options.only)} names no setting and no case")
+    rows: list[Row] = []
     failed = 0
     for repetition in range(options.repetitions):
-        for done in run_all(jobs(chosen, repetition)):
+        for done in run_all(chosen(options.only, repetition)):
             if done.told is None:
                 failed += 1
                 console.print(f"{done.name}: {done.error}", markup=False)
             else:
-                found.append(done.told)
-                console.print("  ".join(row_of(done.told)), highlight=False, markup=False)
-    table = Table("setting", "before ms", "after ms", "promised", "tried", "achieved", "off by", "said")
-    for one in found:
-        table.add_row(*row_of(one))
+                rows.append(row_of(done.told))
+                console.print("  ".join(cells(rows[-1])), highlight=False, markup=False)
+    table = Table(
+        *("change", "before ms", "after ms", "achieved", "expected", "90 %", "off by", "tried", "off by", "said")
+    )
+    for row in rows:
+        table.add_row(*cells(row))
     console.print(table)
-    told = summary(found)
+    told = summary(rows)
     for name, value in told.items():
         console.print(f"{name:<22} {value if value is None or isinstance(value, int) else round(value, 4)}")
-    write_json(options.json, "advice", summary=told, settings=[asdict(one) for one in found])
+    write_json(options.json, "advice", summary=told, changes=[msgspec.to_builtins(asdict(row)) for row in rows])
     return 1 if failed else 0
 
 

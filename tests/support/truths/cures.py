@@ -12,6 +12,7 @@ from typing import Any, Literal
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
 from truths.case import Case
 from truths.fits import Fit
 from truths.running import Job, JudgedFinding, RunOutcome, read_outcome
@@ -94,6 +95,8 @@ class Effect:
     after_ms: float
     bound_ms: float
     """The gain that the finding promises at most."""
+    expected: Expected | None
+    """What the finding expects."""
     cpu_busy_ratio: float | None
     still: bool
     """Whether the same rule speaks again, as a warning or worse."""
@@ -134,6 +137,7 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
         before_ms=_time_ms(before, cure.measure),
         after_ms=_time_ms(after, cure.measure),
         bound_ms=finding.saved_ms or 0.0,
+        expected=finding.expected,
         cpu_busy_ratio=after.cpu_busy_ratio,
         still=any(f.rule == finding.rule and f.severity != "info" for f in after.findings),
     )

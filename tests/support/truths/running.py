@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 
@@ -35,6 +36,8 @@ class JudgedFinding:
     """Bound of the gain; None: the finding has none."""
     change: Change | None = None
     """The advice as data."""
+    expected: Expected | None = None
+    """What it is expected to bring."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,7 @@ def read_outcome(path: Path) -> RunOutcome:
                 subject=f.subject,
                 advice=f.advice,
                 change=f.change,
+                expected=f.expected,
                 saved_ms=None if f.gain is None else f.gain.saved_ms_per_step,
             )
             for f in report.findings

@@ -12,8 +12,13 @@ from typing import Any
 import msgspec
 import torch
 
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.metrics import build
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.trial import Arm, Event, Plan
+from lightning_gpuprof.rules.prediction import with_workers
 from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, TRIAL, attach
 from lightning_gpuprof.trial.results import result
 from truths.cures import as_advised
@@ -24,7 +29,7 @@ from truths.models import Kind
 from truths.running import Job, RunOutcome, read_outcome
 from truths.setup import Fault, Setup
 
-TRIAL_S = 10.0
+TRIAL_S = 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +51,8 @@ class Measured:
     no_gain: bool
     before_ms: float
     after_ms: float
-    predicted_ms: float | None
-    """After the change, as a finding of the first run promises at best; None: no finding has this change."""
+    expected: Expected | None
+    """What the first run's report expects of the change; None: no finding of it has this change."""
     base_ms: float | None
     """Before the change, in the trial."""
     tried_ms: float | None
@@ -98,6 +103,7 @@ def _fit(kind: Kind, *faults: Fault, steps: int = 150) -> Fit:
 _WORKERS = (
     *((1, 0, 1), (1, 0, 2), (2, 0, 1), (2, 0, 2), (4, 0, 2), (10, 0, 2)),
     *((4, 1, 2), (10, 1, 2), (2, 1, 2), (10, 2, 4), (15, 1, 4), (4, 2, 4)),
+    *((3, 0, 1), (3, 1, 3), (6, 0, 2), (8, 2, 4), (5, 2, 3), (20, 1, 4), (12, 0, 4), (2, 0, 4)),
 )
 """Milliseconds of an item; workers before and after."""
 
@@ -222,7 +228,7 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
         no_gain=setting.no_gain,
         before_ms=before.period_mean_ms,
         after_ms=after.period_mean_ms,
-        predicted_ms=_predicted_ms(before, setting.change),
+        expected=_expected(folder / "before", before, setting.change),
         base_ms=base,
         tried_ms=None if row is None else row.step_ms,
         lower_ms=None if row is None or base is None or row.speedup_upper is None else base / row.speedup_upper,
@@ -262,13 +268,14 @@ def _with(change: Change) -> Callable[[Setup], None]:
     return apply
 
 
-def _predicted_ms(told: RunOutcome, change: Change) -> float | None:
-    for finding in told.findings:
-        own = finding.change
-        same = own is not None and own.call == change.call and set(own.arguments) & set(change.arguments)
-        if same and finding.saved_ms is not None and told.period_mean_ms is not None:
-            return told.period_mean_ms - finding.saved_ms
-    return None
+def _expected(folder: Path, told: RunOutcome, change: Change) -> Expected | None:
+    """Of the very change where that is a number of workers, else of the finding that advises it."""
+    metrics = build(read_journal(folder / "gpuprof" / "rank0.jsonl"), [])
+    state, workers = metrics.loading, change.arguments.get("num_workers")
+    if isinstance(workers, int) and isinstance(state, Loading) and workers > state.num_workers:
+        return with_workers(state.bursts or state, workers, metrics)
+    advised = (f for f in told.findings if f.change is not None and f.change.arguments == change.arguments)
+    return next((finding.expected for finding in advised), None)
 
 
 def _made(folder: Path) -> Path:
