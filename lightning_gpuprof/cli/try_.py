@@ -20,7 +20,19 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.model.trial import BASE, FILE_NAME, Event, NotTried, Plan, Trial, Trying
+from lightning_gpuprof.model.trial import (
+    BASE,
+    FILE_NAME,
+    Added,
+    Arm,
+    Block,
+    Event,
+    NotTried,
+    Over,
+    Plan,
+    Trial,
+    Trying,
+)
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
@@ -124,7 +136,7 @@ def run(
             assert folder is not None
             asked, not_tried = arms.advised(source.remake(folder).findings)
         plan = Plan(arms=asked, seconds=seconds, loader=of_input)
-        trial = _tried(program, plan, not_tried, shown)
+        trial = _tried(program, plan, not_tried, shown, only_arms=bool(settings))
     trial.command, trial.run = tuple(program), "" if folder is None else str(folder)
     trial.seconds = time.monotonic() - begin
     if folder is not None:
@@ -174,10 +186,73 @@ def _config(program: Sequence[str]) -> Path | None:
     return None
 
 
-def _tried(program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], shown: _Shown) -> Trial:
-    """Run the program; without the arm in which it died, run it again."""
-    from lightning_gpuprof.trial import program as programs
+def _tried(
+    program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], shown: _Shown, *, only_arms: bool
+) -> Trial:
+    """Try all arms: first those that one process can change, then those that need processes of their own."""
+    from lightning_gpuprof.trial.at_start import needs_process
     from lightning_gpuprof.trial.results import result
+
+    own = [arm for arm in plan.arms if needs_process(arm)]
+    inside = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm not in own))
+    events: list[Event] = []
+    died, problem = "", ""
+    if inside.arms or not own or not only_arms:
+        events, died, problem = _in_one_process(program, inside, shown)
+    if own:
+        problem = _in_processes(program, plan, own, events, shown) or problem
+    trial = result(plan, events, not_tried=not_tried, ended_in=died)
+    if problem:
+        if all(row.speedup is None for row in trial.tried):
+            raise TrialError(problem)
+        print(f"gpuprof: warning: {problem}", file=sys.stderr)
+    return trial
+
+
+def _in_processes(program: Sequence[str], plan: Plan, own: Sequence[Arm], events: list[Event], shown: _Shown) -> str:
+    """Try arms in processes of their own, and at last all that is worth it together; return what went wrong."""
+    from lightning_gpuprof.sinks.trial_tables import best
+    from lightning_gpuprof.trial.judging import worth_it
+    from lightning_gpuprof.trial.processes import compare
+    from lightning_gpuprof.trial.results import result
+    from lightning_gpuprof.trial.schedule import combined
+
+    def rounds(arms: Sequence[Arm], seconds: float) -> None:
+        first = 1 + max((event.round for event in events if isinstance(event, Block)), default=-1)
+        compare(
+            program,
+            arms,
+            seconds,
+            on_event=events.append,
+            say=shown.say,
+            environ=os.environ,
+            first_round=first,
+        )
+
+    row = best(result(plan, events))
+    inside = [] if row is None else [row.arm]
+    used = sum(event.seconds for event in events if isinstance(event, Over))
+    try:
+        rounds(own, plan.seconds - used)
+        by_name = {arm.name: arm for arm in own}
+        blocks = [event for event in events if isinstance(event, Block)]
+        worth = [by_name[name] for name in worth_it(blocks, by_name)]
+        together = combined([*inside, *worth]) if worth else None
+        if together is not None:
+            events.append(Added(arm=together))
+            rounds([together], 0.0)
+    except TrialError as error:
+        return str(error)
+    return ""
+
+
+def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[list[Event], str, str]:
+    """Run the program; without the arm in which it died, run it again.
+
+    Returns:
+        What was measured, the name of that arm, and that the program did not come to the end of its trial.
+    """
+    from lightning_gpuprof.trial import program as programs
 
     events: list[Event] = []
     died = ""
@@ -192,12 +267,7 @@ def _tried(program: Sequence[str], plan: Plan, not_tried: Sequence[NotTried], sh
         if ended.is_over or died or ended.trying == BASE:
             break
         died = ended.trying
-    trial = result(plan, events, not_tried=not_tried, ended_in=died)
-    if not ended.is_over:
-        if all(row.speedup is None for row in trial.tried):
-            raise TrialError(programs.died(ended, program))
-        print(f"gpuprof: warning: {programs.died(ended, program)}", file=sys.stderr)
-    return trial
+    return events, died, "" if ended.is_over else programs.died(ended, program)
 
 
 def _profiled(program: Sequence[str], shown: _Shown) -> Path:
@@ -291,9 +361,9 @@ class _Shown:
 
 
 def _names() -> Sequence[str]:
-    from lightning_gpuprof.trial.arms import NAMES
+    from lightning_gpuprof.trial.arms import NAMES, VARIABLE
 
-    return [f"{name}=" for name in NAMES]
+    return [*(f"{name}=" for name in NAMES), VARIABLE]
 
 
 COMMAND = Command(
@@ -310,6 +380,7 @@ COMMAND = Command(
         "gpuprof try runs/digits/version_0 -- python -m examples.digits fit --config configs/digits.yaml",
         "gpuprof try --arm num_workers=1,2,4 --arm precision=bf16-mixed -- python train.py",
         "gpuprof try --arm without=LearningRateMonitor -- python train.py",
+        "gpuprof try --arm env:OMP_NUM_THREADS=1,2 --arm batch_size=64,128 -- python train.py",
         "gpuprof try --input -- python train.py           the loader's best settings",
         "gpuprof try runs/digits/version_0 --patch        what was worth it, as a diff",
     ),

@@ -51,6 +51,8 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """Of the drawn order."""
     loader: bool = False
     """Whether the best settings of the loader are searched for."""
+    alone: Arm | None = None
+    """In force from the start of the process to its end: one block is measured, of the arm :data:`BASE`."""
     profile_into: str = ""
     """A folder for a report of the program as it is; nothing is tried then."""
 
@@ -63,7 +65,11 @@ class Started(msgspec.Struct, kw_only=True, frozen=True, tag="started"):
     device: str
     """``cpu``, or the name of the GPU."""
     left_out: tuple[str, ...] = ()
-    """Of the user's program, so that nothing of theirs is written: loggers, checkpoints."""
+    """Of the user's program, so that nothing of theirs is written: callbacks, validation."""
+    loggers: tuple[str, ...] = ()
+    """Classes of loggers that do not run, so that nothing is sent: what they cost is not known."""
+    samples_per_step: float | None = None
+    """Mean over an epoch, all ranks together; None: not known."""
     sources: tuple[str, ...] = ()
     """Files of the program below its working folder."""
 
@@ -87,6 +93,10 @@ class Block(msgspec.Struct, kw_only=True, frozen=True, tag="block"):
     """Measured ones; those left out after the change are not among them."""
     seconds: float
     """That they took, from device idle to device idle."""
+    process: bool = False
+    """Whether a process of its own was started for it."""
+    per_sample: bool = False
+    """Whether its steps hold another number of samples: the seconds are those for as many as the base's steps hold."""
 
 
 class Skipped(msgspec.Struct, kw_only=True, frozen=True, tag="skipped"):
@@ -131,6 +141,8 @@ class Tried(msgspec.Struct, kw_only=True, frozen=True):
     steps: int = 0
     changes_numbers: bool = False
     """Whether the weights come out differently, as with another precision or batch size."""
+    per_sample: bool = False
+    """Whether step and speed-up are for as many samples as a step of the base holds."""
     why: str = ""
     """It failed, or could not be decided."""
 

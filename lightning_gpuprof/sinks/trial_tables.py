@@ -61,7 +61,8 @@ def left_table(trial: Trial) -> Table:
 def _name(trial: Trial, row: Tried) -> str:
     if row.arm.ceiling:
         return f"{row.arm.name} ({_CEILINGS[row.arm.ceiling]})"
-    return f"together: {row.arm.name}" if row is trial.together else row.arm.name
+    name = f"{row.arm.name} (per sample)" if row.per_sample else row.arm.name
+    return f"together: {name}" if row is trial.together else name
 
 
 def _promised(row: Tried) -> str | None:
@@ -148,7 +149,8 @@ def headline(trial: Trial) -> str:
         if is_undecided(trial):
             return "Nothing is decided: --seconds gives it more time."
         return "Nothing that was tried is faster."
+    per = "for as many samples" if found.per_sample else "a step"
     return (
         f"{found.arm.name}: {numbers.factor(found.speedup)} faster, "
-        f"{numbers.significant(base)} -> {numbers.significant(found.step_ms)} ms a step."
+        f"{numbers.significant(base)} -> {numbers.significant(found.step_ms)} ms {per}."
     )

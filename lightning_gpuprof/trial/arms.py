@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import structs
@@ -13,11 +14,12 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import Arm, NotTried
+from lightning_gpuprof.trial.at_start import OF_THE_TRAINER
 
 NEEDS_A_HUMAN = "your code has to change"
 
 _CALLS: Mapping[str, tuple[str, ...]] = {
-    "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
+    "DataLoader": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size"),
     "Trainer": (
         "precision",
         "log_every_n_steps",
@@ -26,6 +28,7 @@ _CALLS: Mapping[str, tuple[str, ...]] = {
         "enable_progress_bar",
         "gradient_clip_val",
         "logger",
+        *OF_THE_TRAINER,
     ),
     "torch.optim": ("fused", "foreach"),
 }
@@ -43,6 +46,11 @@ _FLAGS: Mapping[str, str] = {
 }
 WITHOUT = "without"
 """What is left out: the class of a callback or logger."""
+VARIABLE = "env:"
+"""Before the name of a variable of the environment."""
+_OWN_VARIABLES = "GPUPROF"
+_WITH_COMMAS = re.compile(r"PYTORCH_(\w+_)?ALLOC_CONF")
+"""Variables whose value has commas itself: one ``--arm`` has one value of them."""
 NAMES: tuple[str, ...] = tuple(
     sorted([name for names in _CALLS.values() for name in names] + [*_LINES, *_FLAGS, WITHOUT])
 )
@@ -54,9 +62,12 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "log_every_n_steps": (0, 1_000_000),
     "num_threads": (1, 1024),
     "gc_threshold": (1, 1_000_000_000),
+    "batch_size": (1, 10_000_000),
+    "devices": (1, 10_000),
+    "accumulate_grad_batches": (1, 1_000_000),
 }
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "precision": ("16-mixed", "bf16-mixed", "32-true"),
+    "precision": ("16-mixed", "bf16-mixed", "16-true", "bf16-true", "32-true"),
     "matmul_precision": ("highest", "high", "medium"),
 }
 _SWITCHES = (
@@ -67,6 +78,8 @@ _SWITCHES = (
     "fused",
     "foreach",
     "cudnn_tf32",
+    "sync_batchnorm",
+    "use_distributed_sampler",
     *_FLAGS,
 )
 _ONLY: Mapping[str, bool] = {"enable_progress_bar": False, "logger": False, **dict.fromkeys(_FLAGS, True)}
@@ -121,8 +134,11 @@ def title(change: Change) -> str:
 _NUMBERS = (
     "precision",
     "batch_size",
+    "devices",
     "gradient_clip_val",
     "accumulate_grad_batches",
+    "sync_batchnorm",
+    "TF32",
     "set_float32_matmul_precision",
     "allow_tf32",
 )
@@ -152,20 +168,34 @@ def asked(texts: Sequence[str]) -> tuple[Arm, ...]:
 def _values(text: str) -> list[tuple[str, Value]]:
     name, _, values = text.partition("=")
     name = name.strip()
+    if name.startswith(VARIABLE):
+        return _values_of_variable(name, text)
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=2)
-        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(NAMES)}."
+        near = [f"{VARIABLE}{name}"] if name.isupper() else difflib.get_close_matches(name, NAMES, n=2)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(NAMES)}, {VARIABLE}NAME."
         raise ArgumentError("--arm", text, "begin with the name of a setting", hint)
     if not values:
         raise ArgumentError("--arm", text, "be NAME=VALUE", f"Such as --arm {name}={_example(name)}.")
     return [(name, _value(name, value.strip())) for value in values.split(",")]
 
 
+def _values_of_variable(name: str, text: str) -> list[tuple[str, Value]]:
+    _, given, values = text.partition("=")
+    variable = name.removeprefix(VARIABLE)
+    if not given or not re.fullmatch(r"[A-Za-z_]\w*", variable):
+        hint = f"Such as --arm {VARIABLE}OMP_NUM_THREADS=1,2; nothing after = leaves the variable out."
+        raise ArgumentError("--arm", text, f"be {VARIABLE}NAME=VALUE", hint)
+    if variable.startswith(_OWN_VARIABLES):
+        raise ArgumentError("--arm", text, "be a variable of the program's", f"{variable} is read by gpuprof itself.")
+    whole = _WITH_COMMAS.fullmatch(variable) is not None
+    return [(name, value.strip()) for value in ([values] if whole else values.split(","))]
+
+
 def _example(name: str) -> str:
     if name in _ONLY:
         return str(_ONLY[name])
-    if name == WITHOUT:
-        return "LearningRateMonitor"
+    if name in (WITHOUT, "strategy"):
+        return "LearningRateMonitor" if name == WITHOUT else "ddp"
     return "True" if name in _SWITCHES else _WORDS.get(name, ("2,4",))[-1]
 
 
@@ -189,6 +219,10 @@ def _value(name: str, text: str) -> Value:
         if not text.isidentifier():
             raise ArgumentError(label, text, "be the class of a callback or logger", "Such as LearningRateMonitor.")
         value = text
+    elif name == "strategy":
+        if not re.fullmatch(r"[a-z]\w*", text):
+            raise ArgumentError(label, text, "be the name of a strategy", "Such as ddp or fsdp.")
+        value = text
     elif name in _RANGES:
         least, most = _RANGES[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -199,6 +233,12 @@ def _value(name: str, text: str) -> Value:
 
 
 def _arm(name: str, value: Value) -> Arm:
+    if name.startswith(VARIABLE):
+        variable = name.removeprefix(VARIABLE)
+        line = f"export {variable}={value}"
+        if value == "":
+            return Arm(name=f"{variable} unset", changes=(Change(remove=(line,)),))
+        return Arm(name=f"{variable}={value}", changes=(Change(add=(line,)),))
     if name in _LINES:
         change = Change(add=(_LINES[name].format(value),))
     elif name in _FLAGS:

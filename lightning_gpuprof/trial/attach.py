@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import os
+import shutil
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped
+from lightning_gpuprof.trial.at_start import set_arguments
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.trial.harmless import LeftOut
 
 TRIAL = "GPUPROF_TRIAL"
 """Environment variable: the folder with the plan, in which everything is written."""
@@ -18,7 +27,17 @@ PLAN_FILE = "plan.json"
 EVENTS_FILE = "events.jsonl"
 ATTACHED_FILE = "attached"
 """Is there once the program has made a Trainer."""
+ALIVE_FILE = "alive"
+"""Is locked as long as ``gpuprof try`` runs."""
+_RANK_OVER = 77
+"""Exit code of a spawned rank at the end of the trial: by it the process that waits for a result knows."""
+_MOST_WORDS = 160
+"""Characters of an error of others."""
 _CLASSES = (("lightning.pytorch", "Trainer"), ("pytorch_lightning", "Trainer"))
+
+
+class TrialOver(SystemExit):
+    """Ends the program that trains; exit code 0, but in ranks that it spawned."""
 
 
 def attach(folder: Path) -> None:
@@ -28,6 +47,14 @@ def attach(folder: Path) -> None:
         folder: Has the plan.
     """
     (folder / ATTACHED_FILE).touch()
+    _end_with(folder)
+    plan = _plan(folder)
+    if plan.alone is not None:
+        try:
+            set_arguments(plan.alone)
+        except Exception as error:  # Lightning refuses what cannot be, in errors of any kind
+            _refuse(folder, error)
+            raise TrialOver(0) from error
     for module, name in _CLASSES:
         trainer = getattr(sys.modules.get(module), name, None)
         if trainer is not None and not hasattr(trainer.fit, "__wrapped__"):
@@ -36,21 +63,45 @@ def attach(folder: Path) -> None:
                 setattr(trainer, other, _before_trial(getattr(trainer, other), folder))
 
 
+def _plan(folder: Path) -> Plan:
+    return msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
+
+
+@functools.cache
+def _end_with(folder: Path) -> None:
+    """Let this process end as soon as ``gpuprof try`` is gone, though it was killed: its lock is free then."""
+    try:
+        alive = (folder / ALIVE_FILE).open("rb")
+    except OSError:
+        return
+
+    def wait() -> None:
+        import psutil
+
+        fcntl.flock(alive, fcntl.LOCK_SH)
+        shutil.rmtree(folder, ignore_errors=True)
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="gpuprof-try", daemon=True).start()
+
+
 def _in_trial(fit: Any, folder: Path) -> Any:
     @functools.wraps(fit)
     def trial_fit(trainer: Any, *args: Any, **kwargs: Any) -> None:
         from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, profile, without_writing
-        from lightning_gpuprof.trial.training import TrialOver
 
         if is_tuning(trainer):
             without_writing(trainer, folder)
             fit(trainer, *args, **kwargs)
             return
-        plan = msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
+        plan = _plan(folder)
         try:
             left_out = make_harmless(trainer, folder)
         except TrialError as error:
-            _append(folder / EVENTS_FILE, Skipped(arm="", why=str(error)))
+            _refuse(folder, error)
             raise TrialOver(0) from error
         if plan.profile_into:
             profile(trainer, plan)
@@ -58,8 +109,14 @@ def _in_trial(fit: Any, folder: Path) -> Any:
             _append(folder / EVENTS_FILE, Over(steps=trainer.global_step, seconds=plan.seconds))
             raise TrialOver(0)
         trainer.fit_loop.advance = _Epoch(trainer, plan, folder, left_out)
+        if hasattr(trainer.strategy.launcher, "_wrapping_function"):
+            trainer.strategy.launcher.launch = _Launch(trainer)
         try:
             fit(trainer, *args, **kwargs)
+        except Exception as error:
+            if plan.alone is not None:
+                _refuse(folder, error)
+            raise
         finally:
             if not isinstance(sys.exc_info()[1], Exception):
                 raise TrialOver(0)  # ranks that were spawned have ended; nothing of the user's comes after a trial
@@ -80,27 +137,62 @@ def _before_trial(method: Any, folder: Path) -> Any:
     return harmless
 
 
+class _Launch:
+    """In the place of ``launch`` of a launcher that spawns ranks: it waits for no result of a trial that is over."""
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        launcher = self._trainer.strategy.launcher
+        try:
+            return type(launcher).launch(launcher, *args, **kwargs)
+        except Exception as error:
+            if getattr(error, "exit_code", None) != _RANK_OVER:
+                raise
+            self._trainer.callbacks = []  # what they do on an exception is not for this one
+            raise TrialOver(0) from None
+
+
 class _Epoch:
     """In the place of the fit loop's epoch: the trial. Ranks that are spawned get it with their trainer."""
 
-    def __init__(self, trainer: Any, plan: Plan, folder: Path, left_out: tuple[str, ...]) -> None:
+    def __init__(self, trainer: Any, plan: Plan, folder: Path, left_out: LeftOut) -> None:
         self._trainer = trainer
+        self._pid = os.getpid()
         self._plan = plan
         self._folder = folder
         self._left_out = left_out
 
     def __call__(self) -> None:
-        from lightning_gpuprof.trial.training import InterleavedTrial, started
+        from lightning_gpuprof.trial.training import InterleavedTrial
 
         write = functools.partial(_append, self._folder / EVENTS_FILE)
         try:
             trial = InterleavedTrial(self._trainer, self._plan, write)
         except TrialError as error:
-            write(Skipped(arm="", why=str(error)))
+            _refuse(self._folder, error)
             raise
         if self._trainer.is_global_zero:
-            write(started(self._trainer, self._left_out))
-        trial.run()
+            write(trial.started(self._left_out))
+        try:
+            trial.run()
+        except TrialOver:
+            if os.getpid() != self._pid:
+                raise TrialOver(_RANK_OVER) from None
+            raise
+
+
+def _refuse(folder: Path, error: Exception) -> None:
+    """Say why nothing is tried in this process."""
+    text = str(error).strip()
+    if type(error).__name__ == "ProcessRaisedException":  # of a spawned rank, whose traceback it holds
+        text = text.splitlines()[-1]
+    elif not isinstance(error, TrialError):
+        text = f"{type(error).__name__}: {text}"
+    line = text.partition("\n")[0]
+    why = line if len(line) <= _MOST_WORDS else f"{line[:_MOST_WORDS].rpartition(' ')[0]} ..."
+    _append(folder / EVENTS_FILE, Skipped(arm="", why=why, failed=not isinstance(error, TrialError)))
 
 
 def _append(path: Path, event: Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,17 @@ _LEFT_OUT = {
 """Callbacks that write, that end a training, or that run one of their own before it."""
 
 
-def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What of the user's program does not run."""
+
+    loggers: tuple[str, ...]
+    """Classes."""
+    others: tuple[str, ...]
+    """Callbacks, validation."""
+
+
+def make_harmless(trainer: Any, folder: Path) -> LeftOut:
     """Take out whatever writes, and every callback by which the training would end.
 
     Args:
@@ -31,7 +42,7 @@ def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
         folder: A temporary one.
 
     Returns:
-        What of the user's program does not run, in words.
+        What of the user's program does not run.
 
     Raises:
         TrialError: The training runs under another profiler.
@@ -39,8 +50,8 @@ def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
     profiler = type(trainer.profiler).__name__
     if profiler != "PassThroughProfiler":
         raise TrialError(f"the training runs under {profiler}: take Trainer(profiler=...) out")
-    left_out = without_writing(trainer, folder)
-    kept = []
+    loggers = without_writing(trainer, folder)
+    kept, left_out = [], []
     for callback in trainer.callbacks:
         names = {base.__name__ for base in type(callback).__mro__}
         if not names & _LEFT_OUT:
@@ -51,10 +62,10 @@ def make_harmless(trainer: Any, folder: Path) -> tuple[str, ...]:
     trainer.save_checkpoint = _nothing
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
-    return (*left_out, "validation")
+    return LeftOut(loggers=loggers, others=(*left_out, "validation"))
 
 
-def without_writing(trainer: Any, folder: Path) -> list[str]:
+def without_writing(trainer: Any, folder: Path) -> tuple[str, ...]:
     """Let nothing of Lightning's write where the user wants it.
 
     Args:
@@ -62,7 +73,7 @@ def without_writing(trainer: Any, folder: Path) -> list[str]:
         folder: A temporary one.
 
     Returns:
-        The loggers that send nothing, in words.
+        Classes of the loggers that do not run, so that they send nothing.
     """
     left_out = []
     loggers = []
@@ -71,12 +82,14 @@ def without_writing(trainer: Any, folder: Path) -> list[str]:
         if kind in _OF_FILES:
             loggers.append(type(logger)(save_dir=str(folder / "logs"), **_written_as(logger)))
         else:
-            loggers.append(_dummy(trainer))
-            if kind != "DummyLogger":
-                left_out.append(f"{kind} (nothing is sent)")
+            dummy = logger if kind == "DummyLogger" else _dummy(trainer)
+            vars(dummy).setdefault("in_place_of", kind)
+            loggers.append(dummy)
+            if dummy.in_place_of != "DummyLogger":
+                left_out.append(dummy.in_place_of)
     trainer.loggers = loggers
     trainer._default_root_dir = str(folder)
-    return left_out
+    return tuple(left_out)
 
 
 def _written_as(logger: Any) -> dict[str, Any]:

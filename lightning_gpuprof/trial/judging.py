@@ -13,6 +13,8 @@ WORTH = 1.0 / (1.0 - MIN_GAIN_RATIO)
 """Speed-up from which a change is worth making: the least gain of which rules speak."""
 LEAST_ROUNDS = 3
 """Pairs below which nothing is decided. Heuristic: the interval of two is 3 times as wide."""
+LEAST_PAIRS = 2
+"""The same for whole processes, whose blocks are longer, and of which each costs the program's start."""
 SURE_RATIO = 0.01
 """Half of an interval, of the speed-up, below which more rounds say nothing new."""
 
@@ -31,11 +33,13 @@ class Paired:
     """Of the 90 % interval."""
     upper: float
     rounds: int
+    least: int = LEAST_ROUNDS
+    """Rounds below which nothing is decided."""
 
     @property
     def outcome(self) -> Outcome:
         """What the interval says; undecided while it has room for both."""
-        if self.rounds < LEAST_ROUNDS:
+        if self.rounds < self.least:
             return "undecided"
         if self.lower > 1.0 and self.speedup >= WORTH:
             return "faster"
@@ -66,15 +70,18 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
     Returns:
         None where no round has both.
     """
+    blocks = tuple(blocks)
     ratios = _log_ratios(blocks, arm)
+    least = LEAST_PAIRS if all(block.process for block in blocks if block.arm == arm) else LEAST_ROUNDS
     if not ratios:
         return None
     n, mean = len(ratios), math.fsum(ratios) / len(ratios)
     if n < 2:
-        return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n)
+        return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n, least=least)
     deviation = math.sqrt(math.fsum((ratio - mean) ** 2 for ratio in ratios) / (n - 1))
     half = (_T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90) * deviation / math.sqrt(n)
-    return Paired(speedup=math.exp(mean), lower=math.exp(mean - half), upper=math.exp(mean + half), rounds=n)
+    lower, upper = math.exp(mean - half), math.exp(mean + half)
+    return Paired(speedup=math.exp(mean), lower=lower, upper=upper, rounds=n, least=least)
 
 
 def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:

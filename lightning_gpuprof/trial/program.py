@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ import psutil
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Block, Event, Over, Plan, Skipped, Started, Trying
-from lightning_gpuprof.trial.attach import ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
+from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
 
 START_LIMIT_S = 900.0
 """Longest time until the first step: data that is prepared, a model that is fetched."""
@@ -74,7 +75,8 @@ def run(
     (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
     log = folder / "output.log"
     ended = Ended()
-    with _interruptible(), log.open("wb") as output:
+    with _interruptible(), (folder / ALIVE_FILE).open("wb") as alive, log.open("wb") as output:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # however this process ends, the program sees that it is free
         try:
             process = subprocess.Popen(
                 command,
@@ -224,6 +226,25 @@ def died(ended: Ended, command: Sequence[str]) -> str:
     return f"{' '.join(command)!r} {how} in {trying}{output}"
 
 
+def why_no_block(ended: Ended) -> str:
+    """Why a process that had one block to measure gave none, in one line.
+
+    Args:
+        ended: What it left.
+    """
+    if refusal := _refusal(ended):
+        return refusal.why
+    last = ended.tail.rpartition("\n")[2]
+    if ended.is_late:
+        return "the program did not go on"
+    how = f"was ended by {signal.Signals(-ended.code).name}" if ended.code < 0 else f"ended with exit code {ended.code}"
+    return f"the program {how}" + (f": {last}" if last and ended.code > 0 else "")
+
+
+def _refusal(ended: Ended) -> Skipped | None:
+    return next((event for event in ended.events if isinstance(event, Skipped) and not event.arm), None)
+
+
 def why_not(ended: Ended, command: Sequence[str]) -> str:
     """Why a program gave nothing that could be judged, and the way out; empty if it did.
 
@@ -231,9 +252,8 @@ def why_not(ended: Ended, command: Sequence[str]) -> str:
         ended: What it left.
         command: Its words.
     """
-    refusal = next((event.why for event in ended.events if isinstance(event, Skipped) and not event.arm), "")
-    if refusal:
-        return refusal
+    if refusal := _refusal(ended):
+        return refusal.why
     if any(isinstance(event, Started) for event in ended.events):
         return ""
     what = " ".join(command)

@@ -21,6 +21,8 @@ from lightning_gpuprof.trial.arms import changes_numbers
 from lightning_gpuprof.trial.judging import mean_step_ms, paired
 from lightning_gpuprof.trial.schedule import CEILINGS
 
+LOGGER_DOES_NOT_RUN = "a trial sends nothing, so that this logger does not run: what it costs is not known"
+
 
 def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried] = (), ended_in: str = "") -> Trial:
     """What was measured.
@@ -42,7 +44,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
     if ended_in:
         skipped[ended_in] = Skipped(arm=ended_in, why="the program ended while it was tried", failed=True)
     base_ms = mean_step_ms(blocks, BASE)
-    together = next((arm for arm in added if len(arm.changes) > 1), None)
+    together = next((arm for arm in reversed(added) if len(arm.changes) > 1), None)
     tried, left = [], list(not_tried)
     for arm in arms.values():
         one = _tried(arm, blocks, base_ms, skipped.get(arm.name))
@@ -53,6 +55,8 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
             rule = arm.rules[0] if arm.rules else ""
             left.append(NotTried(rule=rule, advice=arm.name, why=why, promised_speedup=arm.promised_speedup))
     started = next((event for event in events if isinstance(event, Started)), None)
+    for logger in started.loggers if started else ():
+        left.append(NotTried(rule="", advice=f"Leave {logger} out", why=LOGGER_DOES_NOT_RUN))
     return Trial(
         device=started.device if started else "",
         base_step_ms=base_ms,
@@ -84,5 +88,6 @@ def _tried(arm: Arm, blocks: Sequence[Block], base_ms: float | None, skipped: Sk
         rounds=found.rounds,
         steps=sum(block.steps for block in blocks if block.arm == arm.name),
         changes_numbers=numbers,
+        per_sample=any(block.per_sample for block in blocks if block.arm == arm.name),
         why=few if found.outcome == "undecided" else "",
     )

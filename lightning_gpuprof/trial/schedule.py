@@ -11,6 +11,7 @@ import msgspec
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
+from lightning_gpuprof.trial.at_start import variables
 from lightning_gpuprof.trial.judging import LEAST_ROUNDS, paired, worth_it
 
 BLOCK_S = (0.4, 3.0)
@@ -65,6 +66,8 @@ class Schedule:
         Args:
             step_s: An ordinary step of the base.
         """
+        if self.plan.alone is not None:
+            return max(self.plan.seconds, 4 * step_s)
         per_block = self.plan.seconds * (1 - self._kept_ratio) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
         return max(BLOCK_S[0], 4 * step_s, min(BLOCK_S[1], 0.7 * per_block))
 
@@ -74,6 +77,9 @@ class Schedule:
         Args:
             elapsed_s: Since the first step.
         """
+        if self.plan.alone is not None:
+            self._round = 0
+            return None if self.blocks else self.arms[BASE]
         while elapsed_s < self.plan.seconds:
             if self._queue:
                 return self.arms[self._queue.pop(0)]
@@ -105,9 +111,9 @@ class Schedule:
         if self.plan.loader and not self._searched:
             self._searched = True
             self._open += [self._add(arm) for arm in self._finer()]
-        elif not self.together and (combined := self._combined()) is not None:
-            self.together = combined.name
-            self._open = [self._add(combined)]
+        elif not self.together and (all_of_them := self._combined()) is not None:
+            self.together = all_of_them.name
+            self._open = [self._add(all_of_them)]
 
     def _drop_slow_loaders(self) -> None:
         """In a search only the best counts: what is surely slower than another one leaves."""
@@ -123,18 +129,7 @@ class Schedule:
 
     def _combined(self) -> Arm | None:
         """All advice that is worth it; what gains more wins where two set the same."""
-        found = [self.arms[name] for name in worth_it(self.blocks, self.arms) if self.arms[name].changes]
-        chosen: list[Arm] = []
-        for arm in found:
-            if not any(_conflict(arm, other) for other in chosen):
-                chosen.append(arm)
-        if len(chosen) < 2:
-            return None
-        return Arm(
-            name=" + ".join(arm.name for arm in chosen),
-            changes=tuple(change for arm in chosen for change in arm.changes),
-            rules=tuple(rule for arm in chosen for rule in arm.rules),
-        )
+        return combined([self.arms[name] for name in worth_it(self.blocks, self.arms) if self.arms[name].changes])
 
     def _finer(self) -> Sequence[Arm]:
         """Depths of prefetching for the best number of workers."""
@@ -153,6 +148,25 @@ class Schedule:
         ]
 
 
+def combined(arms: Sequence[Arm]) -> Arm | None:
+    """Several arms as one; None where fewer than two go together.
+
+    Args:
+        arms: The most valuable first: where two set the same, that one counts.
+    """
+    chosen: list[Arm] = []
+    for arm in arms:
+        if not any(_conflict(arm, other) for other in chosen):
+            chosen.append(arm)
+    if len(chosen) < 2:
+        return None
+    return Arm(
+        name=" + ".join(arm.name for arm in chosen),
+        changes=tuple(change for arm in chosen for change in arm.changes),
+        rules=tuple(rule for arm in chosen for rule in arm.rules),
+    )
+
+
 def _is_loader(arm: Arm) -> bool:
     return len(arm.changes) == 1 and arm.changes[0].call == "DataLoader"
 
@@ -162,6 +176,10 @@ def _with(change: Change, **arguments: Value) -> Change:
 
 
 def _conflict(one: Arm, other: Arm) -> bool:
-    """Whether they set the same argument of the same call."""
-    taken = {(change.call, name) for change in other.changes for name in change.arguments}
-    return any((change.call, name) in taken for change in one.changes for name in change.arguments)
+    """Whether they set the same argument of the same call, or the same variable of the environment."""
+    return bool(_set_by(one) & _set_by(other))
+
+
+def _set_by(arm: Arm) -> set[tuple[str, str]]:
+    arguments = {(change.call, name) for change in arm.changes for name in change.arguments}
+    return arguments | {("", name) for name in variables(arm)}

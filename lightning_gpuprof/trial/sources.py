@@ -235,6 +235,22 @@ def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
     return other
 
 
+def mean_samples(combined: Any) -> float | None:
+    """Samples of a batch of the first DataLoader, mean over an epoch; None: not known.
+
+    Args:
+        combined: Of Lightning.
+    """
+    loader = next((one for one in combined.flattened if isinstance(one, DataLoader)), None)
+    size = None if loader is None else getattr(loader.batch_sampler, "batch_size", loader.batch_size)
+    if loader is None or not isinstance(size, int):
+        return None
+    try:
+        return float(min(size, len(loader.sampler) / len(loader)))  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError, ZeroDivisionError):
+        return float(size)  # a stream
+
+
 def _changed_loader(loader: DataLoader[Any], arguments: Mapping[str, Value]) -> DataLoader[Any]:
     unknown = sorted(set(arguments) - set(_PLAIN))
     if unknown:

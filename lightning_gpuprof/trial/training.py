@@ -17,9 +17,11 @@ import torch
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
-from lightning_gpuprof.trial.harmless import without_schedulers
+from lightning_gpuprof.trial.at_start import needs_process, rest
+from lightning_gpuprof.trial.attach import TrialOver
+from lightning_gpuprof.trial.harmless import LeftOut, without_schedulers
 from lightning_gpuprof.trial.schedule import Schedule
-from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed
+from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, mean_samples
 from lightning_gpuprof.trial.switches import Switch, Switched, switched
 
 LEAST_STEPS = 4
@@ -39,10 +41,6 @@ MOST_ANEW = 3
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid\D* (\d+)")
 
 Clock = Callable[[], float]
-
-
-class TrialOver(SystemExit):
-    """Ends the program that trains; exit code 0."""
 
 
 class Fetcher:
@@ -99,8 +97,15 @@ class InterleavedTrial:
         self._combined = fetcher.combined_loader
         if trainer.fast_dev_run:
             self._combined.limits = None  # epochs of one batch are not what the user will train
-        self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, fetcher.iterator)}
-        self._settings: dict[str, Switched] = {BASE: Switched()}
+        iterator, settings = fetcher.iterator, Switched()
+        if plan.alone is not None:
+            settings = switched(rest(plan.alone), trainer)
+        if settings.loader:
+            original, iterator = self._combined, None
+            self._combined = changed(original, settings.loader)
+            original.reset()
+        self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, iterator)}
+        self._settings: dict[str, Switched] = {BASE: settings}
         self._first: tuple[Any, int, int] | None = None
         self._begin = self._start = clock()
         self._arm = Arm(name=BASE)
@@ -117,6 +122,26 @@ class InterleavedTrial:
         self._warm = False
         self._deciding = False
         """An error is ours, not the arm's."""
+
+    def started(self, left_out: LeftOut) -> Started:
+        """What is known when the first step begins.
+
+        Args:
+            left_out: Of the user's program.
+        """
+        strategy = self._trainer.strategy
+        device = strategy.root_device
+        ranks = (getattr(strategy, "distributed_sampler_kwargs", None) or {}).get("num_replicas", 1)
+        samples = mean_samples(self._combined)
+        return Started(
+            pid=os.getpid(),
+            world_size=self._trainer.world_size,
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            left_out=left_out.others,
+            loggers=left_out.loggers,
+            samples_per_step=None if samples is None else samples * ranks,
+            sources=_own_sources(Path.cwd()),
+        )
 
     def run(self) -> None:
         """All blocks; ends with :class:`TrialOver`."""
@@ -279,6 +304,8 @@ class InterleavedTrial:
         if arm.name in self._settings:
             return True
         try:
+            if needs_process(arm):
+                raise TrialError("is read at the start: it needs a process of its own")
             settings = switched(arm, self._trainer)
             self._sources[arm.name] = self._source(arm, settings)
         except Exception as error:  # settings of the user's program can be of any kind
@@ -329,20 +356,6 @@ class InterleavedTrial:
     def _synchronize(self) -> None:
         if self._trainer.strategy.root_device.type != "cpu":
             torch.cuda.synchronize(self._trainer.strategy.root_device)
-
-
-def started(trainer: Any, left_out: tuple[str, ...]) -> Started:
-    """What is known when the first step begins.
-
-    Args:
-        trainer: In a fit.
-        left_out: Of the user's program.
-    """
-    device = trainer.strategy.root_device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return Started(
-        pid=os.getpid(), world_size=trainer.world_size, device=name, left_out=left_out, sources=_own_sources(Path.cwd())
-    )
 
 
 def _own_sources(folder: Path) -> tuple[str, ...]:

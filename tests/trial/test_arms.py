@@ -35,6 +35,12 @@ def finding(rule: str, *, change: Change | None, speedup: float | None = None) -
         ("gradient_clip_val=0.5", ["gradient_clip_val=0.5"]),
         ("without=LearningRateMonitor,TensorBoardLogger", ["without=LearningRateMonitor", "without=TensorBoardLogger"]),
         ("compile=True", ["compile=True"]),
+        ("batch_size=64,128", ["batch_size=64", "batch_size=128"]),
+        ("strategy=ddp,fsdp", ["strategy=ddp", "strategy=fsdp"]),
+        ("env:OMP_NUM_THREADS=1,2", ["OMP_NUM_THREADS=1", "OMP_NUM_THREADS=2"]),
+        ("env:my_flag=a=b", ["my_flag=a=b"]),
+        ("env:CUDA_LAUNCH_BLOCKING=", ["CUDA_LAUNCH_BLOCKING unset"]),
+        ("env:PYTORCH_CUDA_ALLOC_CONF=a:1,b:2", ["PYTORCH_CUDA_ALLOC_CONF=a:1,b:2"]),
     ],
 )
 def test_each_value_is_an_arm(text: str, names: list[str]) -> None:
@@ -48,8 +54,10 @@ def test_every_name_makes_a_change() -> None:
         "enable_progress_bar": "False",
         "logger": "False",
         "without": "Timer",
+        "strategy": "ddp",
     }
     counts = ("num_workers", "prefetch_factor", "log_every_n_steps", "gradient_clip_val", "num_threads", "gc_threshold")
+    counts += ("batch_size", "devices", "accumulate_grad_batches")
     for name in NAMES:
         value = values.get(name, "3" if name in counts else "True")
         [arm] = asked([f"{name}={value}"])
@@ -77,10 +85,18 @@ def test_every_name_makes_a_change() -> None:
         ("num_workers=[1]", "got [1]"),
         ("prefetch_factor=0", "from 1 to"),
         ("pin_memory=1", "be True or False"),
-        ("precision=8", "16-mixed, bf16-mixed, 32-true"),
+        ("precision=8", "16-mixed, bf16-mixed, 16-true, bf16-true, 32-true"),
         ("logger=True", "there is nothing else to try"),
         ("gradient_clip_val=-1", "be a number above 0"),
         ("gradient_clip_val=nan", "be a number above 0"),
+        ("batch_size=0", "from 1 to"),
+        ("strategy=", "strategy=ddp"),
+        ("strategy=DDPStrategy()", "be the name of a strategy"),
+        ("OMP_NUM_THREADS=1", "Did you mean env:OMP_NUM_THREADS"),
+        ("env:OMP_NUM_THREADS", "be env:NAME=VALUE"),
+        ("env:=1", "be env:NAME=VALUE"),
+        ("env:A B=1", "be env:NAME=VALUE"),
+        ("env:GPUPROF_TRIAL=x", "is read by gpuprof itself"),
         ("without=os.system('x')", "be the class of a callback or logger"),
     ],
 )
@@ -128,6 +144,12 @@ def test_a_change_has_a_title(change: Change, words: str) -> None:
         ("matmul_precision=high", True),
         ("cudnn_tf32=True", True),
         ("gradient_clip_val=1.0", True),
+        ("batch_size=8", True),
+        ("devices=2", True),
+        ("accumulate_grad_batches=2", True),
+        ("env:NVIDIA_TF32_OVERRIDE=1", True),
+        ("env:OMP_NUM_THREADS=1", False),
+        ("strategy=ddp", False),
         ("num_workers=2", False),
         ("foreach=True", False),
         ("gc_freeze=True", False),

@@ -150,7 +150,6 @@ def test_a_loader_changes_by_its_arguments_alone(trainer: Trainer) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Change(call="DataLoader", arguments={"batch_size": 8}), "another batch size is another training"),
         (Change(call="Trainer", arguments={"strategy": "fsdp"}), "read when the trainer is made"),
         (Change(call="Trainer", arguments={"num_sanity_val_steps": 0}), "validation is not run"),
         (Change(call="Trainer", arguments={"precision": "bf16-true"}), "converts the weights"),

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.trial import INPUT, Block, Event, Plan, Started, Trial, Tried
-from lightning_gpuprof.trial import program
+from lightning_gpuprof.trial import processes, program
 from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
 
@@ -113,10 +115,13 @@ def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ranks", "spawned"])
-def test_ranks_change_in_the_same_step(kind: str) -> None:
+def test_ranks_change_in_the_same_step(user: Path, kind: str) -> None:
     ended, trial = tried(kind, "foreach=False")
     assert ended.is_over, ended.tail
     assert speedup(trial, "foreach=False") > 0
+    assert ended.code == 0
+    assert "KeyboardInterrupt" not in ended.tail, "it ends by itself"
+    assert [path for path in user.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.slow
@@ -196,14 +201,49 @@ def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, user: P
     process = subprocess.Popen(
         [*command("--seconds", "60", "--arm", "num_workers=2", "--"), sys.executable, str(SCRIPT), "loader"]
     )
-    end = time.monotonic() + 120
-    while time.monotonic() < end and not any(
-        b'"block"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")
-    ):
-        time.sleep(0.2)
+    wait_for(lambda: any(b'"block"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")))
     process.send_signal(number)
     assert process.wait(60) == 130
     assert list(user.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["loader", "spawned"])
+def test_the_program_ends_when_gpuprof_is_killed(tmp_path: Path, kind: str) -> None:
+    process = subprocess.Popen(
+        [*command("--seconds", "600", "--arm", "num_workers=2", "--"), sys.executable, str(SCRIPT), kind]
+    )
+    wait_for(lambda: any(b'"block"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")))
+    process.kill()
+    process.wait()
+    wait_for(lambda: not left(tmp_path) and not list(tmp_path.glob("gpuprof-try-*")))
+
+
+def wait_for(said: Callable[[], bool]) -> None:
+    """Until it is true; the test fails if that takes minutes."""
+    end = time.monotonic() + 120
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_what_is_read_at_the_start_is_tried_in_processes_of_its_own(
+    user: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PROCESS_S", 1.0)
+    settings = ["batch_size=8,16", "strategy=ddp,nonsense"]
+    arms = [word for setting in settings for word in ("--arm", setting)]
+    assert main(["try", "--seconds", "5", "--json", *arms, "--", sys.executable, str(SCRIPT), "memory"]) == 0
+    trial = msgspec.json.decode(capsys.readouterr().out, type=Trial)
+    for name, per_sample in (("batch_size=8", True), ("strategy=ddp", False)):
+        assert speedup(trial, name) > 0
+        assert row(trial, name).per_sample is per_sample
+    assert speedup(trial, "batch_size=8") > 1.2, "hardly anything in a step depends on its samples"
+    assert row(trial, "batch_size=16").outcome == row(trial, "strategy=nonsense").outcome == "failed"
+    assert "can't allocate memory" in row(trial, "batch_size=16").why
+    assert "invalid strategy name" in row(trial, "strategy=nonsense").why
+    assert [path for path in user.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.slow
