@@ -45,6 +45,9 @@ def attach(folder: Path) -> None:
 
     Args:
         folder: Has the plan.
+
+    Raises:
+        TrialOver: Lightning does not take the arguments that the plan has for the Trainer.
     """
     (folder / ATTACHED_FILE).touch()
     _end_with(folder)
