@@ -21,6 +21,8 @@ _SHARED_VARIABLES = (
     "SLURM_STEP_ID",
     "SLURM_RESTART_COUNT",
     "LSB_JOBID",
+    "PBS_JOBID",
+    "RAY_JOB_ID",
     "PMIX_NAMESPACE",
 )
 """Variables that launchers give to all ranks of a run alike, and to each run anew."""

@@ -1,6 +1,6 @@
 """Finds the folder of a run: never over an earlier run, the same for all ranks, a temporary one where none can be made.
 
-Ranks do not talk to each other: each leaves the run's mark in the folder, and none takes one with another run's mark.
+Ranks do not talk to each other: the first one leaves the run's mark in the folder, and none takes one with another.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import stat
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +20,10 @@ from lightning_gpuprof.model import run_folders
 from lightning_gpuprof.model.phases import Stage
 
 JOURNAL_NAME = "rank{rank}.jsonl"
-MARK = ".run-"
+MARK = ".run"
+"""File with the key of the run that a folder belongs to."""
+_WRITING_S = 1.0
+"""How long a mark may be empty while somebody writes it."""
 
 _stages = itertools.count()
 
@@ -118,22 +123,47 @@ def create(target_folder: Path, rank: int, key: str) -> tuple[Path, BinaryIO, st
         return *_create_in(target_folder, name, key), ""
     except OSError as error:
         problem = f"{target_folder} cannot be written ({error.strerror or error})"
-    fallback = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+    fallback = _temporary_folder(key)
     return *_create_in(fallback, name, key), f"{problem}; the run is recorded in {fallback} instead"
+
+
+def _temporary_folder(key: str) -> Path:
+    """One for all ranks of the run on this machine, which nobody else can write to."""
+    folder = Path(tempfile.gettempdir()) / f"gpuprof-{key}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == getattr(os, "getuid", lambda: found.st_uid)():
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="gpuprof-"))
 
 
 def _create_in(target_folder: Path, name: str, key: str) -> tuple[Path, BinaryIO]:
     for number in range(1, 10_000):
         folder = target_folder if number == 1 else target_folder.with_name(f"{target_folder.name}-{number}")
         folder.mkdir(parents=True, exist_ok=True)
-        if any(mark.name != f"{MARK}{key}" for mark in folder.glob(f"{MARK}*")):
-            continue
         try:
-            journal = folder / name
-            if journal.exists():
-                continue
-            (folder / f"{MARK}{key}").touch()
-            return folder, open_journal(journal)
+            if _is_of_run(folder, key):
+                return folder, open_journal(folder / name)
         except FileExistsError:
             continue
     raise OSError(f"{target_folder} and 9,999 numbered folders beside it are taken")
+
+
+def _is_of_run(folder: Path, key: str) -> bool:
+    """Whether the folder has the run's mark, or had none and no journals: then it gets one, of one of all who try."""
+    mark = folder / MARK
+    # In this order: a rank that begins meanwhile leaves the mark before its journal.
+    if any(folder.glob(JOURNAL_NAME.format(rank="*"))) and not mark.exists():
+        return False
+    try:
+        with mark.open("x") as file:
+            file.write(key)
+        return True
+    except FileExistsError:
+        end = time.monotonic() + _WRITING_S
+        while not (found := mark.read_text()) and time.monotonic() < end:
+            time.sleep(0.01)
+        return found == key

@@ -105,6 +105,6 @@ def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) ->
         "    trainer.fit(Planted(), DataLoader(Sleepy(6)))\n"
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    journals = {folder.name: sorted(file.name for file in folder.glob("rank*")) for folder in tmp_path.iterdir()}
+    journals = {folder.name: sorted(file.name for file in folder.glob("rank*.jsonl")) for folder in tmp_path.iterdir()}
     both = ["rank0.jsonl", "rank1.jsonl"]
     assert journals == {"gpuprof": both, "gpuprof-2": [*both, "rank2.jsonl"]}

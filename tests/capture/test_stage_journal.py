@@ -20,7 +20,7 @@ def ignore(steps: Sequence[ClosedStep]) -> None:
 
 def journal_in(folder: Path) -> StageJournal:
     trainer = SimpleNamespace(global_rank=0, world_size=1)
-    header = header_of(trainer, "validate", Entry(perf_ns=5, epoch_ns=7), "1.2.3")
+    header = header_of(trainer, "validate", Entry(perf_ns=5, epoch_ns=7), "1.2.3", "key")
     return StageJournal(folder, "key", header, StepClock(), ignore)
 
 

@@ -1,0 +1,74 @@
+"""Ranks that never talk find one folder; runs that begin at the same moment do not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.capture import output_folder
+
+
+def create(target: Path, rank: int, key: str) -> Path:
+    folder, file, _ = output_folder.create(target, rank, key)
+    file.close()
+    return folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def unwritable(tmp_path: Path) -> Path:
+    """A place where no folder can be made, for root as well."""
+    (tmp_path / "file").touch()
+    return tmp_path / "file" / "run"
+
+
+def test_ranks_of_a_run_share_a_folder_and_runs_do_not(tmp_path: Path) -> None:
+    assert [create(tmp_path / "run", rank, "a") for rank in (1, 0, 2)] == [tmp_path / "run"] * 3
+    assert [create(tmp_path / "run", rank, "b") for rank in (3, 0)] == [tmp_path / "run-2"] * 2
+    assert create(tmp_path / "run", 3, "a") == tmp_path / "run"
+
+
+def test_journals_that_somebody_copied_there_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rank7.jsonl").touch()
+    assert create(tmp_path, 0, "a") == tmp_path.with_name(f"{tmp_path.name}-2")
+
+
+def test_runs_that_begin_together_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One takes the folder just after another one saw that nobody had it."""
+    glob = Path.glob
+
+    def late(folder: Path, pattern: str) -> list[Path]:
+        seen = list(glob(folder, pattern))
+        monkeypatch.setattr(Path, "glob", glob)
+        create(tmp_path / "run", 0, "b")
+        return seen
+
+    monkeypatch.setattr(Path, "glob", late)
+    assert create(tmp_path / "run", 1, "a") == tmp_path / "run-2"
+    assert create(tmp_path / "run", 0, "a") == tmp_path / "run-2"
+    assert create(tmp_path / "run", 1, "b") == tmp_path / "run"
+
+
+def test_ranks_of_a_node_share_the_temporary_folder_too(tmp_path: Path, temporary: Path) -> None:
+    folders = [create(unwritable(tmp_path), rank, "a") for rank in range(3)]
+    assert folders == [temporary / "gpuprof-a"] * 3
+    assert folders[0].stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in folders[0].glob("rank*")) == ["rank0.jsonl", "rank1.jsonl", "rank2.jsonl"]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners here")
+def test_a_link_that_somebody_put_there_is_not_followed(tmp_path: Path, temporary: Path) -> None:
+    (temporary / "gpuprof-a").symlink_to(tmp_path)
+    folder = create(unwritable(tmp_path), 0, "a")
+    assert folder.parent == temporary
+    assert not folder.is_symlink()
+    assert not list(tmp_path.glob("rank*"))
