@@ -81,6 +81,23 @@ class DeviceRun:
         """Whether shorter kernels would only lengthen the device's wait for the host."""
         return self.starved_ratio >= STARVED_RATIO
 
+    def rated(self, least_known_ratio: float) -> list[tuple[DeviceWindow, float]]:
+        """Windows with the MFU of untraced steps: that of their steps, at the step time without tracing.
+
+        Args:
+            least_known_ratio: Share of the products whose FLOPs and peak have to be known.
+        """
+        found = []
+        for window in self.windows:
+            roofline, unknown = window.analysis.roofline, 1.0 - least_known_ratio
+            if roofline is None or roofline.steps is None or roofline.steps.mfu_ratio is None:
+                continue
+            known = (roofline.coverage_ratio or 0.0) >= least_known_ratio
+            mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / self.period_ms
+            if known and (roofline.faster_flops_ratio or 0.0) <= unknown and 0 < mfu <= 1:
+                found.append((window, mfu))
+        return found
+
     def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Measured:
         """A time per step over all windows.
 

@@ -42,6 +42,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``stalls``: outlying steps, the keywords of ``outliers``.
     - ``run_delay_ms``: how long the main thread waits for a CPU in each step; ``cpus_of_others``: what others use.
     - ``speed_levels``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
+    - ``warm_up_s``: what 12 steps of warm-up took longer than steady ones.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
@@ -144,6 +145,7 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "quota": lambda metrics, part: replace(metrics, host=short_quota(**part)),
     "swapping": lambda metrics, part: replace(metrics, host=swapping(**part)),
     "speed_levels": _of_speed_levels,
+    "warm_up_s": lambda metrics, part: replace(metrics, evenness=Evenness(warmup_steps=12, warmup_excess_s=part)),
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),

@@ -10,15 +10,15 @@ from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApp
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
+_PENDING = "memory_repair_pending_count"
 _WORDS: dict[str, tuple[str, Severity]] = {
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),
     "retired_pages_count": ("retired memory pages", "warning"),
     "remapped_rows_count": ("remapped memory rows", "warning"),
-    "memory_repair_pending_count": ("a pending memory repair", "warning"),
+    _PENDING: ("a pending memory repair", "warning"),
     "ecc_corrected_count": ("corrected ECC errors", "info"),
 }
 """What people call a counter, and how bad its rise is; worst first."""
-_PENDING = "memory_repair_pending_count"
 _ADVICE: dict[Severity, str] = {
     "critical": "Stop using {place}: its memory returned wrong data. Restart from a checkpoint before these errors, "
     "and have the GPU drained, reset and tested.",
@@ -29,17 +29,13 @@ _ADVICE: dict[Severity, str] = {
 }
 
 
-def _with(**risen: float) -> dict[str, dict[str, float]]:
-    return {"errors": risen}
-
-
 @dataclass(frozen=True, kw_only=True)
 class EccXid(GpuRule):
     """The GPU's memory had errors during this run.
 
     ## What it means
-    ECC memory corrects single errors and detects worse ones. An uncorrected error means wrong data, and mostly the end
-    of the process. A remapped row or a retired page is memory that went bad; a pending repair needs a reset of the GPU.
+    ECC memory corrects single errors; an uncorrected one means wrong data, and mostly the end of the process. Remapped
+    rows and retired pages are memory that went bad; a pending repair needs a reset of the GPU.
 
     ## How it is measured
     The driver's counters (NVML), last reading minus first. Older counts are no finding, except a pending repair.
@@ -59,12 +55,14 @@ class EccXid(GpuRule):
     least_errors: int = threshold(1, source="the rule catalogue: any")
 
     examples = (
-        fires("one error was not corrected", "critical", "1 uncorrected ECC error", gpu=_with(ecc_uncorrected_count=1)),
-        fires("a row was remapped", "warning", "1 remapped memory row", gpu=_with(remapped_rows_count=1)),
-        fires("a repair is pending", "warning", "a pending memory repair", gpu=_with(memory_repair_pending_count=1)),
-        fires("errors were corrected", "info", "7 corrected ECC errors", gpu=_with(ecc_corrected_count=7)),
-        quiet("all errors are older than the run", gpu=_with()),
-        looks_alike("a link failed", gpu=_with(nvlink_recovery_count=5)),
+        fires(
+            "one error was not corrected", "critical", "1 uncorrected ECC", gpu={"errors": {"ecc_uncorrected_count": 1}}
+        ),
+        fires("a row was remapped", "warning", "1 remapped memory row", gpu={"errors": {"remapped_rows_count": 1}}),
+        fires("a repair is pending", "warning", "pending memory", gpu={"errors": {_PENDING: 1}}),
+        fires("errors were corrected", "info", "7 corrected ECC errors", gpu={"errors": {"ecc_corrected_count": 7}}),
+        quiet("all errors are older than the run", gpu={"errors": {}}),
+        looks_alike("a link failed", gpu={"errors": {"nvlink_recovery_count": 5}}),
         not_evaluated("there are no counters", "no counters of memory errors", gpu={}),
     )
 
@@ -91,6 +89,5 @@ class EccXid(GpuRule):
 
 
 def _said(name: str, count: int) -> str:
-    words = _WORDS[name][0]
-    one = re.sub("(error|row|page)s", r"\1", words)
-    return words if name == _PENDING else f"{count:,} {one if count == 1 else words}"
+    words = _WORDS[name][0] if count > 1 else re.sub("(error|row|page)s", r"\1", _WORDS[name][0])
+    return words if name == _PENDING else f"{count:,} {words}"

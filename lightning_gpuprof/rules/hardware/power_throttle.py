@@ -10,6 +10,11 @@ from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain
 
+_BUILT_SO = """Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and \
+less padding need less energy and run faster."""
+_FIND = """Find the kernels that draw the power on {at}, as tensor cores were active only {active} of the time. A trace \
+window shows them: GpuProfiler(windows=[...])."""
+
 
 def _capped(reason: str = "sw_power_cap", **values: float | None) -> dict[str, object]:
     return {"throttle": ((reason, 1.0, 1400.0),), "values": values}
@@ -21,8 +26,8 @@ class PowerThrottle(ClockRule):
 
     ## What it means
     Dense matrix products at the maximum clock would draw more power than a board may, so the driver lowers the clock
-    until it fits (`sw_power_cap`). That is how these boards are built, and information only. It is a fault where
-    somebody set a limit below the default, or where the clock falls far although the tensor cores do little.
+    (`sw_power_cap`). Boards are built so: information only. It is a fault where somebody set a limit below the
+    default, or where the clock falls far although the tensor cores do little.
 
     ## How it is measured
     As `thermal-throttle`. It is a warning if the median SM clock then is low **and** the limit is below its default or
@@ -69,20 +74,13 @@ class PowerThrottle(ClockRule):
         fault = (lowered or idle) and slow is not None and slow < self.low_clock_ratio
         share, at = f"in {percent(held.ratio)} of {clocks.samples:,} busy samples", device.place
         summary = f"{device.title} worked at its power limit{'' if limit is None else f' of {limit:,.0f} W'} {share}"
-        advice = (
-            "Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and "
-            "less padding need less energy and run faster."
-        )
+        advice = _BUILT_SO
         if lowered:
             was = f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W"
-            summary = f"{was}. It held the clock down {share}"
-            command = f"nvidia-smi -i {at} -pl {default:.0f}"
+            summary, command = f"{was}. It held the clock down {share}", f"nvidia-smi -i {at} -pl {default:.0f}"
             advice = f"Have the administrator raise the limit from {limit:,.0f} W (root): {command}"
         elif idle:
-            advice = (
-                f"Find the kernels that draw the power on {at}, as tensor cores were active only "
-                f"{percent(tensor or 0.0)} of the time. A trace window shows them: GpuProfiler(windows=[...])."
-            )
+            advice = _FIND.format(at=at, active=percent(tensor or 0.0))
         draws = None if device.busy is None else device.busy.power_median_w
         watts = (("median power while busy", draws), ("power limit", limit), ("default power limit", default))
         return self.of_clocks(

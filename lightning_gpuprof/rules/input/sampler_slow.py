@@ -12,6 +12,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 _ORDER = {"order_ms": 9.0, "items_ms": 1.0, "collate_ms": 0.0, "workers": 0}
+_ITEMS, _GPU = {**_ORDER, "items_ms": 9.0}, {"run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +24,11 @@ class SamplerSlow(BaseRule):
     searches or draws in Python, the training waits.
 
     ## How it is measured
-    Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step, and be
-    part of the measured wait for data. The gain is that time per step, and never more than the wait;
-    `single-process-loading` and `input-bound` count the rest of the wait only.
+    Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step. The
+    gain is that time, at most the wait for data; `single-process-loading` and `input-bound` count the rest only.
 
     ## When it is wrong
-    - On a GPU only the part counts in which the device idles during the fetch, from a trace window. Without a window it
-      is at most a warning.
+    - On a GPU only the device's idle time during the fetch counts. Without a trace window it is at most a warning.
     - Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
     - Workers that are behind are waited for instead: the gain ends at their pace.
     - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
@@ -46,34 +45,17 @@ class SamplerSlow(BaseRule):
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires(
-            "the sampler takes 9 ms of a step of 20 ms",
-            "critical",
-            "takes 9.00 ms of each 20.0 ms step to choose the samples of a batch: 90 % ... More workers would not help",
-            saves_ms=9.0,
-            **_ORDER,
-        ),
-        fires(
-            "the GPU idles for 20 % of the step of 28 ms",
-            "warning",
-            "randperm",
-            saves_ms=5.6,
-            **{**_ORDER, "items_ms": 9.0},
-            device_idle=0.2,
-            run={"device.type": "cuda"},
-        ),
-        quiet("the sampler is quick", **{**_ORDER, "order_ms": 0.5, "items_ms": 9.0}),
-        looks_alike("the GPU is busy meanwhile", **_ORDER, device_idle=0.0, run={"device.type": "cuda"}),
-        not_evaluated(
-            "the sampler was not timed", "sampler was not measured", **{**_ORDER, "order_ms": None, "items_ms": 9.0}
-        ),
-        not_evaluated("nothing was measured in the loader", "sampler was not measured", **_ORDER, measured=False),
+        fires("it takes 9 of 20 ms", "critical", "takes 9.00 ms of each 20.0 ms step ... 90 %", saves_ms=9.0, **_ORDER),
+        fires("the GPU idles for a fifth", "warning", "randperm", saves_ms=5.6, **_ITEMS, **_GPU, device_idle=0.2),
+        quiet("the sampler is quick", **{**_ITEMS, "order_ms": 0.5}),
+        looks_alike("the GPU is busy meanwhile", **_ORDER, **_GPU, device_idle=0.0),
+        not_evaluated("it was not timed", "sampler was not measured", **{**_ITEMS, "order_ms": None}),
+        not_evaluated("nothing was measured", "sampler was not measured", **_ORDER, measured=False),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the slowest sampler."""
-        period_ms = steady_period_ms(metrics)
-        wait = step_share(metrics, "data_wait")
+        period_ms, wait = steady_period_ms(metrics), step_share(metrics, "data_wait")
         if wait.lower_ratio < self.least_ratio:
             return None
         slowest = metrics.fetch.order
@@ -81,19 +63,17 @@ class SamplerSlow(BaseRule):
             raise MissingSignal("the time of the sampler was not measured")
         order_ms = min(slowest.order_ms, wait.median_ms)
         lower_ms = min(slowest.order_ms, wait.lower_ratio * period_ms)
-        idle_ratio = metrics.fetch.idle_ratio
+        idle_ratio, name = metrics.fetch.idle_ratio, slowest.order_of or "The sampler"
         recoverable_ms = order_ms if idle_ratio is None else min(order_ms, idle_ratio * period_ms)
         if lower_ms < self.least_ratio * period_ms or not worthwhile(recoverable_ms, period_ms):
             return None
         if idle_ratio is not None and idle_ratio < self.least_ratio:
             return None
-        name = slowest.order_of or "The sampler"
-        part = order_ms / wait.median_ms
         return self.finding(
             severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
             subject=slowest.order_of or "sampler",
             summary=f"{name} takes {millis(slowest.order_ms)} of each {millis(period_ms)} step to choose the samples "
-            f"of a batch: {percent(part)} of the wait for data.",
+            f"of a batch: {percent(order_ms / wait.median_ms)} of the wait for data.",
             advice=f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
             "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
             "the main process.",

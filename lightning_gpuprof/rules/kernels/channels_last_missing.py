@@ -14,16 +14,7 @@ from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of
 _MODEL = "self.model.to(memory_format=torch.channels_last)"
 _BATCH = "x = x.to(memory_format=torch.channels_last)"
 _KERNELS = {"convolution": 20, "pointwise": 23, "nchwToNhwc": 3, "nhwcToNchw": 3}
-
-
-def _changes(ms: float) -> dict[str, float]:
-    """Kernels of an example, with 1 ms of the other direction."""
-    return {"nhwcToNchw": ms, "nchwToNhwc": 1}
-
-
-def _layers(channels_last: int) -> dict[str, int]:
-    """Conditions of an example."""
-    return {"model.convolutions": 53, "model.channels_last_convolutions": channels_last}
+_NONE, _ALL = ({"model.convolutions": 53, "model.channels_last_convolutions": count} for count in (0, 53))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +45,15 @@ class ChannelsLastMissing(KernelRule):
 
     examples = (
         fires("conversions take 6 of 50 ms", "warning", "6.00 ms of every 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
-        fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_layers(0)),
-        fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_layers(53)),
-        fires("they take 10.1 % of convolutions", "info", "10 %", kernels={**_KERNELS, **_changes(1.02)}),
-        quiet("they take 9.9 % of convolutions", kernels={**_KERNELS, **_changes(0.98)}),
+        fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_NONE),
+        fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_ALL),
+        fires(
+            "they take 10.1 % of convolutions",
+            "info",
+            "10 %",
+            kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1},
+        ),
+        quiet("they take 9.9 % of convolutions", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
         quiet("nothing is converted", kernels={"convolution": 20, "pointwise": 28}),
         quiet("there are no convolutions", kernels={"pointwise": 48}),
         looks_alike("another kernel has a layout in its name", kernels={"convolution": 24, "pooling": 24}),
@@ -69,14 +65,16 @@ class ChannelsLastMissing(KernelRule):
         """Judge the layout changes."""
         changes = run.per_step(lambda window: sum(row.total_us for row in window.layout_changes))
         convolutions = run.per_step(lambda window: class_us(window, "convolution"))
-        if convolutions.ms <= 0 or not worthwhile(changes.ms, run.period_ms):
+        if not 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms:
             return None
-        if changes.lower_ms / convolutions.ms < self.least_of_convolutions_ratio:
+        if not worthwhile(changes.ms, run.period_ms):
             return None
         ratio = changes.ms / convolutions.ms
         names = [short_name(row.name) for row in run.windows[0].layout_changes]
-        count = condition(metrics, "model.convolutions")
-        already = condition(metrics, "model.channels_last_convolutions")
+        count, already = (
+            condition(metrics, "model.convolutions"),
+            condition(metrics, "model.channels_last_convolutions"),
+        )
         now = f" {already or 0} of {count} convolutions are in it now." if count else ""
         change = Change(add=(_MODEL, _BATCH))
         advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"

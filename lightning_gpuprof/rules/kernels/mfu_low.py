@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, DeviceWindow, KernelRule
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
 
 def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[str, object]:
@@ -22,8 +22,8 @@ class MfuLow(KernelRule):
 
     ## What it means
     Model FLOP/s utilization (MFU): the FLOPs of products, convolutions and attention that the model asks for, over what
-    the device could do in the step time. It is a product of three: how long the GPU is busy, how much of that it
-    multiplies, and how fast it does.
+    the device could do in the step time. It is the product of how long the GPU is busy, how much of that it multiplies,
+    and how fast.
 
     ## How it is measured
     FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype,
@@ -57,18 +57,17 @@ class MfuLow(KernelRule):
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
         """The MFU of a window has to be known."""
-        if not self._rated(run):
+        if not run.rated(self.least_known_ratio):
             raise MissingSignal("the FLOPs of most products or the peak of the device are not known")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         """Judge the window with the highest MFU."""
-        window, mfu = max(self._rated(run), key=lambda item: item[1])
+        window, mfu = max(run.rated(self.least_known_ratio), key=lambda item: item[1])
         roofline = window.analysis.roofline
         multiplies = min(1.0, (roofline.matrix_us if roofline is not None else 0.0) / window.kernels.total_us)
         if multiplies < self.least_matrix_ratio or mfu >= self.most_mfu_ratio:
             return None
-        busy_ms = max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps
-        busy = min(1.0, busy_ms / run.period_ms)
+        busy = min(1.0, max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps / run.period_ms)
         reaches = min(1.0, mfu / (busy * multiplies))
         parts = (
             (busy, "how long the GPU is busy (see what it waits for)"),
@@ -88,16 +87,3 @@ class MfuLow(KernelRule):
                 Evidence(name="share of the peak while multiplying", value=reaches, unit="ratio"),
             ),
         )
-
-    def _rated(self, run: DeviceRun) -> list[tuple[DeviceWindow, float]]:
-        """Windows with the MFU of untraced steps: that of their steps, at the step time without tracing."""
-        found = []
-        for window in run.windows:
-            roofline, unknown = window.analysis.roofline, 1.0 - self.least_known_ratio
-            if roofline is None or roofline.steps is None or roofline.steps.mfu_ratio is None:
-                continue
-            known = (roofline.coverage_ratio or 0.0) >= self.least_known_ratio
-            mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / run.period_ms
-            if known and (roofline.faster_flops_ratio or 0.0) <= unknown and 0 < mfu <= 1:
-                found.append((window, mfu))
-        return found

@@ -9,6 +9,10 @@ from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSign
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
+def _cost(step_ratio: float | None, **more: float) -> dict[str, object]:
+    return {"metrics": {"overhead": {"share_of_step_ratio": step_ratio, **more}}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProfilerOverhead(BaseRule):
     """This profiler itself costs a noticeable part of the run.
@@ -30,7 +34,6 @@ class ProfilerOverhead(BaseRule):
 
     ## What to do
     Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
-
     """
 
     id = "profiler-overhead"
@@ -43,21 +46,15 @@ class ProfilerOverhead(BaseRule):
 
     examples = (
         fires(
-            "windows take 4 s of 21 s",
-            "info",
-            "trace windows took 4.00 s of 21.2 s ... Record fewer or shorter windows",
-            metrics={"overhead": {"share_of_step_ratio": 0.001, "windows_s": 4.0}},
+            "windows take 4 s of 21 s", "info", "took 4.00 s of 21.2 s ... Record fewer", **_cost(0.001, windows_s=4.0)
         ),
         fires(
-            "timing and sampling cost 3 % and 5 %",
-            "info",
-            "timing takes 3.0 % of the step and sampling takes 5.0 % of a CPU",
-            metrics={"overhead": {"share_of_step_ratio": 0.03, "background_cpu_ratio": 0.05}},
+            "it samples", "info", "3.0 % of the step and ... 5.0 % of a CPU", **_cost(0.03, background_cpu_ratio=0.05)
         ),
-        fires("timing takes 1 % of the step", "info", "1.0 %", metrics={"overhead": {"share_of_step_ratio": 0.0101}}),
-        quiet("it takes less", metrics={"overhead": {"share_of_step_ratio": 0.0099}}),
-        looks_alike("a run of 5 s begins", steps=100, metrics={"overhead": {"share_of_step_ratio": 0.2}}),
-        not_evaluated("its cost is not known", "own cost", metrics={"overhead": {}}),
+        fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
+        quiet("it takes less", **_cost(0.0099)),
+        looks_alike("a run of 5 s begins", steps=100, **_cost(0.2)),
+        not_evaluated("its cost is not known", "own cost", **_cost(None)),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

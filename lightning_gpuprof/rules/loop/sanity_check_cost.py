@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, run_s
@@ -69,11 +70,8 @@ class SanityCheckCost(BaseRule):
         batches = batches if isinstance(batches, int) else None
         some = f"{batches:,} validation batches" if batches is not None and batches > 0 else "Validation batches"
         cost_ms, period_ms = sanity_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
-        change = Change(
-            call="Trainer",
-            arguments={"num_sanity_val_steps": 0},
-            before={} if batches is None else {"num_sanity_val_steps": batches},
-        )
+        before: dict[str, Value] = {} if batches is None else {"num_sanity_val_steps": batches}
+        change = Change(call="Trainer", arguments={"num_sanity_val_steps": 0}, before=before)
         return self.finding(
             severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",

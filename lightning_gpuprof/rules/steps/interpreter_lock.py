@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.missing import MissingSignal, measured
@@ -19,27 +19,23 @@ class InterpreterLockHeld(BaseRule):
     """Another thread of the program runs Python, and the main thread waits for the interpreter.
 
     ## What it means
-    Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that
-    pickles) releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then
-    waits up to 5 ms to get it back, many times a step.
+    Only one thread at a time runs Python. One that computes in pure Python (metrics, logging, a queue that pickles)
+    releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then waits up to
+    5 ms to get it back, many times a step.
 
     ## How it is measured
     The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without
-    computing and without lacking a CPU, in all phases but the fetch (waiting for torch's threads is subtracted, as in
+    computing and without lacking a CPU, in all phases but the fetch (without waiting for torch's threads, as in
     `blocked-in-step`). And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or
-    more, as it does from a thread that runs Python; each phase is weighted by how long the main thread waits in it.
-    Named is the thread with most CPU time, with the line of your code at which it was seen most often. The gain is the
-    waiting time, at most the CPU time of that thread. What `blocked-in-step` finds is then the same time.
+    more; each phase is weighted by how long the main thread waits in it. Named is the thread with most CPU time, with
+    the line of your code at which it was seen most often. The gain is the waiting time, at most that thread's CPU time.
 
     ## When it is wrong
-    - Part of the waiting may be for something else: the gain is an upper bound. A phase in which the main thread
-      both runs Python for long and waits for something else looks the same.
-    - On a GPU waiting for the device cannot be told apart: not evaluated. Nor without CPU times of threads (`/proc`),
-      or in runs of a few seconds.
+    - The gain is an upper bound: a main thread that runs Python for long and waits for something else looks the same.
+    - On a GPU, without CPU times of threads (`/proc`), and in runs of a few seconds: not evaluated.
 
     ## What to do
-    Move the work to a process (`multiprocessing`, `concurrent.futures.ProcessPoolExecutor`), or into native code that
-    releases the interpreter (numpy, torch).
+    Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
     """
 
     id = "interpreter-lock"
@@ -61,17 +57,11 @@ class InterpreterLockHeld(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge the busiest other thread."""
-        period_ms = steady_period_ms(metrics)
-        found = measured(metrics.interpreter_wait)
+        period_ms, found = steady_period_ms(metrics), measured(metrics.interpreter_wait)
         thread, certain, lost_ms = found.thread, found.certain_ratio, found.lost_ms
         if found.asked < self.least_asked:
             raise MissingSignal(UNASKED)
-        if thread is None or not found.is_held(
-            least_ratio=self.least_ratio,
-            least_cpus=self.least_cpus,
-            least_late_ratio=self.least_late_ratio,
-            least_asked=self.least_asked,
-        ):
+        if thread is None or not found.is_held(**asdict(self)):
             return None
         sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
         where = f" in {sites[0][0]}" if sites else ""

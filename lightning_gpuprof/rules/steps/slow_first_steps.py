@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-
-
-def _warming(excess_s: float) -> dict[str, Evenness]:
-    return {"evenness": Evenness(warmup_steps=12, warmup_excess_s=excess_s)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +40,10 @@ class SlowFirstSteps(BaseRule):
     always_s: float = threshold(60.0, source="catalogue")
 
     examples = (
-        fires("12 take 6 s more", "info", "6.00 s longer ... (28 % ... [(1, 3)]", saves_ms=15.0, metrics=_warming(6.0)),
-        fires("cuDNN tries", "info", "benchmark=True", metrics=_warming(6.0), run={"flags.cudnn_benchmark": True}),
-        quiet("they take 0.3 s more", metrics=_warming(0.3)),
-        looks_alike("it is 10 s of 10 minutes", metrics=_warming(10.0), steps=12_000),
+        fires("12 take 6 s more", "info", "6.00 s longer ... (28 % ... [(1, 3)]", saves_ms=15.0, warm_up_s=6.0),
+        fires("cuDNN tries", "info", "benchmark=True", warm_up_s=6.0, run={"flags.cudnn_benchmark": True}),
+        quiet("they take 0.3 s more", warm_up_s=0.3),
+        looks_alike("it is 10 s of 10 minutes", warm_up_s=10.0, steps=12_000),
         not_evaluated("it never became steady", "never became steady"),
     )
 
@@ -88,8 +83,6 @@ def _advice(metrics: Metrics, compiled_s: float, excess_s: float) -> str:
             "survives the job. Or compile the repeated block instead of the whole model."
         )
     if condition(metrics, "flags.cudnn_benchmark") is True:
-        return (
-            "Leave Trainer(benchmark=True) out of short runs, or keep shapes the same: it tries algorithms in the "
-            "first steps of each shape."
-        )
+        why = "it tries algorithms in the first steps of each shape"
+        return f"Leave Trainer(benchmark=True) out of short runs, or keep shapes the same: {why}."
     return "Trace the first steps to see what they do: GpuProfiler(windows=[(1, 3)])"
