@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import msgspec
 
 from lightning_gpuprof.model.numbers import possible
@@ -289,3 +291,21 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
         if group is not None and group.memory_limit_bytes is not None and group.memory_working_bytes is not None:
             left.append(group.memory_limit_bytes - group.memory_working_bytes.max)
         return min((x for x in left if x is not None and possible(x)), default=None)
+
+    @property
+    def major_faults_per_s(self) -> float:
+        """Of the main process and its workers, as far as that is known."""
+        found = [use.major_faults_per_s for use in (self.process, self.workers) if use is not None]
+        return sum(value for value in found if value is not None and possible(value))
+
+    @property
+    def memory_stall_ratio(self) -> float | None:
+        """Share of the time in which all tasks of the own control group waited for memory; None: not known."""
+        own = [row.full_ratio for row in self.pressure if row.scope == "cgroup" and row.resource == "memory"]
+        return next((one.mean for one in own if one is not None and possible(one.mean)), None)
+
+    @property
+    def held_by_worker_bytes(self) -> float | None:
+        """What the typical worker holds for itself; None: not known."""
+        own = [row.use.uss_bytes.mean for row in self.worker_rows if row.use.uss_bytes is not None]
+        return median(own) if own and all(map(possible, own)) else None

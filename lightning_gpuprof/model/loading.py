@@ -211,6 +211,13 @@ class Loading:
         return min(self.wait.median_ms, max(0.0, self.period_ms - pace_ms))
 
     @property
+    def saves_ms(self) -> tuple[float, float]:
+        """What more workers, else a cheaper batch, save of a step at most, and the lower bound of that."""
+        plan = self.helpful_plan
+        whole_ms = (self.cheaper_saves_ms, self.wait.lower_ratio * self.period_ms)
+        return whole_ms if plan is None else (plan.recoverable_ms, plan.lower_ms)
+
+    @property
     def recommended_workers(self) -> int:
         """Workers with which batches come faster than steps use them, if CPUs were no limit: as the view has it."""
         return enough_workers(self.batch_ms, self.compute_ms)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from lightning_gpuprof.model.host import WorkerUse
 from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import possible
 
 MIN_SAMPLES = 5
 """Samples of a worker, one a second, that a statement about its time needs. Heuristic."""
@@ -44,3 +46,15 @@ def sampled_rows(rows: Sequence[WorkerUse]) -> list[WorkerUse]:
         most = max(row.samples for row in rows)
         raise MissingSignal(f"the DataLoader workers were sampled {most} times, {MIN_SAMPLES} are needed")
     return often
+
+
+def median_delay_ratio(rows: Sequence[WorkerUse]) -> float:
+    """Share of its time in which a typical worker was ready to run, but had no CPU.
+
+    Raises:
+        MissingSignal: That was not measured, or no worker was sampled often enough.
+    """
+    delays = [row.use.run_delay_ratio.mean for row in sampled_rows(rows) if row.use.run_delay_ratio is not None]
+    if not delays or not all(map(possible, delays)):
+        raise MissingSignal("how long the DataLoader workers waited for a CPU was not measured")
+    return median(delays)

@@ -11,14 +11,15 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _PENDING = "memory_repair_pending_count"
-_WORDS: dict[str, tuple[str, Severity]] = {
+_WORDS: dict[
+    str, tuple[str, Severity]
+] = {  # by the driver's name: what people call it, and how bad its rise is; worst first
     "ecc_uncorrected_count": ("uncorrected ECC errors", "critical"),
     "retired_pages_count": ("retired memory pages", "warning"),
     "remapped_rows_count": ("remapped memory rows", "warning"),
     _PENDING: ("a pending memory repair", "warning"),
     "ecc_corrected_count": ("corrected ECC errors", "info"),
 }
-"""What people call a counter, and how bad its rise is; worst first."""
 _ADVICE: dict[Severity, str] = {
     "critical": "Stop using {place}: its memory returned wrong data. Restart from a checkpoint before these errors, "
     "and have the GPU drained, reset and tested.",
@@ -55,9 +56,7 @@ class EccXid(GpuRule):
     least_errors: int = threshold(1, source="the rule catalogue: any")
 
     examples = (
-        fires(
-            "one error was not corrected", "critical", "1 uncorrected ECC", gpu={"errors": {"ecc_uncorrected_count": 1}}
-        ),
+        fires("one was not corrected", "critical", "1 uncorrected ECC", gpu={"errors": {"ecc_uncorrected_count": 1}}),
         fires("a row was remapped", "warning", "1 remapped memory row", gpu={"errors": {"remapped_rows_count": 1}}),
         fires("a repair is pending", "warning", "pending memory", gpu={"errors": {_PENDING: 1}}),
         fires("errors were corrected", "info", "7 corrected ECC errors", gpu={"errors": {"ecc_corrected_count": 7}}),
@@ -70,10 +69,9 @@ class EccXid(GpuRule):
         """Judge the counters of a GPU."""
         device = gpu.device
         counters = {c.name: c for c in device.errors if c.name in _WORDS and possible(c.first) and possible(c.last)}
-        if not counters and device.facts.ecc is False:
-            raise NotApplicable("ECC is off on this GPU")
         if not counters:
-            raise MissingSignal("the GPU or its driver has no counters of memory errors")
+            why = "the GPU or its driver has no counters of memory errors"
+            raise NotApplicable("ECC is off on this GPU") if device.facts.ecc is False else MissingSignal(why)
         since = {c.name: c.last if c.name == _PENDING else c.last - c.first for c in counters.values()}
         risen = {name: int(since[name]) for name in _WORDS if since.get(name, 0) >= max(1, self.least_errors)}
         if not risen:

@@ -12,8 +12,8 @@ from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu
 
 _BUILT_SO = """Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and \
 less padding need less energy and run faster."""
-_FIND = """Find the kernels that draw the power on {at}, as tensor cores were active only {active} of the time. A trace \
-window shows them: GpuProfiler(windows=[...])."""
+_FIND = """Find the kernels that draw the power on {at}, as tensor cores were active only {active} of the time. \
+A trace window shows them: GpuProfiler(windows=[...])."""
 
 
 def _capped(reason: str = "sw_power_cap", **values: float | None) -> dict[str, object]:

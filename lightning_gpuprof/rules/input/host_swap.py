@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.host import MachineUse, PressureUse
+from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, Value, gain, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, Value, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+
+_STALLED, _ONE = {"faults": 0.0, "full": 0.2}, {"num_workers": 1, "prefetch_factor": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,24 +53,11 @@ class HostSwap(BaseRule):
     most_shm_ratio: float = threshold(0.90, source="catalogue")
 
     examples = (
-        fires(
-            "memory of this run came back from swap",
-            "warning",
-            "in 24 of 60 samples, 4 MB/s on average ... (..., num_workers=1, prefetch_factor=1). Now 2 workers "
-            "queue 4 batches ... 0.2 GB at the least",
-            swapping={},
-        ),
-        fires(
-            "its group stood still for a fifth of the time",
-            "warning",
-            "stood still for memory 20 % of the time",
-            saves_ms=10.0,
-            swapping={"faults": 0.0, "full": 0.2},
-        ),
+        fires("memory comes from swap", "warning", "in 24 of 60 samples, 4 MB/s ... 0.2 GB at the least", swapping={}),
+        fires("2 workers queue 4", "warning", "num_workers=1, prefetch_factor=1). Now ... 4 batches", swapping={}),
+        fires("its group stood still", "warning", "memory 20 % of the time", saves_ms=10.0, swapping=_STALLED),
         fires("a tenth of the samples", "warning", "6 of 60 samples", swapping={"count": 6}),
-        fires(
-            "one worker queues one batch", "warning", "smaller batches", swapping={}, num_workers=1, prefetch_factor=1
-        ),
+        fires("one worker queues one batch", "warning", "smaller batches", swapping={}, **_ONE),
         fires("shared memory is 90 % full", "warning", "--shm-size", swapping={"count": 0, "shm": 0.9}),
         quiet("fewer samples", swapping={"count": 5}),
         quiet("shared memory is 89 % full", swapping={"count": 0, "shm": 0.89}),
@@ -85,9 +74,8 @@ class HostSwap(BaseRule):
         period_ms = steady_period_ms(metrics)
         machine = metrics.host.machine
         if machine is None or metrics.host.samples < self.least_samples:
-            raise MissingSignal(
-                f"{counted(metrics.host.samples, 'sample')} of the host, {self.least_samples} are needed"
-            )
+            sampled = counted(metrics.host.samples, "sample")
+            raise MissingSignal(f"{sampled} of the host, {self.least_samples} are needed")
         workers, shm = metrics.loader.num_workers if metrics.loader is not None else None, machine.shm_used_ratio
         swap = self._swap(metrics, machine, period_ms)
         if swap is not None:
@@ -105,7 +93,7 @@ class HostSwap(BaseRule):
         swapping, read = machine.swapping_samples, machine.swap_in_bytes_per_s.mean
         if swapping < max(self.least_samples, self.least_samples_ratio * samples) or not read > 0:
             return None
-        faults, full = _faults_per_s(metrics), _full_ratio(metrics.host.pressure)
+        faults, full = metrics.host.major_faults_per_s, metrics.host.memory_stall_ratio
         stalled = full is not None and full >= self.least_full_ratio
         if faults < self.least_faults_per_s and not stalled:
             return None
@@ -153,18 +141,6 @@ class HostSwap(BaseRule):
             ),
             confidence=0.7,
         )
-
-
-def _faults_per_s(metrics: Metrics) -> float:
-    uses = (metrics.host.process, metrics.host.workers)
-    found = [u.major_faults_per_s for u in uses if u is not None and u.major_faults_per_s is not None]
-    return sum(value for value in found if possible(value))
-
-
-def _full_ratio(pressure: tuple[PressureUse, ...]) -> float | None:
-    """Of this process's own group: the machine's pressure is everybody's."""
-    own = [row.full_ratio for row in pressure if row.scope == "cgroup" and row.resource == "memory"]
-    return next((one.mean for one in own if one is not None and possible(one.mean)), None)
 
 
 def _fewer_batches(metrics: Metrics) -> Change | None:

@@ -19,6 +19,9 @@ _NAMED_QUEUE_RATIO = 0.1
 
 _SLOW = {"times_ms": {"data_wait": 50.0}, "num_workers": 0}
 _GPU = {"times_ms": {"data_wait": 50.0}, "run": {"device.type": "cuda"}}
+_BUSY_CPUS = {"num_workers": 2, "usable_cpus": 2, "process_cpus": 0.5, "worker_cpus": 1.5}
+_FULL = {**_SLOW, **_BUSY_CPUS, "lacks": "num_workers=", "saves_ms": 50.0}
+_OF_MODEL = {**_SLOW, "run": {"loader.dataset_has_model": True}, "lacks": "num_workers"}
 _SHORT = {"forward": 3.0, "backward": 2.0, "optimizer": 1.0, "zero_grad": 0.0, "h2d": 0.0}
 _FETCH = {**_SHORT, "callbacks": 0.0, "logging": 0.0, "loop": 2.0}
 _STREAM = LoaderFacts(
@@ -67,29 +70,11 @@ class InputBound(BaseRule):
         fires("batches take 50 of 99 ms", "critical", "50.0 ms of each 99.2 ms step", **_SLOW),
         fires("only 19 steps are steady", "warning", "50.0 ms", **_SLOW, steady=19),
         fires("the loader is not torch's", "critical", "Prefetch", **{**_SLOW, "loader": _STREAM}, saves_ms=50.0),
-        fires(
-            "workers use all CPUs",
-            "critical",
-            "More than 2 workers would not help: 2 CPUs are usable, 0.0 free",
-            lacks="num_workers=",
-            saves_ms=50.0,
-            **{**_SLOW, "num_workers": 2, "usable_cpus": 2, "process_cpus": 0.5, "worker_cpus": 1.5},
-        ),
-        fires(
-            "the dataset uses the model",
-            "critical",
-            "their copies do not learn",
-            lacks="num_workers",
-            **_SLOW,
-            run={"loader.dataset_has_model": True},
-        ),
-        fires(
-            "workers may cost it", "info", "fewer, larger", times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0}
-        ),
+        fires("workers use all CPUs", "critical", "More than 2 workers would ... 2 CPUs are usable, 0.0 free", **_FULL),
+        fires("the dataset uses the model", "critical", "their copies do not learn", **_OF_MODEL),
+        fires("workers cost it", "info", "fewer, larger", times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0}),
         fires("any fetch costs a tenth", "info", "BatchSampler", times_ms={**_FETCH, "data_wait": 0.95}, num_workers=0),
-        fires(
-            "the GPU idles for a fifth", "critical", "50.0 ms", **_GPU, num_workers=0, idle_ratio=0.201, saves_ms=19.9
-        ),
+        fires("the GPU idles for a fifth", "critical", "50.0", **_GPU, num_workers=0, idle_ratio=0.201, saves_ms=19.9),
         fires("what the GPU does is not known", "warning", "50.0 ms", **_GPU),
         quiet("the wait is a twentieth and may be the fetch", times_ms={**_FETCH, "data_wait": 0.85}, num_workers=0),
         looks_alike("the GPU has work meanwhile", **_GPU, idle_ratio=0.01),
@@ -118,12 +103,7 @@ class InputBound(BaseRule):
                 f"a fetch of {millis(wait.median_ms)} may be normal, and no window shows the device during a fetch: "
                 "trace several steps, TraceConfig(active=3)"
             )
-        plan = None if state is None else state.helpful_plan
-        recoverable_ms, lower_ms = wait.median_ms, wait.lower_ratio * period_ms
-        if plan is not None:
-            recoverable_ms, lower_ms = plan.recoverable_ms, plan.lower_ms
-        elif state is not None:
-            recoverable_ms = state.cheaper_saves_ms
+        recoverable_ms, lower_ms = (wait.median_ms, wait.lower_ratio * period_ms) if state is None else state.saves_ms
         if idle_ratio is not None:
             recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
         if not worthwhile(recoverable_ms, period_ms):
@@ -141,6 +121,7 @@ class InputBound(BaseRule):
         if idle_ratio is not None:
             name = f"device idle{' during the wait' if seen else ''}, share of the step"
             evidence.append(Evidence(name=name, value=idle_ratio, unit="ratio"))
+        plan = None if state is None else state.helpful_plan
         change = None if state is None or plan is None else more_workers(metrics, state, plan.num_workers)
         return self.finding(
             severity=level,

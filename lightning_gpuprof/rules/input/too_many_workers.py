@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, cpus, percent, possible
-from lightning_gpuprof.model.worker_time import sampled_rows
-from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Evidence, Finding, Metrics, Severity, threshold
+from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.worker_time import median_delay_ratio
+from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
-_TURNS = {
-    "workers": 16,
-    "each_worker": {"cpu": 0.1, "delay": 0.8, "own_bytes": 50e6},
-    "usable_cpus": 2.0,
-    "worker_cpus": 1.6,
-    "process_cpus": 0.3,
-    "others_cpus": 0.05,
-}
+_OF_CPUS = {"usable_cpus": 2.0, "worker_cpus": 1.6, "process_cpus": 0.3, "others_cpus": 0.05}
+_TURNS = {**_OF_CPUS, "workers": 16, "each_worker": {"cpu": 0.1, "delay": 0.8, "own_bytes": 50e6}}
+_DELAYED = {**_TURNS, "run_delay_ms": 3.0}
 
 
 def _idle_workers(workers: int, own_bytes: float) -> dict[str, object]:
@@ -71,23 +65,10 @@ class TooManyWorkers(BaseRule):
     scarce_ratio: float = threshold(0.10, source="heuristic: so much of the machine's memory is a warning")
 
     examples = (
-        fires(
-            "16 workers compute on 2 CPUs",
-            "warning",
-            "16 workers take turns on 2 CPUs ... the main thread 30 % of the step ... "
-            "Use as many workers as CPUs: DataLoader(..., num_workers=2). That frees 700 MB",
-            run_delay_ms=3.0,
-            **_TURNS,
-        ),
-        fires("the main thread has its CPU", "info", "take turns", run_delay_ms=0.9, **_TURNS),
+        fires("16 compute on 2 CPUs", "warning", "main thread 30 % ... num_workers=2). That frees 700 MB", **_DELAYED),
+        fires("the main thread has its CPU", "info", "16 workers take turns on 2 CPUs", run_delay_ms=0.9, **_TURNS),
         fires("5 workers compute on 2 CPUs", "info", "take turns", **{**_TURNS, "workers": 5}),
-        fires(
-            "16 workers are idle and hold 440 MB each",
-            "warning",
-            "16 workers are idle 96 % of the time and hold 7.0 GB; 2 are enough. ... frees 6.2 GB",
-            **_IDLE,
-            memory_bytes=61e9,
-        ),
+        fires("16 are idle", "warning", "idle 96 % ... 7.0 GB; 2 are ... frees 6.2 GB", **_IDLE, memory_bytes=61e9),
         fires("the machine has 63 GB", "info", "frees 6.2 GB", **_IDLE, memory_bytes=63e9),
         fires("2 of 4 workers are enough", "info", "frees 1.0 GB", **_idle_workers(4, 510e6)),
         quiet("4 workers compute on 2 CPUs", **{**_TURNS, "workers": 4}),
@@ -111,15 +92,13 @@ class TooManyWorkers(BaseRule):
         return self._waiting(metrics, state) or self._taking_turns(metrics, state)
 
     def _waiting(self, metrics: Metrics, state: Loading) -> Finding | None:
-        idle = None if state.made is None else state.made.idle_ratio
-        wanted = state.recommended_workers
-        held = _held_bytes(metrics)
+        idle, wanted = None if state.made is None else state.made.idle_ratio, state.recommended_workers
+        held, machine = metrics.host.held_by_worker_bytes, metrics.host.machine
         if idle is None or held is None or idle < self.least_idle_ratio or 2 * wanted > state.num_workers:
             return None
         freed_gb = held * (state.num_workers - wanted) / 1e9
         if freed_gb < self.least_freed_gb or metrics.input is None or metrics.input.verdict != "compute":
             return None
-        machine = metrics.host.machine
         total = machine.memory_total_bytes if machine is not None else None
         scarce = total is not None and freed_gb * 1e9 >= self.scarce_ratio * total
         change = loader_change(metrics, wanted)
@@ -142,43 +121,31 @@ class TooManyWorkers(BaseRule):
     def _taking_turns(self, metrics: Metrics, state: Loading) -> Finding | None:
         if state.num_workers <= self.most_workers_ratio * state.usable_cpus:
             return None
-        rows = sampled_rows(metrics.host.worker_rows)
-        delays = [row.use.run_delay_ratio.mean for row in rows if row.use.run_delay_ratio is not None]
-        if not delays or not all(possible(delay) for delay in delays):
-            raise MissingSignal("how long the DataLoader workers waited for a CPU was not measured")
-        if median(delays) < self.least_queued_ratio:
+        queued_ratio = median_delay_ratio(metrics.host.worker_rows)
+        if queued_ratio < self.least_queued_ratio:
             return None
         if state.used_cpus is None or state.others_cpus is None:
             raise MissingSignal("who used the CPUs, this run or others, was not measured")
         if state.is_crowded:
-            raise MissingSignal(
-                f"other processes used {cpus(state.others_cpus)} of {cpus(state.usable_cpus)}: the workers may have "
-                "waited for these"
-            )
+            others = f"{cpus(state.others_cpus)} of {cpus(state.usable_cpus)}"
+            raise MissingSignal(f"other processes used {others}: the workers may have waited for these")
         if state.used_cpus < self.least_used_ratio * state.usable_cpus:
             return None
-        wanted = max(1, int(state.usable_cpus))
-        delay = metrics.cpu.run_delay_ratio
-        held_up = delay is not None and delay >= WARNING_RATIO
-        level: Severity = "warning" if held_up else "info"
+        wanted, delay = max(1, int(state.usable_cpus)), metrics.cpu.run_delay_ratio
+        per_cpu = state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers)
         training = "" if delay is None else f", the main thread {percent(delay)} of the step"
         change = loader_change(metrics, wanted)
         return self.finding(
-            severity=level,
+            severity="warning" if delay is not None and delay >= WARNING_RATIO else "info",
             subject=state.dataset or "DataLoader",
             summary=f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for "
-            f"a CPU {percent(median(delays))} of the time{training}.",
-            advice=f"Use as many workers as CPUs: {change.added[0]}.{_memory_words(metrics, wanted)} What it gains "
-            "has no bound beforehand: compare two runs.",
+            f"a CPU {percent(queued_ratio)} of the time{training}.",
+            advice=f"Use as many workers as CPUs: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
+            "What it gains has no bound beforehand: compare two runs.",
             change=change,
             evidence=(
-                self.evidence(
-                    "most_workers_ratio",
-                    state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers),
-                    "workers over usable CPUs",
-                    "",
-                ),
-                self.evidence("least_queued_ratio", median(delays), "a worker without a CPU"),
+                self.evidence("most_workers_ratio", per_cpu, "workers over usable CPUs", ""),
+                self.evidence("least_queued_ratio", queued_ratio, "a worker without a CPU"),
                 Evidence(name="CPUs used by this run", value=state.used_cpus, unit="CPUs"),
                 Evidence(name="CPUs used by others", value=state.others_cpus, unit="CPUs"),
                 *(() if delay is None else (Evidence(name="main thread without a CPU", value=delay, unit="ratio"),)),
@@ -187,16 +154,6 @@ class TooManyWorkers(BaseRule):
         )
 
 
-def _memory_words(metrics: Metrics, wanted: int) -> str:
-    """What the workers that are too many hold for themselves."""
-    held = _held_bytes(metrics)
-    many = metrics.loader.num_workers if metrics.loader is not None else None
-    if held is None or many is None:
-        return ""
-    return f" That frees {held * (many - wanted) / 1e6:,.0f} MB."
-
-
-def _held_bytes(metrics: Metrics) -> float | None:
-    """What the typical worker holds for itself; None: not measured."""
-    own = [row.use.uss_bytes.mean for row in metrics.host.worker_rows if row.use.uss_bytes is not None]
-    return median(own) if own and all(map(possible, own)) else None
+def _freed(metrics: Metrics, too_many: int) -> str:
+    held = metrics.host.held_by_worker_bytes
+    return "" if held is None else f" That frees {held * too_many / 1e6:,.0f} MB."

@@ -47,13 +47,8 @@ class ChannelsLastMissing(KernelRule):
         fires("conversions take 6 of 50 ms", "warning", "6.00 ms of every 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
         fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_NONE),
         fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_ALL),
-        fires(
-            "they take 10.1 % of convolutions",
-            "info",
-            "10 %",
-            kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1},
-        ),
-        quiet("they take 9.9 % of convolutions", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
+        fires("they take 10.1 % of it", "info", "10 %", kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1}),
+        quiet("they take 9.9 % of it", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
         quiet("nothing is converted", kernels={"convolution": 20, "pointwise": 28}),
         quiet("there are no convolutions", kernels={"pointwise": 48}),
         looks_alike("another kernel has a layout in its name", kernels={"convolution": 24, "pooling": 24}),
@@ -65,9 +60,8 @@ class ChannelsLastMissing(KernelRule):
         """Judge the layout changes."""
         changes = run.per_step(lambda window: sum(row.total_us for row in window.layout_changes))
         convolutions = run.per_step(lambda window: class_us(window, "convolution"))
-        if not 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms:
-            return None
-        if not worthwhile(changes.ms, run.period_ms):
+        found_ms = changes.ms if 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms else 0.0
+        if not worthwhile(found_ms, run.period_ms):
             return None
         ratio = changes.ms / convolutions.ms
         names = [short_name(row.name) for row in run.windows[0].layout_changes]
@@ -76,10 +70,9 @@ class ChannelsLastMissing(KernelRule):
             condition(metrics, "model.channels_last_convolutions"),
         )
         now = f" {already or 0} of {count} convolutions are in it now." if count else ""
-        change = Change(add=(_MODEL, _BATCH))
+        is_last = isinstance(already, int) and isinstance(count, int) and 0 < count <= already
         advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"
-        if isinstance(already, int) and isinstance(count, int) and 0 < count <= already:
-            change = Change(add=(_BATCH,))
+        if is_last:
             advice = (
                 f"Convert the batch, too, in on_after_batch_transfer: {_BATCH}. All {count} convolutions are in "
                 "channels_last, but their inputs are not. A .view(), .permute() or .contiguous() between layers can "
@@ -97,5 +90,5 @@ class ChannelsLastMissing(KernelRule):
                 Evidence(name="convolutions per step", value=convolutions.ms, unit="ms"),
             ),
             saved=changes,
-            change=change,
+            change=Change(add=(_BATCH,) if is_last else (_MODEL, _BATCH)),
         )

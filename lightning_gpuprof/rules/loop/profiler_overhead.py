@@ -23,11 +23,10 @@ class ProfilerOverhead(BaseRule):
 
     ## How it is measured
     Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
-    and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and by how much the
-    work of traced steps, and of those beside the analysis of a trace, took longer than in the steady steps around. What
-    else lay there (validation, a checkpoint, a wait for data, the first step of an epoch) is not counted. A run
-    of less than 20 s is not judged: what happens once, at its start or in a window, is much of it. It is
-    information only; numbers about steady steps do not hold the windows' part.
+    and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and how much longer
+    traced steps, and those beside the analysis of a trace, took than steady ones around, without validation,
+    checkpoints, waits for data and first steps of an epoch. Not judged below 20 s, as what happens once is much of a
+    short run. Information only; numbers about steady steps do not hold the windows' part.
 
     ## When it is wrong
     - On a crowded machine our own code waits for a CPU, too, and costs more.
@@ -45,12 +44,8 @@ class ProfilerOverhead(BaseRule):
     least_run_s: float = threshold(20.0, source="heuristic: dense sampling and one window are much of a short run")
 
     examples = (
-        fires(
-            "windows take 4 s of 21 s", "info", "took 4.00 s of 21.2 s ... Record fewer", **_cost(0.001, windows_s=4.0)
-        ),
-        fires(
-            "it samples", "info", "3.0 % of the step and ... 5.0 % of a CPU", **_cost(0.03, background_cpu_ratio=0.05)
-        ),
+        fires("windows take 4 of 21 s", "info", "took 4.00 s of 21.2 s ... Record", **_cost(0.001, windows_s=4.0)),
+        fires("it samples", "info", "3.0 % of the step ... 5.0 % of a CPU", **_cost(0.03, background_cpu_ratio=0.05)),
         fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
         quiet("it takes less", **_cost(0.0099)),
         looks_alike("a run of 5 s begins", steps=100, **_cost(0.2)),
@@ -74,9 +69,8 @@ class ProfilerOverhead(BaseRule):
             advice.append("leave GpuProfiler(enabled=False) in runs that are not measured, or make longer steps")
         if background_ratio >= self.least_background_ratio:
             told.append(f"sampling takes {percent(background_ratio)} of a CPU")
-            advice.append(
-                "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"
-            )
+            sample = "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"
+            advice.append(sample)
         if window_ratio >= self.least_window_ratio:
             told.append(f"trace windows took {seconds(window_ratio * total_s)} of {seconds(total_s)}")
             advice.append("record fewer or shorter windows: GpuProfiler(windows=[...], trace=TraceConfig(active=2))")
