@@ -15,7 +15,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part
+from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
@@ -48,6 +48,18 @@ PHASE_WORDS: Mapping[str, str] = {
     SLOW_STEPS: "unusually slow steps",
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
+
+CAUSE_WORDS: Mapping[str, str] = {
+    "no CPU to run on": "waiting for a CPU",
+    "late launches": "GPU waits for launches",
+    "host at other work": "GPU waits for the host",
+    "waits for tensors of the host": "copies of host tensors",
+    "waits of the code": "host waits for the GPU",
+    "waits of the gradient scaler": "gradient scaler waits for the GPU",
+    "waits of the progress bar": "progress bar waits for the GPU",
+    "clocks": "held-down clocks",
+}
+"""What people call the part of a step that a finding claims, where its own name does not say it."""
 
 _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
@@ -160,6 +172,8 @@ class FirstScreen:
     after: StepBar | None
     """After the first fix, as expected, or else at best; None: its gain is not known."""
     likely: Likely
+    cause: str
+    """What it is that the fix saves, where no segment has its name: it is a part of several. Else empty."""
     saved_ms: float | None
     speedup: float | None
     """``today`` over ``after``."""
@@ -210,6 +224,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         today=today,
         after=after,
         likely=words,
+        cause="" if today is None or after is None or claim is None else _cause(today, claim),
         saved_ms=saved_ms,
         speedup=times,
         wall_s=report.wall.total_s,
@@ -442,7 +457,15 @@ def _touched(claim: Claim) -> tuple[str, ...]:
         return (claim.part,)
     if claim.resource == "uneven steps":
         return (SLOW_STEPS,)
-    return ()  # on a GPU no phase of the host has the time of kernels
+    return () if claim.resource == "CPUs" else WORKING_PHASES  # in which of them a GPU waits is not known
+
+
+def _cause(today: StepBar, claim: Claim) -> str:
+    """The name of what a finding claims, if no segment of the bar has it."""
+    keys = {segment.key for segment in today.segments}
+    if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
+        return ""
+    return CAUSE_WORDS.get(claim.name, _label(claim.name))
 
 
 def _after(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:

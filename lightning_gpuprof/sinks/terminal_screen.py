@@ -148,7 +148,16 @@ def _bars(screen: FirstScreen) -> list[RenderableType]:
     return [
         Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {what}"),
         _Segments(screen.today),
+        *_cause(screen),
     ]
+
+
+def _cause(screen: FirstScreen) -> list[RenderableType]:
+    """What the fix saves, where it is a part of several segments."""
+    if not screen.cause or screen.today is None or screen.saved_ms is None:
+        return []
+    share = numbers.percent(screen.saved_ms / screen.today.ms)
+    return [_line(f"of which {screen.cause}: {numbers.significant(screen.saved_ms)} ms, {share}")]
 
 
 class _Segments:

@@ -6,7 +6,7 @@ import pytest
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
+from lightning_gpuprof.sinks.first_screen import SLOW_STEPS, FirstScreen, first_screen
 
 
 def check(report: Report) -> FirstScreen:
@@ -28,6 +28,16 @@ def check(report: Report) -> FirstScreen:
         assert [s.key for s in screen.after.segments] == [s.key for s in screen.today.segments]
         for now, then in zip(screen.today.segments, screen.after.segments, strict=True):
             assert then.ms <= now.ms
+        lost_ms = {
+            now.key: now.ms - then.ms
+            for now, then in zip(screen.today.segments, screen.after.segments, strict=True)
+            if then.ms < now.ms
+        }
+        assert sum(lost_ms.values()) == pytest.approx(screen.saved_ms)
+        if not screen.cause:  # then the bar has it by name, and it is what gets shorter
+            claim = next(finding.explains for finding in report.findings if finding.gain is not None)
+            assert claim is not None
+            assert max(lost_ms, key=lambda key: lost_ms[key]) in (claim.phase, claim.part, SLOW_STEPS)
         assert screen.wall_after_s is not None
         assert 0 <= screen.wall_after_s <= screen.wall_s
     for finding in report.findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 from checked_screen import check
+from example_runs import example_run
 from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
 from metrics_builder import build
 
@@ -86,6 +88,26 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     stalls = first_screen(report_of(RUNS["stalls"]))
     assert stalls.today is not None
     assert ms(stalls.today, SLOW_STEPS) > 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause"),
+    [
+        ("sync-points", "host waits for the GPU"),
+        ("h2d-pageable", "copies of the batch"),
+        ("launch-bound", "GPU waits for launches"),
+        ("cpu-contention", "waiting for a CPU"),
+        ("single-process-loading", ""),  # the bar says "waiting for data"
+    ],
+)
+def test_a_cause_that_is_a_part_of_several_phases_is_drawn_in_them(rule: str, cause: str) -> None:
+    example = next(known for known in RULES if known.id == rule).examples[0]
+    screen = check(report_of(example_run(**example.changes)))
+    assert screen.cause == cause
+    assert screen.today is not None
+    drawn = [float(ms) for ms in re.findall(r'class="lost" style="[^"]*" data-ms="([^"]+)"', render(screen))]
+    assert sum(drawn) == pytest.approx((screen.saved_ms or 0.0) if cause else 0.0, rel=1e-4)
+    assert (f"of which {cause} " in render(screen)) is bool(cause)
 
 
 def ms(bar: StepBar, key: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
@@ -46,7 +46,7 @@ def render(screen: FirstScreen) -> str:
 
 def _headline(text: str) -> str:
     """The headline, which has its break at the colon where it needs one."""
-    fault, colon, gain = text.partition(": ")
+    fault, colon, gain = text.replace(" %", "\xa0%").partition(": ")
     return f"{bdi(fault + colon.rstrip())} <span>{bdi(gain)}</span>" if gain else bdi(text)
 
 
@@ -65,7 +65,8 @@ def _bars(screen: FirstScreen) -> str:
     if screen.today is None:
         return ""
     of = "a step" if screen.scale == "step" else "the run, per step"
-    rows = _row("today", screen.today, screen.today.ms, "")
+    lost_ms = _lost_ms(screen)
+    rows = _row("today", screen.today, screen.today.ms, "", lost_ms)
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
         if screen.wall_after_s is not None:
@@ -75,11 +76,21 @@ def _bars(screen: FirstScreen) -> str:
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments
     )
+    if lost_ms:
+        items += f'<li><i class="lost"></i>of which {escape(screen.cause)} {duration(sum(lost_ms.values()))}</li>\n'
     group = f'<div role="group" aria-label="Time of {of}">\n{rows}</div>\n'
     return f'{group}<ul class="colours">\n{items}</ul>\n'
 
 
-def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
+def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
+    """What the fix saves of each segment, where it is a part of several."""
+    if not screen.cause or screen.today is None or screen.after is None:
+        return {}
+    pairs = zip(screen.today.segments, screen.after.segments, strict=True)
+    return {now.key: now.ms - then.ms for now, then in pairs if then.ms < now.ms}
+
+
+def _row(name: str, bar: StepBar, whole_ms: float, saved: str, lost_ms: Mapping[str, float] | None = None) -> str:
     words = ", ".join(f"{segment.label} {duration(segment.ms)}" for segment in bar.segments)
     pieces = []
     for segment in bar.segments:
@@ -88,9 +99,11 @@ def _row(name: str, bar: StepBar, whole_ms: float, saved: str) -> str:
             continue
         label = f"{segment.label} {duration(segment.ms)}"
         shown = next((text for text in (label, segment.label) if _fits(text, share)), "")
+        lost = (lost_ms or {}).get(segment.key, 0.0)
+        part = f'<i class="lost" style="width:{100 * lost / segment.ms:.3f}%" data-ms="{lost:.6g}"></i>' if lost else ""
         pieces.append(
             f'<span class="c-{escape(segment.key)}" style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
-            f'title="{escape(label)}">{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
+            f'title="{escape(label)}">{part}{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
         )
     if saved:
         share = max(0.0, 1 - bar.ms / whole_ms)
