@@ -289,11 +289,15 @@ class Loading:
             (self.batch_ms + handover_ms) / workers,
             (cpu_ms + SHARING_MS) / cpus,
         )
-        least_ms = self.compute_ms - 2 * warm_ms + RECEIVE_MS, self.batch_ms / workers, cpu_ms / cpus
+        least_ms = (
+            self.compute_ms - 2 * warm_ms + RECEIVE_MS,
+            self.batch_ms / workers,
+            (cpu_ms + 0.5 * SHARING_MS) / cpus,
+        )
         most_ms = (
             self.compute_ms + RECEIVE_GUARD_MS,
             (self.batch_ms + 2 * handover_ms) / workers,
-            (cpu_ms + 2 * SHARING_MS) / cpus,
+            (cpu_ms + 1.5 * SHARING_MS) / cpus,
         )
         return max(least_ms), max(likely_ms), max(most_ms)
 

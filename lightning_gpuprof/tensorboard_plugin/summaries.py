@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from lightning_gpuprof.model.finding import Finding, Gain, Verdict
+from lightning_gpuprof.model.finding import Expected, Finding, Gain, Verdict
 from lightning_gpuprof.model.journal import Footer, Header, Value
 from lightning_gpuprof.model.report import Report, Steps, Wall
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, SeenFile
@@ -51,6 +51,7 @@ class _Found(msgspec.Struct):
     rule: str
     title: str = ""
     gain: Gain | None = None
+    expected: Expected | None = None
 
 
 class _Head(msgspec.Struct):
@@ -128,6 +129,13 @@ def _summary(files: RunFiles) -> Summary:
     return Summary(state=f"cannot be read: {why}")
 
 
+def _speedup(finding: Finding | _Found) -> float | None:
+    """As expected, or else at most."""
+    if finding.expected is not None:
+        return finding.expected.speedup
+    return None if finding.gain is None else finding.gain.speedup_max
+
+
 def _summary_of_report(report: Report | _Head) -> Summary:
     findings: Sequence[Finding | _Found] = report.findings
     period, first = report.steps.period_ms, next(iter(findings), None)
@@ -136,7 +144,7 @@ def _summary_of_report(report: Report | _Head) -> Summary:
         stage=str(report.run.get("stage") or ""),
         verdict=report.verdict.kind,
         finding="" if first is None else first.title or first.rule,
-        speedup=first.gain.speedup_max if first is not None and first.gain is not None else None,
+        speedup=None if first is None else _speedup(first),
         samples_per_s=report.steps.samples_per_s,
         period_ms=period.median if period else None,
         wall_s=report.wall.total_s,
