@@ -235,6 +235,7 @@ def test_what_is_no_configuration_is_an_error(tmp_path: Path, text: str) -> None
 def test_the_digits_become_what_the_fixed_configuration_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     files = files_of(["python", "-m", "examples.digits", "fit", "--config", "configs/digits.yaml"])
+    assert {path.parts[0] for path in files.sources} == {"examples"}  # and none of the profiler itself
     made = patch([KEPT], sources=files.sources, config=files.config)
     (file,) = made.files
     patched, fixed = yaml.safe_load(file.text), yaml.safe_load(Path("configs/digits_fixed.yaml").read_text())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 _CLASS_PATH = re.compile(r"class_path:\s*['\"]?([\w.]+)")
 _INSTALLED = frozenset(("site-packages", "dist-packages", ".venv", "venv"))
+_OURS = Path(__file__).resolve().parents[2]
+"""The profiler itself, which is no part of the user's program where it is not installed but checked out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +36,14 @@ def files_of(program: Sequence[str]) -> Files:
         return Files()
     roots = (start.parent, Path())
     config = _config(rest)
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     waiting = [start]
     if config is not None:
         text = config.read_text(encoding="utf-8", errors="replace")
         waiting += [path for name in _CLASS_PATH.findall(text) for path in _modules(name.rpartition(".")[0], roots)]
     while waiting:
         path = waiting.pop(0)
-        if path.resolve() in {one.resolve() for one in found}:
+        if (resolved := path.resolve()) in found:
             continue
         try:
             tree = ast.parse(path.read_bytes())
@@ -49,9 +51,9 @@ def files_of(program: Sequence[str]) -> Files:
             if path is not start:  # it cannot have been imported
                 continue
             tree = ast.Module([], [])
-        found[path] = None
+        found[resolved] = path
         waiting += [one for name in _imported(tree, path) for one in _modules(name, roots)]
-    return Files(sources=tuple(found), config=config)
+    return Files(sources=tuple(found.values()), config=config)
 
 
 def _start(program: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
@@ -79,10 +81,14 @@ def _modules(name: str, roots: Sequence[Path]) -> list[Path]:
     for root in roots:
         inner = root.joinpath(*parts)
         for path in (inner.with_name(f"{inner.name}.py"), inner / "__init__.py"):
-            if name and path.is_file() and not _INSTALLED & set(path.resolve().parts):
+            if name and path.is_file() and not _is_installed(path.resolve()):
                 around = [root.joinpath(*parts[:depth], "__init__.py") for depth in range(1, len(parts))]
                 return [path, *(one for one in around if one.is_file())]
     return []
+
+
+def _is_installed(path: Path) -> bool:
+    return bool(_INSTALLED & set(path.parts)) or path.is_relative_to(_OURS)
 
 
 def _imported(tree: ast.Module, path: Path) -> Iterator[str]:
