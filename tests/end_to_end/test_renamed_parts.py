@@ -30,62 +30,41 @@ STEPS_ARE_LOST = {
 """Where steps begin and end: without one of these no step is measured, and the rest is."""
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> list[Trained]:
-    folder = tmp_path_factory.mktemp("renamed")
-    done = subprocess.run([sys.executable, str(PROGRAM), str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def said(one: Trained) -> list[str]:
     return [line for line in one["told"] if LATE not in line]
 
 
-def as_ever(one: Trained, trained: list[Trained]) -> Trained:
-    """The same training with nothing renamed."""
-    return next(t for t in trained if not t["name"] and (t["stage"], t["uses"]) == (one["stage"], one["uses"]))
+def problems_of(one: Trained, as_ever: Trained) -> list[str]:
+    """What does not hold of a training, beside the same one with nothing renamed."""
+    lines, problems = said(one), []
+    if one["apart_ns"] or one["wall_apart_s"] > 1e-9:
+        problems.append("what is measured does not add up")
+    if (one["steps"] != STEPS) != (one["name"] in STEPS_ARE_LOST):
+        problems.append(f"{one['steps']} steps were measured")
+    if len(lines) > 1 or len(one["warned"]) > 1:
+        problems.append(f"more than one line: {lines} {one['warned']}")
+    if one["name"] in STEPS_ARE_LOST:
+        if [line.partition(":")[0] for line in lines] != ["steps"]:
+            problems.append(f"the loss of steps is not said: {lines}")
+        if one["stage"] == "fit" and one["conditions"] != as_ever["conditions"]:  # others are known by the same edges
+            problems.append("conditions are lost with the steps")
+    if not lines:  # then what is lost is a fact of the conditions, or nothing
+        if set(one["phases"]) != set(as_ever["phases"]) or one["input"] != as_ever["input"]:
+            problems.append("phases or input are lost without a word")
+        if one["windows"] != as_ever["windows"] and not one["told"]:
+            problems.append("windows are lost without a word")
+    return problems
 
 
-def test_every_private_name_is_tried(trained: list[Trained]) -> None:
+def test_a_renamed_part_costs_one_part_of_the_measurement_and_says_so(tmp_path: Path) -> None:
+    """One test, as its trainings take two minutes: several of a file may run in several processes."""
+    done = subprocess.run([sys.executable, str(PROGRAM), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    trained = [json.loads(line) for line in done.stdout.splitlines()]
     tried = {one["name"] for one in trained}
     assert {"_profiler_enabled", "_worker_loop", "_batches_that_stepped", "_ddp_kwargs"} <= tried
-    assert {"fit_loop.epoch_loop.advance", "predict_loop._predict_step"} <= tried
-    assert tried >= STEPS_ARE_LOST
-
-
-def test_training_comes_to_its_end(trained: list[Trained]) -> None:
-    assert {one["name"]: one["error"] for one in trained if "error" in one} == {}
-
-
-def test_what_is_measured_adds_up(trained: list[Trained]) -> None:
-    apart = {one["name"]: (one["apart_ns"], one["wall_apart_s"]) for one in trained}
-    assert {name: found for name, found in apart.items() if found[0] or found[1] > 1e-9} == {}
-
-
-def test_steps_are_measured_without_all_that_is_not_their_edge(trained: list[Trained]) -> None:
-    lost = {one["name"] for one in trained if one["steps"] != STEPS}
-    assert lost == STEPS_ARE_LOST
-
-
-def test_the_loss_of_steps_is_said_and_the_rest_is_there(trained: list[Trained]) -> None:
-    for one in trained:
-        if one["name"] in STEPS_ARE_LOST:
-            (line,) = said(one)
-            assert line.startswith("steps: ")
-            if one["stage"] == "fit":  # the others are known by the same edges
-                assert one["conditions"] == as_ever(one, trained)["conditions"]
-
-
-def test_whatever_is_lost_is_one_line(trained: list[Trained]) -> None:
-    assert {one["name"]: said(one) for one in trained if len(said(one)) > 1} == {}
-    assert {one["name"]: one["warned"] for one in trained if len(one["warned"]) > 1} == {}
-
-
-def test_what_is_lost_without_a_word_is_a_fact_of_the_conditions_or_nothing(trained: list[Trained]) -> None:
-    for one in trained:
-        if not said(one):
-            before = as_ever(one, trained)
-            assert set(one["phases"]) == set(before["phases"]), one["name"]
-            assert one["input"] == before["input"], one["name"]
-            assert one["windows"] == before["windows"] or len(one["told"]) > 0, one["name"]
+    assert {"fit_loop.epoch_loop.advance", "predict_loop._predict_step"} | STEPS_ARE_LOST <= tried
+    assert [(one["name"], one["error"]) for one in trained if "error" in one] == []
+    as_ever = {(one["stage"], one["uses"]): one for one in trained if not one["name"]}
+    found = [(one["stage"], one["name"], problems_of(one, as_ever[one["stage"], one["uses"]])) for one in trained]
+    assert [one for one in found if one[2]] == []

@@ -149,6 +149,8 @@ class Measured:
                 self.told.append(reading)
         self.measurement.end()
         self.measurement.remove_files()
+        # In our cycle, loaders would go by the collector: torch then waits five seconds for workers that persist.
+        self.loaders = ()
 
     def count(self, subject: str, name: str) -> float:
         value = self.values[subject][name]
