@@ -60,7 +60,7 @@ demo: $(READY) ## Train on the digits, print the report, apply its advice, train
 	@echo "  $(BIN)/tensorboard --logdir runs"
 
 test: $(READY) ## All tests but those that take minutes
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
 	$(PYTEST) -m slow --ignore tests/end_to_end/test_sabotage.py

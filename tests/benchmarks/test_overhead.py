@@ -52,6 +52,7 @@ def test_every_variant_is_measured_together_with_what_it_is_held_against() -> No
         assert VARIANTS[variant.baseline].baseline in (variant.baseline, "none")
 
 
+@pytest.mark.slow
 def test_results_are_written_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new" / "overhead.json"
     asked = ["--variants", "empty", "device-stats", "--rounds", "1", "--steps", str(STEPS), "--json", str(target)]

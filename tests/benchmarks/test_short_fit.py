@@ -7,6 +7,7 @@ import pytest
 import short_fit
 
 
+@pytest.mark.slow
 def test_every_variant_is_held_against_the_fit_without_us(tmp_path: Path) -> None:
     target = tmp_path / "short_fit.json"
     arguments = ["--rounds", "1", "--fits", "0", "--loggers", "no logger", "--json", str(target)]

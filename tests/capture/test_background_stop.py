@@ -161,11 +161,18 @@ SCRIPTED = """
     over.set()
     for thread in threads:
         thread.join()
+    tracer = TorchTracer(TraceConfig(), new_path=Path, wrap_actions=lambda wrap: lambda: None)
+    tracer.prepare()
+    tracer.start(0)
+    Work().step()
+    assert is_recording()  # and so the process ends
 """
 
 
 @tried
-def test_other_threads_may_run_operators_while_traces_begin_and_end(tmp_path: Path) -> None:
+def test_other_threads_may_run_operators_while_traces_begin_and_end_and_a_process_ends_in_a_window(
+    tmp_path: Path,
+) -> None:
     """Where threads other than the training's are in the session, most runs of this crash."""
     in_a_process(SCRIPTED, tmp_path)
 
@@ -271,30 +278,27 @@ def in_a_process(script: str, folder: Path) -> None:
     assert finished.returncode == 0, finished.stderr.decode()[-3000:]
 
 
-HEAD = """
-    import sys
+LIMITED = """
+    import resource, sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
     from test_background_stop import *
+
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, limits[1]))
+    assert BackgroundStop.for_current_torch() is None  # memory is limited: torch's own binding is used
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    trace(Path(sys.argv[1]), TraceConfig(), Work(), steps=20)
 """
 
 
 @tried
-def test_the_interpreter_waits_for_the_trace_at_its_end(tmp_path: Path) -> None:
-    in_a_process(HEAD + "    trace(Path(sys.argv[1]), TraceConfig(), Work(), steps=20)", tmp_path)
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+def test_where_memory_is_limited_it_is_not_used_and_the_interpreter_waits_for_the_trace_at_its_end(
+    tmp_path: Path,
+) -> None:
+    in_a_process(LIMITED, tmp_path)
     assert events_of(tmp_path / "window.plain.json")
-
-
-@tried
-def test_a_process_may_end_in_the_middle_of_a_window(tmp_path: Path) -> None:
-    body = """
-    tracer = TorchTracer(TraceConfig(), new_path=Path, wrap_actions=lambda wrap: lambda: None)
-    tracer.prepare()
-    tracer.start(0)
-    Work().step()
-    assert is_recording()
-    """
-    in_a_process(HEAD + body, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -317,16 +321,6 @@ def test_memory_is_in_a_trace_that_is_written_in_the_background(tmp_path: Path) 
     written = trace(tmp_path, TraceConfig(profile_memory=True), Work())
     assert written is not None
     assert any(event.get("name") == "[memory]" for event in events_of(written.result(timeout=60)))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-def test_where_memory_is_limited_torch_s_own_binding_is_used(tmp_path: Path) -> None:
-    body = """
-    import resource
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 40, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    assert BackgroundStop.for_current_torch() is None
-    """
-    in_a_process(HEAD + body, tmp_path)
 
 
 def test_a_library_without_the_functions_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.demos.boring_classes import BoringModel
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.cli.doctor import conclusion, examine
@@ -45,45 +47,35 @@ WRONG = {
     "trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}": "trace.active must be",
     "log_every_n_steps: 0": "log_every_n_steps must be at least 1",
 }
-PROGRAM = """
-import sys
-from lightning.pytorch.cli import LightningCLI
-from lightning.pytorch.demos.boring_classes import *
-
-for config in sys.argv[1:-1]:
-    try:
-        LightningCLI(BoringModel, args=["fit", "--config", config])
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-    print("NEXT", file=sys.stderr)
-LightningCLI(BoringModel, args=["fit", "--config", sys.argv[-1]])
-"""
 
 
-def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(tmp_path: Path) -> None:
-    configs = []
-    for number, value in enumerate(WRONG):
-        configs.append(tmp_path / f"{number}.yaml")
-        configs[-1].write_text(
-            "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
-            f"      init_args:\n        {value}\n"
-        )
-    command = [sys.executable, "-c", PROGRAM, *map(str, configs)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    for said, words in zip(done.stderr.split("NEXT\n"), WRONG.values(), strict=True):
-        lines = said.splitlines()
-        ours = next(n for n, line in enumerate(lines) if line.startswith(f"gpuprof: {words}"))
-        assert len(lines) - ours <= 10
+def config_of(folder: Path, line: str) -> Path:
+    """A configuration in which the profiler is given a line."""
+    config = folder / "wrong.yaml"
+    config.write_text(
+        "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
+        f"      init_args:\n        {line}\n"
+    )
+    return config
+
+
+@pytest.mark.parametrize(("line", "words"), WRONG.items())
+def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, words: str
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # another one is put into its place
+    with pytest.raises(Exception, match=words) as ended:
+        LightningCLI(BoringModel, args=["fit", "--config", str(config_of(tmp_path, line))])
+    capsys.readouterr()
+    sys.excepthook(ended.type, ended.value, ended.tb)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"gpuprof: {words}")
+    assert len(lines) <= 10
 
 
 def test_a_misspelt_name_in_yaml_is_named_last(tmp_path: Path) -> None:
-    config, program = tmp_path / "wrong.yaml", tmp_path / "program.py"
-    config.write_text(
-        "trainer:\n  logger: false\n  callbacks:\n    - class_path: lightning_gpuprof.GpuProfiler\n"
-        "      init_args:\n        windws: [200]\n"
-    )
+    """At the end of the process."""
+    config, program = config_of(tmp_path, "windws: [200]"), tmp_path / "program.py"
     program.write_text(
         "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
         "LightningCLI(BoringModel)\n"

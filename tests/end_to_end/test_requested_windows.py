@@ -49,7 +49,7 @@ WAITS = """
 def start(
     tmp_path: Path, *, script: str = WAITS, trainer: str = "", loaders: str = "single_rows(5000)"
 ) -> subprocess.Popen[str]:
-    """A fit in a process group of its own, which ends when it has recorded a window."""
+    """A fit in a process group of its own."""
     file = tmp_path / "script.py"
     file.write_text(textwrap.dedent(script.format(folder=str(tmp_path), trainer=trainer, loaders=loaders)))
     return subprocess.Popen(
@@ -76,12 +76,19 @@ def ended(process: subprocess.Popen[str]) -> str:
     return out
 
 
+class Triggers(pl.Callback):
+    """Runs ``gpuprof trigger`` while training goes on, and goes on until a window was recorded."""
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        folder = Path(trainer.default_root_dir)
+        if trainer.global_step == 5:
+            assert main(["trigger", str(folder)]) == 0
+        trainer.should_stop = bool([*folder.rglob("*.plain.json"), *folder.rglob("*.trace.json.gz")])
+
+
 def test_gpuprof_trigger_opens_a_window_in_a_run_that_goes_on(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    until_running(process)
-    assert main(["trigger", str(tmp_path)]) == 0
-    out = ended(process)
-    assert "REASONS ['requested by file'] ['']" in out
+    report = fit(tmp_path, Planted({"training_step": 0.03}), single_rows(5000), callbacks=[Triggers()], max_epochs=-1)
+    assert [(w.reason, w.problem) for w in report.windows] == [("requested by file", "")]
     assert main(["trigger", str(tmp_path)]) == 2  # it has ended
     assert len(list(tmp_path.rglob("rank0.*.pt.trace.json.gz"))) == 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from lightning_gpuprof import TraceConfig
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.capture.trace_jobs import TraceJobs
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED
 
@@ -243,16 +243,20 @@ def test_what_lies_between_steps_is_in_no_trace(
     assert events.count("aten::square") == len(found.steps_us)  # the loss of each training step
 
 
-def test_steps_beside_the_analysis_are_marked_and_otherwise_left_alone(tmp_path: Path) -> None:
+def test_steps_beside_the_analysis_are_marked_and_otherwise_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And those after it are ordinary again."""
+    answers: list[bool] = []
+    beside_of = TraceJobs.beside
+    monkeypatch.setattr(TraceJobs, "beside", lambda jobs: answers.append(beside_of(jobs)) or answers[-1])
 
     class UntilSettled(pl.Callback):
         settled_at = 0
 
         def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-            if not self.settled_at and list(tmp_path.rglob("*.facts.json")):
+            if not self.settled_at and True in answers and not answers[-1]:
                 self.settled_at = trainer.global_step
-                time.sleep(0.2)
             trainer.should_stop = bool(self.settled_at) and trainer.global_step > self.settled_at + 10
 
     profiler = quiet_profiler(windows=[(5, 6)])

@@ -19,7 +19,7 @@ from lightning_gpuprof.trace.reader import Trace
 
 
 class Recorded(NamedTuple):
-    trace: Trace
+    linked: LinkedTrace
     annotated: Path
     events: list[dict[str, Any]]
     """Of the annotated file."""
@@ -30,13 +30,13 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     linked = recorded_trace(request.param)
     target = tmp_path_factory.mktemp("annotated") / request.param
     write_annotated(TRACES / request.param, target, linked)
-    return Recorded(linked.trace, target, events_of(target))
+    return Recorded(linked, target, events_of(target))
 
 
 def test_a_recorded_trace_reads_alike_after_it_is_annotated(recorded: Recorded) -> None:
     again = Trace.read(recorded.annotated)
-    assert set(differing(recorded.trace, again)) <= {"categories", "events", "bytes_json"}
-    assert set(again.categories) - set(recorded.trace.categories) <= {OURS}
+    assert set(differing(recorded.linked.trace, again)) <= {"categories", "events", "bytes_json"}
+    assert set(again.categories) - set(recorded.linked.trace.categories) <= {OURS}
     assert again.events == len(recorded.events)
 
 
@@ -60,8 +60,8 @@ def test_perfetto_drops_no_stretch_of_a_recorded_trace(recorded: Recorded) -> No
 
 
 def test_the_rows_of_a_recorded_trace_tell_busy_and_idle_time(recorded: Recorded) -> None:
-    trace, rows = recorded.trace, rows_of_events(recorded.events)
-    for number, rows_of_device in LinkedTrace(trace).device_rows.items():
+    trace, rows = recorded.linked.trace, rows_of_events(recorded.events)
+    for number, rows_of_device in recorded.linked.device_rows.items():
         work = trace.device_work.where(rows_of_device)
         window_us = (int(work.end_ns.max()) - int(work.start_ns.min())) / 1000
         told = {
