@@ -7,11 +7,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lightning_gpuprof.model.curves import Ranks
+from lightning_gpuprof.model.curves import RankRow, Ranks
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import MS, SIGNIFICANT, Column, Table, name, phase_median
 
 TITLE = "Ranks"
+MAX_ROWS = 32
+"""Of the heat map: one screen."""
+LATEST = 12
+"""Ranks in it before the hosts, where there are more ranks than rows."""
 
 
 class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
@@ -26,15 +32,49 @@ class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def heat_figure(found: Ranks) -> HeatFigure:
-    """Where a rank differs from the others."""
+    """Where a rank differs from the others; of many ranks the latest ones, then hosts as the median of their ranks."""
     phases = _phases(found)
     usual = {phase: statistics.median(row.phases_ms.get(phase, 0.0) for row in found.rows) for phase in phases}
+    rows = {f"rank {row.rank}": row.phases_ms for row in found.rows}
+    if len(rows) > MAX_ROWS:
+        hosts = _by_host(found)
+        room = MAX_ROWS - min(len(hosts), MAX_ROWS - LATEST)
+        rows = {f"rank {row.rank}": row.phases_ms for row in by_lateness(found)[:room]}
+        rows |= {
+            f"{plain.name(host, 40)}, {counted(number, 'rank')}": times
+            for host, number, times in hosts[: MAX_ROWS - room]
+        }
     return HeatFigure(
-        ranks=[f"rank {row.rank}" for row in found.rows],
+        ranks=list(rows),
         phases=phases,
-        ms=[[_rounded(row.phases_ms.get(phase)) for phase in phases] for row in found.rows],
-        apart_ms=[[_rounded(row.phases_ms.get(phase, 0.0) - usual[phase]) for phase in phases] for row in found.rows],
+        ms=[[_rounded(times.get(phase)) for phase in phases] for times in rows.values()],
+        apart_ms=[[_rounded(times.get(phase, 0.0) - usual[phase]) for phase in phases] for times in rows.values()],
     )
+
+
+def by_lateness(found: Ranks) -> list[RankRow]:
+    """The ranks, those first that take longest on their own."""
+    return sorted(found.rows, key=lambda row: -row.excess_ms)
+
+
+def _by_host(found: Ranks) -> list[tuple[str, int, dict[Phase, float]]]:
+    """Hosts of several ranks, how many, and the median of each phase; those first whose ranks take longest."""
+    ranks: dict[str, list[RankRow]] = {}
+    for row in found.rows:
+        ranks.setdefault(row.host, []).append(row)
+    several = {host: of for host, of in ranks.items() if len(of) > 1}
+    late = sorted(several, key=lambda host: -statistics.median(row.excess_ms for row in several[host]))
+    return [
+        (
+            host,
+            len(several[host]),
+            {
+                phase: statistics.median(row.phases_ms.get(phase, 0.0) for row in several[host])
+                for phase in _phases(found)
+            },
+        )
+        for host in late
+    ]
 
 
 def rank_table(found: Ranks) -> Table:
@@ -44,7 +84,7 @@ def rank_table(found: Ranks) -> Table:
     beyond = f"its own time ({own}) minus the median of the other ranks; a late rank makes the others wait"
     return Table.of(
         TITLE,
-        found.rows,
+        found.rows if len(found.rows) <= MAX_ROWS else by_lateness(found),
         Column("rank", lambda row: str(row.rank), help="number of the process in the job"),
         Column("host", lambda row: row.host, name(40), help="machine that the rank ran on"),
         Column("step time", lambda row: row.period_ms, MS, help="median"),

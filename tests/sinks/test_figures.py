@@ -11,6 +11,7 @@ import sample_report
 from lightning_gpuprof.sinks.curve_figure import curve_figure
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.rank_tables import heat_figure
+from lightning_gpuprof.sinks.views import over_run
 
 
 def test_phases_of_the_figure_sum_to_its_period() -> None:
@@ -83,6 +84,29 @@ def test_ranks_are_held_against_the_median_rank() -> None:
     wait = figure.phases.index("data_wait")
     assert [row[wait] for row in figure.ms] == [2.0, 2.0, 8.0]
     assert [row[wait] for row in figure.apart_ms] == [0.0, 0.0, 6.0]
+
+
+def test_many_ranks_are_the_latest_ones_and_hosts() -> None:
+    figure = heat_figure(sample_report.ranks(1024, per_host=8))
+    wait = figure.phases.index("data_wait")
+    assert len(figure.ranks) == 32
+    assert figure.ranks[0] == "rank 1023"
+    assert figure.apart_ms[0][wait] == 6.0
+    assert figure.ranks[-1].endswith(", 8 ranks")
+    assert sum(name.startswith("rank ") for name in figure.ranks) == 12
+
+
+def test_many_ranks_without_company_are_the_latest_ones() -> None:
+    figure = heat_figure(sample_report.ranks(200, per_host=1))
+    assert len(figure.ranks) == 32
+    assert all(name.startswith("rank ") for name in figure.ranks)
+
+
+@pytest.mark.parametrize(("number", "rows"), [(4, 4), (32, 32), (1024, 32)])
+def test_the_section_of_the_ranks_is_a_screen_or_two(number: int, rows: int) -> None:
+    report = msgspec.structs.replace(sample_report.full_report(), ranks=sample_report.ranks(number, per_host=8))
+    open_part = over_run.ranks(report).split("<details")[0]
+    assert rows < open_part.count("<tr>") <= 2 * rows + 2
 
 
 def test_only_known_phases_with_time_are_drawn() -> None:

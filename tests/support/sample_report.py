@@ -429,7 +429,7 @@ def marks(curves: dict[str, list[float]]) -> tuple[Marks, ...]:
     )
 
 
-def ranks(number: int, host: str = "node1") -> Ranks:
+def ranks(number: int, host: str = "node1", *, per_host: int | None = None) -> Ranks:
     """The last rank waits longer for data; the others wait for it in the backward."""
     rows = []
     for rank in range(number):
@@ -440,7 +440,8 @@ def ranks(number: int, host: str = "node1") -> Ranks:
             "backward": 14.0 - late,
             "optimizer": 1.3,
         }
-        rows.append(RankRow(rank=rank, host=host, period_ms=21.5, phases_ms=phases, excess_ms=late))
+        at = host if per_host is None else f"node{rank // per_host}"
+        rows.append(RankRow(rank=rank, host=at, period_ms=21.5, phases_ms=phases, excess_ms=late))
     return Ranks(world_size=number, steps=380, own_phases=("data_wait",), rows=tuple(rows))
 
 

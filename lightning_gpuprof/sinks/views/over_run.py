@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 from lightning_gpuprof.model.numbers import count
@@ -39,9 +40,18 @@ def ranks(report: Report) -> str:
     absent = f"<p>Left out: {escape('; '.join(found.left_out))}.</p>\n" if found.left_out else ""
     drawn = rank_tables.heat_figure(found)
     several = f"{len(found.rows)} of {found.world_size} ranks" if len(found.rows) < found.world_size else "All ranks"
+    folded = (
+        ""
+        if len(drawn.ranks) == len(found.rows)
+        else (" Above are the ranks that take longest on their own, below hosts by the median of their ranks.")
+    )
     lead = (
         f"<p>{several}, over the {count(found.steps)} steps that all of them have steady. The colour is the difference "
-        "from the median rank; a rank that is late on its own shows in the others as backward or sync.</p>\n"
+        f"from the median rank; a rank that is late on its own shows in the others as backward or sync.{folded}</p>\n"
         f"{absent}{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
     )
-    return section("ranks", rank_tables.rank_table(found), lead)
+    table = rank_tables.rank_table(found)
+    if len(found.rows) <= rank_tables.MAX_ROWS:
+        return section("ranks", table, lead)
+    all_ranks = replace(table, title=f"{count(len(found.rows))} ranks, the latest first")
+    return f'<section id="ranks">\n<h2>{table.title}</h2>\n{lead}{unfolded_on_click((all_ranks,))}</section>\n'
