@@ -275,13 +275,15 @@ def _profiled(program: Sequence[str], shown: _Shown) -> Path:
     from lightning_gpuprof.trial import program as programs
 
     into = Path(OWN_FOLDER).absolute()
+    before = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
     shown.say(f"no run of this script is here: profiling it for {PROFILE_SECONDS:.0f} s first")
     plan = Plan(arms=(), seconds=PROFILE_SECONDS, profile_into=str(into))
     with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
         ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
-    found = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
+    after = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
+    found = [folder for folder in after if folder not in before]
     if not ended.is_over or not found:
-        raise TrialError(programs.why_not(ended, program) or f"the program ended early; its last lines:\n{ended.tail}")
+        raise TrialError(programs.died(ended, program) if found else programs.why_not(ended, program))
     return found[0]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_gpuprof.capture.torch_tracer import other_profiler
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Plan
 
@@ -45,11 +47,13 @@ def make_harmless(trainer: Any, folder: Path) -> LeftOut:
         What of the user's program does not run.
 
     Raises:
-        TrialError: The training runs under another profiler.
+        TrialError: The program runs under another profiler.
     """
     profiler = type(trainer.profiler).__name__
     if profiler != "PassThroughProfiler":
         raise TrialError(f"the training runs under {profiler}: take Trainer(profiler=...) out")
+    if other := other_profiler(trainer.profiler, os.environ) or _python_profiler():
+        raise TrialError(f"the program runs under {other}, which changes what a step takes: start it without")
     loggers = without_writing(trainer, folder)
     kept, left_out = [], []
     for callback in trainer.callbacks:
@@ -97,6 +101,13 @@ def _written_as(logger: Any) -> dict[str, Any]:
     if type(logger).__name__ == "CSVLogger":
         return {"flush_logs_every_n_steps": logger._flush_logs_every_n_steps}
     return dict(getattr(logger, "_kwargs", {}))
+
+
+def _python_profiler() -> str:
+    """Such as cProfile; empty if there is none."""
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    tool = None if monitoring is None else monitoring.get_tool(monitoring.PROFILER_ID)
+    return "a Python profiler" if tool or sys.getprofile() is not None else ""
 
 
 def _nothing(*_: Any, **__: Any) -> None:

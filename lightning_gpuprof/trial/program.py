@@ -220,10 +220,9 @@ def died(ended: Ended, command: Sequence[str]) -> str:
     elif ended.code < 0:
         how = f"was ended by {signal.Signals(-ended.code).name}"
     else:
-        how = f"ended with exit code {ended.code}"
-    output = f"; its last lines:\n{ended.tail}" if ended.tail else ""
-    trying = repr(ended.trying) if ended.trying else "its warm-up"
-    return f"{' '.join(command)!r} {how} in {trying}{output}"
+        how = f"ended with exit code {ended.code}" if ended.code else "ended by itself"
+    trying = repr(ended.trying) if ended.trying else "its warm-up: nothing could be measured"
+    return f"{' '.join(command)!r} {how} in {trying}{_output(ended)}"
 
 
 def why_no_block(ended: Ended) -> str:
@@ -241,6 +240,11 @@ def why_no_block(ended: Ended) -> str:
     return f"the program {how}" + (f": {last}" if last and ended.code > 0 else "")
 
 
+def _output(ended: Ended) -> str:
+    """The last lines of a program that failed."""
+    return f"; its last lines:\n{ended.tail}" if ended.code and ended.tail else ""
+
+
 def _refusal(ended: Ended) -> Skipped | None:
     return next((event for event in ended.events if isinstance(event, Skipped) and not event.arm), None)
 
@@ -252,19 +256,21 @@ def why_not(ended: Ended, command: Sequence[str]) -> str:
         ended: What it left.
         command: Its words.
     """
+    what = " ".join(command)
     if refusal := _refusal(ended):
-        return refusal.why
+        return f"{what!r} failed: {refusal.why}" if refusal.failed else refusal.why
     if any(isinstance(event, Started) for event in ended.events):
         return ""
-    what = " ".join(command)
-    output = f"; its last lines:\n{ended.tail}" if ended.tail else ""
+    output = _output(ended)
     if not ended.attached and ended.code:
         return f"{what!r} ended with exit code {ended.code} before it made a Trainer{output}"
     if not ended.attached:
+        last = ended.tail.rpartition("\n")[2]
+        said = f" (its last line: {last})" if last else ""
         return (
             f"{what!r} made no Trainer. Name the command that trains, with the "
-            f"Python in which this package is installed{output}"
+            f"Python in which this package is installed{said}"
         )
     if ended.code:
         return f"{what!r} ended with exit code {ended.code} before its first training step{output}"
-    return f"{what!r} trained nothing: Trainer.fit was not called, or had no batch{output}"
+    return f"{what!r} trained nothing: Trainer.fit was not called, or had no batch"

@@ -58,6 +58,8 @@ class Model(LightningModule):
         """Logs, where a step can be compiled with it."""
         if isinstance(batch, dict):
             batch = batch["a"]
+        if KIND == "exits early" and batch_idx == 2:
+            raise SystemExit
         if KIND == "memory" and len(batch) > 8:
             torch.empty(2**50)
         loss = self.layer(batch).square().mean()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -106,6 +108,18 @@ def test_the_profile_of_the_first_seconds_is_no_end_of_the_users_training(tmp_pa
 def test_another_profiler_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrialError, match="under SimpleProfiler: take"):
         make_harmless(made(tmp_path, profiler="simple"), tmp_path)
+
+
+def test_a_profiler_around_the_training_is_refused(tmp_path: Path) -> None:
+    with torch.profiler.profile(), pytest.raises(TrialError, match=r"under a torch profiler .*: start it without"):
+        make_harmless(made(tmp_path), tmp_path)
+    python = cProfile.Profile()
+    python.enable()
+    try:
+        with pytest.raises(TrialError, match="under a Python profiler"):
+            make_harmless(made(tmp_path), tmp_path)
+    finally:
+        python.disable()
 
 
 def test_a_search_of_the_tuner_is_known(tmp_path: Path) -> None:
