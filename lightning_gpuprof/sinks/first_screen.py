@@ -13,7 +13,7 @@ from typing import Literal
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
-from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
+from lightning_gpuprof.model.finding import Expected, Finding, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
@@ -210,7 +210,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     wall_after_s = None if saved_ms is None else _wall_after_s(report, saved_ms, scale)
     words = Likely() if likely is None or today is None else _likely(likely, today.ms)
-    could, most = "", times if times is not None else _speedup(gain)
+    could, most = "", times if times is not None else _speedup(gained)
     if most is not None:
         whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
         could = f": {'steps' if scale == 'step' else 'the whole run'} could be {words.sure} {faster(most)}{whole}"
@@ -341,8 +341,21 @@ def _finding_with_gain(report: Report, first: Finding) -> Finding | None:
     return next((f for f in report.findings if f.gain is not None and f.explains == first.explains), None)
 
 
-def _speedup(gain: Gain | None) -> float | None:
-    return None if gain is None else gain.speedup_max
+def likely_saved_ms(finding: Finding) -> float | None:
+    """Of a step, as expected, or else at most; None: no gain is known.
+
+    Args:
+        finding: Of a report.
+    """
+    if finding.gain is None or finding.expected is None:
+        return None if finding.gain is None else finding.gain.saved_ms_per_step
+    return max(0.0, finding.expected.whole_ms - finding.expected.step_ms)
+
+
+def _speedup(finding: Finding | None) -> float | None:
+    if finding is None or finding.gain is None or finding.expected is None:
+        return None if finding is None or finding.gain is None else finding.gain.speedup_max
+    return finding.expected.speedup
 
 
 def _likely(expected: Expected, today_ms: float) -> Likely:
@@ -504,8 +517,8 @@ def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:
             title=title_of(finding),
             severity=finding.severity,
             subject=plain.name(finding.subject),
-            saved_ms=None if finding.gain is None else finding.gain.saved_ms_per_step,
-            speedup=None if finding.gain is None else finding.gain.speedup_max,
+            saved_ms=likely_saved_ms(finding),
+            speedup=_speedup(finding),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
         )
         for finding in findings

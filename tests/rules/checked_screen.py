@@ -37,7 +37,12 @@ def check(report: Report) -> FirstScreen:
         if not screen.cause:  # then the bar has it by name, and it is what gets shorter
             claim = next(finding.explains for finding in report.findings if finding.gain is not None)
             assert claim is not None
-            assert max(lost_ms, key=lambda key: lost_ms[key]) in (claim.phase, claim.part, SLOW_STEPS)
+            named = {claim.phase, claim.part, SLOW_STEPS} & {now.key for now in screen.today.segments}
+            named_ms = sum(now.ms for now in screen.today.segments if now.key in named)
+            assert sum(lost_ms.get(key or "", 0.0) for key in named) == pytest.approx(min(screen.saved_ms, named_ms))
+        of_the_bar = next(one for one in screen.opportunities if one.saved_ms is not None)
+        if report.findings[0].expected is not None:
+            assert of_the_bar.speedup == pytest.approx(screen.speedup, rel=0.02), "the list says what the bar says"
         assert screen.wall_after_s is not None
         assert 0 <= screen.wall_after_s <= screen.wall_s
     for finding in report.findings:

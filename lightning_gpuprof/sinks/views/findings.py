@@ -8,7 +8,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
-from lightning_gpuprof.sinks.first_screen import title_of
+from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
 from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolded_on_click
 from lightning_gpuprof.sinks.views.first import duration
 from lightning_gpuprof.sinks.window_figures.timeline import moments
@@ -60,9 +60,8 @@ def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
 
 
 def _saved(finding: Finding) -> str:
-    if finding.gain is None:
-        return ""
-    return f' <span class="gain">-{duration(finding.gain.saved_ms_per_step)} a step</span>'
+    saved = likely_saved_ms(finding)
+    return "" if saved is None else f' <span class="gain">-{duration(saved)} a step</span>'
 
 
 def _heading(title: str, kind: str = "") -> str:
