@@ -215,3 +215,21 @@ def run_ms_per_step(metrics: Metrics) -> float:
         MissingSignal: As :func:`run_s`.
     """
     return run_s(metrics) * 1e3 / metrics.steps.count
+
+
+def validation_loader(metrics: Metrics) -> tuple[int, int]:
+    """Workers of the one validation loader, and the batches of a validation at most.
+
+    Raises:
+        MissingSignal: They are not known, or there are several loaders.
+    """
+    facts = {n: condition(metrics, f"val_loader.{n}") for n in ("count", "num_workers", "batch_size", "dataset_length")}
+    if facts["count"] != 1:
+        raise MissingSignal("the validation loader is not known, or there are several")
+    workers, size, length = facts["num_workers"], facts["batch_size"], facts["dataset_length"]
+    counted = condition(metrics, "trainer.num_val_batches")
+    if isinstance(workers, int) and isinstance(counted, (int, float)) and possible(counted) and counted >= 1:
+        return workers, int(counted)
+    if not isinstance(workers, int) or not isinstance(size, int) or not isinstance(length, int) or size < 1:
+        raise MissingSignal("workers, batch size or length of the validation loader are not known")
+    return workers, max(1, math.ceil(length / size))

@@ -32,6 +32,11 @@ def _costs(ms: float, name: str = "Slow", hook: str = "on_train_batch_end") -> d
     }
 
 
+_SLOW = _costs(20.0)
+_VALIDATING = {**_costs(20.0, hook="on_validation_batch_end"), "run": {"stage": "validate"}}
+_TWO = {("Slow", "on_train_batch_end"): 20.0, ("AlsoSlow", "on_train_batch_start"): 10.0}
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallbackSlow(BaseRule):
     """One callback's hooks around the batch take a noticeable part of every step.
@@ -68,40 +73,18 @@ class CallbackSlow(BaseRule):
     wanted_ratio: float = threshold(0.01, source="heuristic: what a callback may cost")
 
     examples = (
-        fires(
-            "a callback sleeps 20 ms in each step of 37 ms",
-            "critical",
-            "Slow takes 20.0 ms ... Run it every 54 batches: begin Slow.on_train_batch_end with `if batch_idx % 54:",
-            saves_ms=20.0,
-            **_costs(20.0),
-        ),
-        fires(
-            "its hook has no batch index",
-            "critical",
-            "global_step % 54",
-            **_costs(20.0, "EMA{}", "on_before_zero_grad"),
-        ),
-        fires(
-            "validation alone was run",
-            "critical",
-            "if batch_idx % 54: return ... on_validation_epoch_end",
-            **_costs(20.0, hook="on_validation_batch_end"),
-            run={"stage": "validate"},
-        ),
+        fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=20.0, **_SLOW),
+        fires("it has a batch index", "critical", "Run it every 54 batches ... `if batch_idx % 54:", **_SLOW),
+        fires("it has none", "critical", "global_step % 54", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
+        fires("validation was run", "critical", "batch_idx % 54: return ... on_validation_epoch_end", **_VALIDATING),
         fires("the bar is slow", "critical", "refresh_rate=23)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
-        fires(
-            "two are slow",
-            "critical",
-            "AlsoSlow 12 %",
-            times_ms={"callbacks": 30.0},
-            callbacks_ms={("Slow", "on_train_batch_end"): 20.0, ("AlsoSlow", "on_train_batch_start"): 10.0},
-        ),
+        fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
-        fires("what the GPU does is not known", "info", "Slow takes", **_costs(20.0), run={"device.type": "cuda"}),
+        fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),
         quiet("it takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
         looks_alike("the step waits for data", times_ms={"data_wait": 60.0}),
-        looks_alike("a GPU works meanwhile", **_costs(20.0), run={"device.type": "cuda"}, idle_ratio=0.02),
-        not_evaluated("three steps are steady", "3 steady steps", **_costs(20.0), steady=3),
+        looks_alike("a GPU works meanwhile", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
+        not_evaluated("three steps are steady", "3 steady steps", **_SLOW, steady=3),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

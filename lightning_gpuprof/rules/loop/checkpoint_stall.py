@@ -19,6 +19,10 @@ _EPOCHS = {"trainer.checkpoint_every_n_epochs": 1}
 _STEPS = {"trainer.checkpoint_every_n_train_steps": 20}
 _SECONDS = {"trainer.checkpoint_train_time_interval_s": 1.0}
 
+_CHEAP = {"trainer.checkpoint_save_weights_only": True, "trainer.checkpoint_io": "AsyncCheckpointIO"}
+_ONE = {"steps": 8, "steady": 0, "epochs": 1, "validation": (0, 0.0), "checkpoint": (1, 3.0), "run": _STEPS}
+_ONE |= {"lacks": "every_n", "saves_ms": 375.0}
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointStall(StallRule):
@@ -52,33 +56,14 @@ class CheckpointStall(StallRule):
     most_times_rarer: int = threshold(100, source="heuristic")
 
     examples = (
-        fires(
-            "20 checkpoints take 6 s",
-            "critical",
-            "Save once in the run, not 20 times: ModelCheckpoint(..., every_n_train_steps=400). ... AsyncCheckpointIO",
-            saves_ms=14.25,
-            checkpoint=(20, 6.0),
-        ),
+        fires("20 take 6 s", "critical", "once in the run, not 20 times", saves_ms=14.25, checkpoint=(20, 6.0)),
+        fires("no plugin is set", "critical", "every_n_train_steps=400). ... AsyncCheckpointIO", checkpoint=(20, 6.0)),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
         fires("they take less of it", "info", "Save 7 times less often", checkpoint=(20, 1.3)),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
-        fires(
-            "only weights are saved, in the background",
-            "critical",
-            "Save once",
-            lacks=" Or ",
-            checkpoint=(20, 6.0),
-            run={"trainer.checkpoint_save_weights_only": True, "trainer.checkpoint_io": "AsyncCheckpointIO"},
-        ),
-        fires(
-            "one takes most of a short run",
-            "warning",
-            "1 checkpoint took 3.00 s of 3.41 s (88 %) ... Save less: ModelCheckpoint(..., save_weights_only=True)",
-            lacks="every_n",
-            saves_ms=375.0,
-            **{"steps": 8, "steady": 0, "epochs": 1, "validation": (0, 0.0), "checkpoint": (1, 3.0), "run": _STEPS},
-        ),
+        fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
+        fires("one takes most of it", "warning", "1 checkpoint took 3.00 s of 3.41 s (88 %) ... Save less: ", **_ONE),
         fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
         quiet("they take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
@@ -106,11 +91,8 @@ class CheckpointStall(StallRule):
             return None
         steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
         rarer = None if single else checkpoint_change(metrics, stall.rarer, otherwise=steps)
-        often = (
-            f"once in the run, not {checkpoint.count:,} times"
-            if stall.remains_once
-            else f"{stall.rarer} times less often"
-        )
+        once = f"once in the run, not {checkpoint.count:,} times"
+        often = once if stall.remains_once else f"{stall.rarer} times less often"
         ways = [] if rarer is None else [f"{often}: {rarer.added[0]}"]
         ways += _cheaper(metrics)
         if single:

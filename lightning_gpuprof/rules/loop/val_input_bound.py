@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
-from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible, run_ms_per_step, run_s
+from lightning_gpuprof.model.signals import (
+    condition,
+    is_cpu_only,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    validation_loader,
+)
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
-_LOADER = {
-    "val_loader.count": 1,
-    "val_loader.num_workers": 0,
-    "val_loader.batch_size": 8,
-    "val_loader.dataset_length": 160,
-    "val_loader.persistent_workers": False,
-}
+_ALIVE, _TWO = "val_loader.persistent_workers", {"val_loader.num_workers": 2}
+_LOADER = {"val_loader.count": 1, "val_loader.num_workers": 0, "val_loader.batch_size": 8}
+_LOADER |= {"val_loader.dataset_length": 160, _ALIVE: False}
 _WAITS = {"validation": (4, 5.0), "val_wait_s": 4.5, "run": _LOADER}
+
+
+def _of(loader: dict[str, int]) -> dict[str, object]:
+    return {**_WAITS, "run": {**_LOADER, **loader}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,32 +60,14 @@ class ValInputBound(BaseRule):
     least_part_ratio: float = threshold(0.50, source="heuristic: most of validation")
 
     examples = (
-        fires(
-            "a loader without workers takes 4.5 of 5 s",
-            "warning",
-            "Validation waits 4.50 s of its 5.00 s for batches ... num_workers=2, persistent_workers=True). Why 2",
-            saves_ms=11.25,
-            **_WAITS,
-        ),
-        fires(
-            "its workers start anew for each run",
-            "warning",
-            "Keep the 2 validation workers alive",
-            **{**_WAITS, "run": {**_LOADER, "val_loader.num_workers": 2}},
-        ),
-        fires(
-            "they stay alive",
-            "warning",
-            "Make a validation batch cheaper",
-            **{**_WAITS, "run": {**_LOADER, "val_loader.num_workers": 2, "val_loader.persistent_workers": True}},
-        ),
+        fires("no workers", "warning", "4.50 s of its 5.00 s ... num_workers=2, persistent", saves_ms=11.25, **_WAITS),
+        fires("its workers start anew for each run", "warning", "Keep the 2 validation workers alive", **_of(_TWO)),
+        fires("they stay alive", "warning", "Make a validation batch cheaper", **_of({**_TWO, _ALIVE: True})),
         quiet("fetches are less than half of it", **{**_WAITS, "val_wait_s": 2.4}),
         quiet("they are a twentieth of the run", **{**_WAITS, "validation": (4, 1.5), "val_wait_s": 1.1}),
-        looks_alike("many fetches are cheap", **{**_WAITS, "run": {**_LOADER, "val_loader.dataset_length": 36_000}}),
+        looks_alike("many fetches are cheap", **_of({"val_loader.dataset_length": 36_000})),
         not_evaluated("its parts are not known", "where the time of validation went", **_WAITS, metrics={"ledger": ()}),
-        not_evaluated(
-            "there are several", "there are several", **{**_WAITS, "run": {**_LOADER, "val_loader.count": 2}}
-        ),
+        not_evaluated("there are several", "there are several", **_of({"val_loader.count": 2})),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -94,21 +82,18 @@ class ValInputBound(BaseRule):
         wait_s = sum(r.total_s for r in metrics.ledger if r.part == "validation" and r.phase == "data_wait")
         if wait_s < self.least_ratio * total_s or wait_s < self.least_part_ratio * validation_s:
             return None
-        workers, batches = _loader(metrics)
-        price_ms = RECEIVE_GUARD_MS if workers else SINGLE_GUARD_MS
+        workers, batches = validation_loader(metrics)
+        price_ms, usable = RECEIVE_GUARD_MS if workers else SINGLE_GUARD_MS, metrics.cpu.usable_cpus
         certain_s = min(wait_s, total_s) - runs * batches * price_ms / 1e3
-        run_step_ms = run_ms_per_step(metrics)
-        per_step_ms = certain_s * 1e3 / metrics.steps.count
-        usable = metrics.cpu.usable_cpus
+        run_step_ms, per_step_ms = run_ms_per_step(metrics), certain_s * 1e3 / metrics.steps.count
         if certain_s < self.least_ratio * total_s or not worthwhile(per_step_ms, run_step_ms):
             return None
         if workers == 0 and usable < 2:
             return None
+        idle_ratio = 1.0 if is_cpu_only(metrics) else None
         advice, change = _advice(metrics, workers=workers)
         return self.finding(
-            severity=wait_severity(
-                1.0 if is_cpu_only(metrics) else None, certain_s / total_s, metrics.steps.steady_count
-            ),
+            severity=wait_severity(idle_ratio, certain_s / total_s, metrics.steps.steady_count),
             subject=str(condition(metrics, "val_loader.dataset") or "validation loader"),
             summary=f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
             f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch.",
@@ -128,20 +113,6 @@ class ValInputBound(BaseRule):
             confidence=0.7 if is_cpu_only(metrics) else 0.5,
             explains=claims.VALIDATION,
         )
-
-
-def _loader(metrics: Metrics) -> tuple[int, int]:
-    """Workers and batches of the validation loader."""
-    facts = {n: condition(metrics, f"val_loader.{n}") for n in ("count", "num_workers", "batch_size", "dataset_length")}
-    if facts["count"] != 1:
-        raise MissingSignal("the validation loader is not known, or there are several")
-    workers, size, length = facts["num_workers"], facts["batch_size"], facts["dataset_length"]
-    counted = condition(metrics, "trainer.num_val_batches")
-    if isinstance(workers, int) and isinstance(counted, (int, float)) and possible(counted) and counted >= 1:
-        return workers, int(counted)
-    if not isinstance(workers, int) or not isinstance(size, int) or not isinstance(length, int) or size < 1:
-        raise MissingSignal("workers, batch size or length of the validation loader are not known")
-    return workers, max(1, math.ceil(length / size))
 
 
 def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:

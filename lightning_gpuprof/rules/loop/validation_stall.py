@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Value, condition, gain, outside_severity, run_ms_per_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
+
+_EPOCHS, _FOUR = "trainer.check_val_every_n_epoch", {"validation": (4, 14.0)}
+
+
+def _every(interval: int | str) -> dict[str, object]:
+    return {**_FOUR, "run": {_EPOCHS: None, "trainer.val_check_interval": interval}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,34 +52,11 @@ class ValidationStall(StallRule):
     most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")
 
     examples = (
-        fires(
-            "4 runs take 14 of 34 s",
-            "critical",
-            "every epoch: Trainer(..., check_val_every_n_epoch=4)",
-            validation=(4, 14.0),
-        ),
-        fires(
-            "they are every second epoch",
-            "critical",
-            "check_val_every_n_epoch=8",
-            validation=(4, 14.0),
-            run={"trainer.check_val_every_n_epoch": 2},
-        ),
+        fires("4 runs take 14 of 34 s", "critical", "every epoch: Trainer(..., check_val_every_n_epoch=4)", **_FOUR),
+        fires("they are every second epoch", "critical", "check_val_every_n_epoch=8", **_FOUR, run={_EPOCHS: 2}),
         fires("there are 100 an epoch", "critical", "val_check_interval=0.1)", validation=(400, 25.0)),
-        fires(
-            "they are every 1,000 batches of any epoch",
-            "critical",
-            "Trainer(..., val_check_interval=4000, check_val_every_n_epoch=None)",
-            validation=(4, 14.0),
-            run={"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": 1000},
-        ),
-        fires(
-            "they are every hour",
-            "critical",
-            "Validate once in the run, 4 times less often",
-            validation=(4, 14.0),
-            run={"trainer.check_val_every_n_epoch": None, "trainer.val_check_interval": "1:00"},
-        ),
+        fires("they count batches", "critical", "interval=4000, check_val_every_n_epoch=None", **_every(1000)),
+        fires("they are every hour", "critical", "Validate once in the run, 4 times less often", **_every("1:00")),
         fires("there are 20", "warning", "Validate every 10 epochs instead", epochs=20, validation=(20, 13.0)),
         fires("they take 13 s of 33 s", "warning", "4 validation runs took 13.0 s", validation=(4, 13.0)),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
@@ -94,12 +77,11 @@ class ValidationStall(StallRule):
         recoverable_ms = stall.saved_ms(metrics, 1 - 1 / stall.rarer)
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
             return None
-        level: Severity = outside_severity(metrics, stall.ratio)
-        if level == "critical" and stall.ratio < self.critical_ratio:
-            level = "warning"
+        level = outside_severity(metrics, stall.ratio)
+        capped = level == "critical" and stall.ratio < self.critical_ratio
         advice, change = _less(metrics, stall)
         return self.finding(
-            severity=level,
+            severity="warning" if capped else level,
             subject=validation.subject or "validation loop",
             summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
             advice=advice,
