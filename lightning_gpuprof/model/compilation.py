@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from lightning_gpuprof.model.journal import Value
+
 
 class Recompile(msgspec.Struct, kw_only=True, frozen=True):
     """A function that was compiled once more, because no version of it fitted its arguments."""
@@ -79,3 +81,19 @@ class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
     """Most frequent first, at most 200."""
     lost: bool
     """Whether more was compiled at a time than dynamo remembers: then recompiles are missing here."""
+
+    def most_costly(self, modules: Value) -> tuple[str, list[Recompile]]:
+        """Name and recompiles of the function that cost most, of those after warm-up if there are any.
+
+        Args:
+            modules: Names that modules of torch's own have in the model.
+        """
+        by_function: dict[str, list[Recompile]] = {}
+        for recompile in [one for one in self.recompiles if one.steady] or self.recompiles:
+            name = f"{recompile.function} ({recompile.file}:{recompile.line})"
+            if "_dynamo/" in recompile.file and isinstance(modules, str) and modules:
+                name = modules
+            by_function.setdefault(name, []).append(recompile)
+        return max(
+            by_function.items(), key=lambda item: (sum(r.cost_s for r in item[1]), len(item[1])), default=("", [])
+        )

@@ -170,6 +170,17 @@ class ExplainedStep(DeviceStep):
         return idle_ms * self.idle_lower_ms / self.idle_ms if self.idle_ms > 0 else 0.0
 
     @property
+    def place_of_gaps(self) -> str:
+        """The line before whose launches the longest gaps are, else the phase; empty if neither is known."""
+        time_us: dict[str, float] = {}
+        for gap in self.device.longest:
+            place = gap.line.frame if gap.line is not None else gap.phase
+            if place is not None:
+                time_us[place] = time_us.get(place, 0.0) + gap.causes_us.get("launch", 0.0)
+        best = max(time_us, key=lambda place: time_us[place], default="")
+        return best if time_us.get(best) else ""
+
+    @property
     def late_launch_ms(self) -> float:
         """Idle time for want of launches, as far as the host's time outside of the model leaves room for it."""
         return min(self.cause_ms(*_LATE_LAUNCH), max(0.0, self.idle_ms - self.outside_model_ms))

@@ -309,3 +309,10 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
         """What the typical worker holds for itself; None: not known."""
         own = [row.use.uss_bytes.mean for row in self.worker_rows if row.use.uss_bytes is not None]
         return median(own) if own and all(map(possible, own)) else None
+
+    @property
+    def cacheable_bytes(self) -> float | None:
+        """Memory that files could be kept in, of the machine or within the limit of the group; None: not known."""
+        free = self.machine.memory_available_bytes if self.machine is not None else None
+        limit = self.cgroup.memory_limit_bytes if self.cgroup is not None else None
+        return min((x for x in (None if free is None else free.mean, limit) if x is not None), default=None)

@@ -17,7 +17,11 @@ _COPY_BYTES_PER_MS = 1e6
 
 
 _PAD = {"items_ms": 10.0, "collate_ms": 30.0, "run": {"loader.collate_fn": "pad_batch"}}
-_DEFAULT = {"loader.collate_fn": _DEFAULT_COLLATE}
+_PADDED = {**_PAD, "saves_ms": 10.0}
+
+
+def _default(batch_bytes: float) -> dict[str, object]:
+    return {**_PAD, "run": {"loader.collate_fn": _DEFAULT_COLLATE, "batch.bytes": batch_bytes}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,24 +57,13 @@ class CollateHotspot(StarvingRule):
 
     examples = (
         fires(
-            "padding takes 30 of 40 ms",
+            "padding takes 30 ms",
             "critical",
-            "pad_batch (collate_fn) takes 30.0 ms of the 40.0 ms to make a batch: 75 %. ... a batch every 5.00 ms",
-            saves_ms=10.0,
-            **_PAD,
+            "pad_batch (collate_fn) takes 30.0 ms ... a batch every 5.00 ms",
+            **_PADDED,
         ),
-        fires(
-            "it has little to copy",
-            "critical",
-            "one tensor ... for 4 kB",
-            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 4e3}},
-        ),
-        fires(
-            "it copies 2 GB/s",
-            "critical",
-            "uint8 ... 60 MB at 2 GB/s",
-            **{**_PAD, "run": {**_DEFAULT, "batch.bytes": 6e7}},
-        ),
+        fires("it has little to copy", "critical", "one tensor ... for 4 kB", **_default(4e3)),
+        fires("it copies 2 GB/s", "critical", "uint8 ... 60 MB at 2 GB/s", **_default(6e7)),
         quiet("it takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),
         quiet("steps do not wait", items_ms=6.0, collate_ms=6.0),
         looks_alike("the items are slow", items_ms=39.0, collate_ms=1.0),

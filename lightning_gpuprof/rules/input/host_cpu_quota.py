@@ -52,9 +52,9 @@ class HostCpuQuota(BaseRule):
 
     examples = (
         fires(
-            "a quota of 2 CPUs was used up in 60 % of the intervals",
+            "2 CPUs in 60 %",
             "warning",
-            "The quota of 2 CPUs was used up in 60 % of 480 intervals ... Raise the quota by 0.5 CPUs to 2.5 CPUs",
+            "60 % of 480 ... Raise the quota by 0.5 CPUs to 2.5 CPUs",
             saves_ms=25.0,
             **_USED_UP,
         ),

@@ -15,6 +15,7 @@ _NAMED_PART_RATIO = 0.10
 
 _HOST = {"usable_cpus": 2.0, "worker_cpus": 1.9, "process_cpus": 0.1}
 _BUSY = {**_HOST, "each_worker": {"cpu": 0.95, "delay": 0.02}}
+_COMPUTING = {**_BUSY, "transforms": {"Blur": 0.4, "Crop": 0.35, "Flip": 0.05}, "saves_ms": 10.0}
 _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.6}}
 
 
@@ -54,20 +55,12 @@ class LoaderCpuBound(StarvingRule):
 
     examples = (
         fires(
-            "two workers compute on two CPUs",
+            "two compute",
             "critical",
-            "2 workers spend 96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms of CPU time ... would take 3.8 CPUs",
-            saves_ms=10.0,
-            transforms={"Blur": 0.4, "Crop": 0.35, "Flip": 0.05},
-            **_BUSY,
+            "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... would take 3.8 CPUs",
+            **_COMPUTING,
         ),
-        fires(
-            "other processes hold the CPUs",
-            "info",
-            "and 61 % waiting for a CPU ... First free the CPUs: other processes use 1.3 CPUs of 2",
-            **_QUEUED,
-            others_cpus=1.3,
-        ),
+        fires("others use CPUs", "info", "61 % waiting for a CPU ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
         fires("batches come in bursts", "critical", "come in bursts", **_BUSY, burst=0.4),
         quiet("more workers fit on the CPUs", **{**_BUSY, "usable_cpus": 8.0}),
         quiet("the wait may be what a fetch costs", **_BUSY, items_ms=26.0),

@@ -17,7 +17,10 @@ _LITTLE_READING_BYTES_PER_S = 100e3
 
 
 _HOST = {"usable_cpus": 2.0, "worker_cpus": 0.1, "process_cpus": 0.1}
-_WAITS = {"cpu": 0.05, "delay": 0.02, "read_bytes_per_s": 2e3}
+
+
+def _waits(**worker: float) -> dict[str, object]:
+    return {**_HOST, "each_worker": {"cpu": 0.05, "delay": 0.02, "read_bytes_per_s": 2e3, **worker}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,29 +59,13 @@ class LoaderIoBound(StarvingRule):
 
     examples = (
         fires(
-            "two workers sleep",
-            "critical",
-            "2 workers spend 93 % ... neither a CPU nor a disk ... reads only 2 kB/s ... num_workers=5)",
-            **_HOST,
-            each_worker=_WAITS,
+            "two sleep", "critical", "93 % ... neither a CPU nor a disk ... only 2 kB/s ... num_workers=5)", **_waits()
         ),
-        fires(
-            "they wait for a disk",
-            "critical",
-            "waiting for a disk ... Make Digits read less or faster (a worker reads 40 MB/s)",
-            **_HOST,
-            each_worker={**_WAITS, "disk": 0.6, "read_bytes_per_s": 40e6},
-        ),
-        fires(
-            "they read, but not from a disk",
-            "critical",
-            "network file system, database, lock",
-            **_HOST,
-            each_worker={**_WAITS, "read_bytes_per_s": 5e6},
-        ),
+        fires("they wait for a disk", "critical", "reads 40 MB/s)", **_waits(disk=0.6, read_bytes_per_s=40e6)),
+        fires("it is no disk", "critical", "network file system, database, lock", **_waits(read_bytes_per_s=5e6)),
         quiet("they wait for a CPU", **_HOST, each_worker={"cpu": 0.2, "delay": 0.75}),
         quiet("they wait for work", **_HOST, each_worker={"cpu": 0.5, "delay": 0.02}, idle_ratio=0.4),
-        quiet("batches are made in time", **_HOST, each_worker=_WAITS, items_ms=12.0),
+        quiet("batches are made in time", **_waits(), items_ms=12.0),
         looks_alike("they compute", **_HOST, each_worker={"cpu": 0.95}),
         not_evaluated("they were not sampled", "was not sampled", **_HOST, each_worker=None),
     )

@@ -10,8 +10,12 @@ from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSign
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
-_DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.6}}
-_AGAIN = {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9}
+_WORKER = {"cpu": 0.2, "delay": 0.05, "disk": 0.6}
+_DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": _WORKER}
+
+
+def _again(**later: float | None) -> dict[str, object]:
+    return {**_DISK, "later_epochs": {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9, **later}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,38 +54,17 @@ class PageCacheMiss(StarvingRule):
     least_s: float = threshold(5.0, source="heuristic: five samples")
 
     examples = (
-        fires(
-            "later epochs read 11 GB again",
-            "critical",
-            "Each later epoch reads 1.57 GB from disk: 100 % ... Only 1 GB of memory",
-            **_DISK,
-            later_epochs=_AGAIN,
-        ),
-        fires(
-            "they would fit into memory",
-            "critical",
-            "would fit into the 1 GB",
-            **_DISK,
-            later_epochs={**_AGAIN, "disk_bytes": 5e9, "call_bytes": 5e9},
-        ),
-        quiet("half is cached", **_DISK, later_epochs={**_AGAIN, "disk_bytes": 4.9e9}),
-        quiet("they read little", **_DISK, later_epochs={**_AGAIN, "disk_bytes": 1e6, "call_bytes": 1e6}),
-        quiet("steps do not wait", **_DISK, items_ms=12.0, later_epochs=_AGAIN),
+        fires("all is read again", "critical", "reads 1.57 GB from disk: 100 % ... Only 1 GB of memory", **_again()),
+        fires("it would fit", "critical", "would fit into the 1 GB", **_again(disk_bytes=5e9, call_bytes=5e9)),
+        quiet("half is cached", **_again(disk_bytes=4.9e9)),
+        quiet("they read little", **_again(disk_bytes=1e6, call_bytes=1e6)),
+        quiet("steps do not wait", **_again(), items_ms=12.0),
         quiet("there is one epoch", **_DISK),
-        looks_alike(
-            "workers do not wait for the disk",
-            **{**_DISK, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": 0.1}},
-            later_epochs=_AGAIN,
-        ),
-        not_evaluated("reading is unknown", "was not measured", **_DISK, later_epochs={**_AGAIN, "disk_bytes": None}),
+        looks_alike("workers do not wait for the disk", **{**_again(), "each_worker": {**_WORKER, "disk": 0.1}}),
+        not_evaluated("reading is unknown", "was not measured", **_again(disk_bytes=None)),
+        not_evaluated("4 s are sampled", "4.0 s after the first epoch", **_again(seconds=4.0)),
         not_evaluated(
-            "4 s are sampled", "4.0 s after the first epoch", **_DISK, later_epochs={**_AGAIN, "seconds": 4.0}
-        ),
-        not_evaluated(
-            "waits for disks are unknown",
-            "whether workers wait for disks",
-            **{**_DISK, "each_worker": {"cpu": 0.2, "delay": 0.05, "disk": None}},
-            later_epochs=_AGAIN,
+            "waits are unknown", "whether workers wait", **{**_again(), "each_worker": {**_WORKER, "disk": None}}
         ),
     )
 
@@ -93,9 +76,8 @@ class PageCacheMiss(StarvingRule):
         if later.disk_bytes is None or later.call_bytes is None:
             raise MissingSignal("what was read from disks was not measured")
         if later.seconds < self.least_s:
-            raise MissingSignal(
-                f"{later.seconds:.1f} s after the first epoch were sampled, {self.least_s:.0f} are needed"
-            )
+            sampled = f"{later.seconds:.1f} s after the first epoch were sampled"
+            raise MissingSignal(f"{sampled}, {self.least_s:.0f} are needed")
         time = measured(found.state.worker_time)
         if time.disk_ratio is None:
             raise MissingSignal("whether workers wait for disks was not measured")
@@ -104,7 +86,7 @@ class PageCacheMiss(StarvingRule):
         reads = later.disk_bytes >= self.least_bytes_per_s * later.seconds and miss >= self.least_miss_ratio
         if not reads or time.disk_ratio < self.least_disk_ratio or saved is None:
             return None
-        epoch_bytes, free = later.disk_bytes / max(1, later.epochs), _available(metrics)
+        epoch_bytes, free = later.disk_bytes / max(1, later.epochs), metrics.host.cacheable_bytes
         return self.of_starving(
             metrics,
             found,
@@ -125,15 +107,6 @@ class PageCacheMiss(StarvingRule):
 
 def _amount(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:.3g} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
-
-
-def _available(metrics: Metrics) -> float | None:
-    """Memory that files could be kept in, of the machine or within the limit of the group."""
-    machine, group = metrics.host.machine, metrics.host.cgroup
-    free = machine.memory_available_bytes.mean if machine is not None and machine.memory_available_bytes else None
-    limit = group.memory_limit_bytes if group is not None else None
-    known = [value for value in (free, limit) if value is not None]
-    return min(known) if known else None
 
 
 def _advice(name: str, epoch_bytes: float, free: float | None) -> str:

@@ -12,12 +12,10 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
-_ANEW = {
-    "times_ms": {"forward": 4.0, "backward": 5.0},
-    "persistent_workers": False,
-    "iterator_s": 0.3,
-    "first_wait_s": 0.9,
-}
+_STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
+_ANEW = {**_STARTS, "times_ms": {"forward": 4.0, "backward": 5.0}}
+_SLOW = {**_STARTS, "iterator_s": 0.01, "first_wait_s": 0.85}
+_RELOADED = {**_ANEW, "persistent_workers": True, "run": {"trainer.reload_dataloaders_every_n_epochs": 1}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,29 +57,17 @@ class WorkerStartup(BaseRule):
 
     examples = (
         fires(
-            "three starts wait 1.2 s each",
+            "three starts wait",
             "critical",
-            "2 workers anew takes 1.20 s ... num_workers=2, persistent_workers=True",
+            "takes 1.20 s ... num_workers=2, persistent_workers=True",
             saves_ms=9.0,
             **_ANEW,
         ),
-        fires(
-            "loaders are made anew",
-            "critical",
-            "Trainer(..., reload_dataloaders_every_n_epochs=0). 3 epoch starts",
-            lacks="persistent_workers",
-            **{**_ANEW, "persistent_workers": True, "run": {"trainer.reload_dataloaders_every_n_epochs": 1}},
-        ),
+        fires("loaders are made anew", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),
         quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
-        looks_alike(
-            "each batch is slow to make",
-            times_ms={"data_wait": 400.0},
-            persistent_workers=False,
-            first_wait_s=0.85,
-            iterator_s=0.01,
-        ),
+        looks_alike("each batch is slow to make", times_ms={"data_wait": 400.0}, **_SLOW),
         not_evaluated("there are two epochs", "1 epoch starts after the first, 2 are needed", **{**_ANEW, "epochs": 2}),
         not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
     )

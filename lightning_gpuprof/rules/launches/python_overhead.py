@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import is_cpu_only
@@ -66,9 +65,7 @@ class PythonOverhead(StepRule):
     least_python_ratio: float = threshold(0.6, source="heuristic: eager models of a library have 0.15 to 0.55")
 
     examples = (
-        fires(
-            "Python takes 40 us per operator", "critical", "mostly in forward (net.py:20)", step=_python(40), run=_EAGER
-        ),
+        fires("it takes 40 us", "critical", "mostly in forward (net.py:20)", step=_python(40), run=_EAGER),
         fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
         fires("it is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
         fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),
@@ -93,7 +90,7 @@ class PythonOverhead(StepRule):
             return None
         if not worthwhile(idle_ms, step.period_ms):
             return None
-        place = _place(step)
+        place = step.place_of_gaps
         advice, change = _advice(metrics, place)
         return self.of_step(
             metrics,
@@ -146,17 +143,6 @@ class PythonOverhead(StepRule):
             explains=claims.PYTHON,
             change=change,
         )
-
-
-def _place(step: ExplainedStep) -> str:
-    """The line before whose launches the longest gaps are, else the phase; empty if neither is known."""
-    time_us: dict[str, float] = {}
-    for gap in step.device.longest:
-        place = gap.line.frame if gap.line is not None else gap.phase
-        if place is not None:
-            time_us[place] = time_us.get(place, 0.0) + gap.causes_us.get("launch", 0.0)
-    best = max(time_us, key=lambda place: time_us[place], default="")
-    return best if time_us.get(best) else ""
 
 
 def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
-from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, worthwhile
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, run_ms_per_step
@@ -58,9 +57,7 @@ class Recompiles(BaseRule):
 
     examples = (
         fires("the batch size changes", "critical", "dynamic=True", compiled={"recompiles": _TEN}),
-        fires(
-            "a function was given up", "info", "was given up", compiled={"recompiles": [_SHORT_ONE], "limit_hits": 1}
-        ),
+        fires("one was given up", "info", "was given up", compiled={"recompiles": [_SHORT_ONE], "limit_hits": 1}),
         quiet("it compiles once", compiled={}),
         looks_alike("it compiles once more, in 0.5 s", compiled={"recompiles": [{"batch": 99}]}),
         not_evaluated("its times are impossible", "impossible number", compiled={"steady_recompile_s": -1.0}),
@@ -82,12 +79,11 @@ class Recompiles(BaseRule):
         given_up = facts.limit_hits >= self.least_hits
         if not costly and not given_up:
             return None
-        steady = [recompile for recompile in facts.recompiles if recompile.steady] or list(facts.recompiles)
-        function, its = _most_costly(metrics, steady)
-        level: Severity = severity(lost_ms / period_ms, metrics.steps.count) if costly else "info"
+        function, its = facts.most_costly(condition(metrics, "compile.modules"))
+        guards = list(dict.fromkeys(_short(one.reason) for one in its if one.reason))
         advice, change = _advice(metrics, its)
         return self.finding(
-            severity=level,
+            severity=severity(lost_ms / period_ms, metrics.steps.count) if costly else "info",
             subject=function or "torch.compile",
             summary=_summary(facts, its, function, lost_ms / period_ms, lost_s),
             advice=advice,
@@ -96,29 +92,12 @@ class Recompiles(BaseRule):
                 worthwhile_evidence("compiling after warm-up, share of the run", lost_ms, period_ms),
                 Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
                 Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
-                *(
-                    Evidence(name="guard", value=reason)
-                    for reason in list(dict.fromkeys(_short(r.reason) for r in its if r.reason))[:3]
-                ),
+                *(Evidence(name="guard", value=reason) for reason in guards[:3]),
             ),
             gain=gain(lost_ms, lost_ms, period_ms) if costly and lost_ms >= MIN_COST_MS else None,
             confidence=0.9 if its and its[0].reason else 0.75,
             explains=claims.RECOMPILES,
         )
-
-
-def _most_costly(metrics: Metrics, recompiles: Sequence[Recompile]) -> tuple[str, list[Recompile]]:
-    """Name and recompiles of the function that cost most; a module of torch's own has the name it has in the model."""
-    modules = condition(metrics, "compile.modules")
-    by_function: dict[str, list[Recompile]] = defaultdict(list)
-    for recompile in recompiles:
-        name = f"{recompile.function} ({recompile.file}:{recompile.line})"
-        if "_dynamo/" in recompile.file and isinstance(modules, str) and modules:
-            name = modules
-        by_function[name].append(recompile)
-    if not by_function:
-        return "", []
-    return max(by_function.items(), key=lambda item: (sum(r.cost_s for r in item[1]), len(item[1])))
 
 
 def _short(reason: str) -> str:
@@ -135,12 +114,9 @@ def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio
         batches = [r.batch for r in its if r.batch is not None]
         where = f", in batches {batches[0]} to {batches[-1]}" if len(batches) > 1 else ""
         text += f": {len(its)} times {function}{where}"
-    hits = facts.limit_hits
-    given_up = (
-        f" {counted(hits, 'function')} {'was' if hits == 1 else 'were'} given up and run{'s' if hits == 1 else ''} "
-        "uncompiled."
-    )
-    return f"{text}.{given_up if hits else ''}"
+    verbs = ("was", "runs") if facts.limit_hits == 1 else ("were", "run")
+    given_up = f" {counted(facts.limit_hits, 'function')} {verbs[0]} given up and {verbs[1]} uncompiled."
+    return f"{text}.{given_up if facts.limit_hits else ''}"
 
 
 def _advice(metrics: Metrics, its: Sequence[Recompile]) -> tuple[str, Change | None]:

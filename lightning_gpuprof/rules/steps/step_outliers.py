@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.metrics import Metrics, Outliers
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
@@ -109,12 +109,11 @@ class StepOutliers(BaseRule):
         hidden = certain_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
         weak = doubtful or alike or hidden or accidents
-        level: Severity = "info" if weak else severity(certain_ratio, outliers.checked)
         where = listed([f"{percent(part)} in {name}" for name, part in holders])
         notes = ((doubtful, _DOUBT), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
-            severity=level,
+            severity="info" if weak else severity(certain_ratio, outliers.checked),
             subject=(costly_callback(metrics) if phase == "callbacks" else "") or phase,
             summary=(
                 f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(outliers.worst_ms)} "
