@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopyKind, DeviceCopies
+from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopiesWithin, CopyKind, DeviceCopies
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 
 PINNED_BYTES_PER_S = 12e9
@@ -61,6 +62,7 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
         all_exposed_ms=device.exposed_copy_us / 1e3 / steps,
         pinned_bytes_per_s=rate,
         pinned_source=source,
+        within=_within(metrics, analysis, steps),
         place_to_host=_place_to_host(analysis),
     )
     try:
@@ -70,6 +72,20 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
     if pinned.total_bytes < LEAST_BYTES or pinned.bytes_per_s is None:
         return found
     return replace(found, pinned_bytes_per_s=pinned.bytes_per_s, pinned_source="pinned copies of the same window")
+
+
+def _within(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> CopiesWithin | Unmeasured:
+    operators = analysis.operators
+    if operators is None or operators.device_us is None:
+        return Unmeasured(why="the operators of the trace window could not be analysed")
+    if operators.shapes is not None:
+        copied = (row for row in operators.shapes if row.operator == "aten::copy_")
+        rows = tuple(row for row in copied if row.dtype and "," not in row.dtype)  # of one type
+        return CopiesWithin(ms=sum(row.device_self_us or 0.0 for row in rows) / 1e3 / steps, rows=rows)
+    if "mixed" in str(condition(metrics, "trainer.precision") or "mixed"):
+        return Unmeasured(why="the window was recorded without shapes, so conversions of types look like copies")
+    total_us = sum(row.device_self_us or 0.0 for row in operators.types if row.type == "copy_")
+    return CopiesWithin(ms=total_us / 1e3 / steps, rows=())
 
 
 def _place_to_host(analysis: TraceAnalysis) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import decimal_size
+from lightning_gpuprof.model.trace.operators import OperatorShapes
 
 Direction = Literal["HtoD", "DtoH"]
 
@@ -56,6 +57,15 @@ class CopyKind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopiesWithin:
+    """What ``aten::copy_`` takes of the device, per traced step; of one type to the same where shapes are known."""
+
+    ms: float
+    rows: tuple[OperatorShapes, ...]
+    """The largest; empty where shapes are not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceCopies:
     """All copies of the one device of a window, per traced step."""
 
@@ -68,6 +78,8 @@ class DeviceCopies:
     """What copies of pinned memory to the device reach: those of the window, else of the link, else the least."""
     pinned_source: str
     """Where that is from."""
+    within: CopiesWithin | Unmeasured = NOT_COMPUTED
+    """Those within the device, with what of copies from and to the host is no kernel."""
     place_to_host: str
     """Where the host waits longest for a copy to it: the line, else the phase; empty if it waits for none."""
 

@@ -37,6 +37,11 @@ class DeviceWindow:
         """Kernels with fewer blocks than the device has multiprocessors."""
         return [row for row in self.kernels.savings if row.kind == "idle multiprocessors"]
 
+    def slow_misaligned(self, slower_ratio: float) -> list[MisalignedProduct]:
+        """Misaligned products that reach less of the roofline than so much of what aligned ones do."""
+        compared = [one for one in self.misaligned or () if one.peer_ratio]
+        return [one for one in compared if one.reached_ratio < slower_ratio * (one.peer_ratio or 0.0)]
+
     @property
     def has_equal_convolutions(self) -> bool | None:
         """Whether each shape of convolutions occurs equally often in all steps; None: shapes are not known."""

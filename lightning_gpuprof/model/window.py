@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
 
 MAX_UNMATCHED_RATIO = 0.1
 """Share of device work launched outside a window from which its busy time per step is not trusted. Heuristic."""
@@ -78,6 +79,21 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     def is_on_slow_step(self) -> bool:
         """Whether the window was opened because a step was slow, so that it shows no ordinary steps."""
         return self.reason.startswith("slow step")
+
+    def pinned_copies(self, least_count: int, least_bytes: float) -> MemorySizeRow | None:
+        """Large copies of pinned memory to the device; None if the window has no such.
+
+        Args:
+            least_count: As many bytes as so many of the largest.
+            least_bytes: Of a copy on average.
+        """
+        tables = self.analysis.api_tables if self.analysis is not None else None
+        for row in tables.cuda_gpu_mem_size_sum if tables is not None and self.steps_us else ():
+            enough = row.sized_count == row.count >= least_count
+            large = (row.total_bytes or 0) >= least_count * (row.max_bytes or 0)
+            if "HtoD (Pinned" in row.name and enough and large and (row.average_bytes or 0.0) >= least_bytes:
+                return row
+        return None
 
     @property
     def device_work(self) -> int:

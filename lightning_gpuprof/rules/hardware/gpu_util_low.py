@@ -15,11 +15,8 @@ from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSign
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
-_RULE_OF: Mapping[Phase, str] = {
-    "data_wait": "input-bound",
-    "callbacks": "callback-slow",
-    "logging": "logging-overhead",
-}
+_RULE_OF: Mapping[Phase, str]
+_RULE_OF = {"data_wait": "input-bound", "callbacks": "callback-slow", "logging": "logging-overhead"}
 _RULE_OF_PART = {"validation": "validation-stall", "checkpoint": "checkpoint-stall", "epoch_gap": "worker-startup"}
 _LOW = {"values": {"utilization_ratio": 0.3}}
 _WAITS = {"data_wait": 100.0}

@@ -56,12 +56,7 @@ class CollateHotspot(StarvingRule):
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires(
-            "padding takes 30 ms",
-            "critical",
-            "pad_batch (collate_fn) takes 30.0 ms ... a batch every 5.00 ms",
-            **_PADDED,
-        ),
+        fires("padding takes 30 ms", "critical", "pad_batch (collate_fn) takes 30.0 ms ... every 5.00 ms", **_PADDED),
         fires("it has little to copy", "critical", "one tensor ... for 4 kB", **_default(4e3)),
         fires("it copies 2 GB/s", "critical", "uint8 ... 60 MB at 2 GB/s", **_default(6e7)),
         quiet("it takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),

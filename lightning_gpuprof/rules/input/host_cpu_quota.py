@@ -51,13 +51,7 @@ class HostCpuQuota(BaseRule):
     least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")
 
     examples = (
-        fires(
-            "2 CPUs in 60 %",
-            "warning",
-            "60 % of 480 ... Raise the quota by 0.5 CPUs to 2.5 CPUs",
-            saves_ms=25.0,
-            **_USED_UP,
-        ),
+        fires("2 CPUs in 60 %", "warning", "60 % of 480 ... by 0.5 CPUs to 2.5 CPUs", saves_ms=25.0, **_USED_UP),
         fires("the machine has no more CPUs", "critical", "Raise the quota", quota={}, run={"cpu.count": 2}),
         fires("the machine has 8 CPUs", "info", "Raise the quota", quota={}, run={"cpu.count": 8}),
         fires("the number of CPUs is not known", "info", "Raise the quota", quota={}),

@@ -54,12 +54,7 @@ class LoaderCpuBound(StarvingRule):
     least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
 
     examples = (
-        fires(
-            "two compute",
-            "critical",
-            "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... would take 3.8 CPUs",
-            **_COMPUTING,
-        ),
+        fires("two compute", "critical", "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... take 3.8 CPUs", **_COMPUTING),
         fires("others use CPUs", "info", "61 % waiting for a CPU ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
         fires("batches come in bursts", "critical", "come in bursts", **_BUSY, burst=0.4),
         quiet("more workers fit on the CPUs", **{**_BUSY, "usable_cpus": 8.0}),

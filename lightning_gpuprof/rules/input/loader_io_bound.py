@@ -58,9 +58,7 @@ class LoaderIoBound(StarvingRule):
     )
 
     examples = (
-        fires(
-            "two sleep", "critical", "93 % ... neither a CPU nor a disk ... only 2 kB/s ... num_workers=5)", **_waits()
-        ),
+        fires("two sleep", "critical", "93 % ... neither a CPU nor a disk ... 2 kB/s ... num_workers=5)", **_waits()),
         fires("they wait for a disk", "critical", "reads 40 MB/s)", **_waits(disk=0.6, read_bytes_per_s=40e6)),
         fires("it is no disk", "critical", "network file system, database, lock", **_waits(read_bytes_per_s=5e6)),
         quiet("they wait for a CPU", **_HOST, each_worker={"cpu": 0.2, "delay": 0.75}),

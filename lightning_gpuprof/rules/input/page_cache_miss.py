@@ -11,6 +11,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
 _WORKER = {"cpu": 0.2, "delay": 0.05, "disk": 0.6}
+_UNKNOWN = {**_WORKER, "disk": None}
 _DISK = {"usable_cpus": 2.0, "worker_cpus": 0.4, "each_worker": _WORKER}
 
 
@@ -63,9 +64,7 @@ class PageCacheMiss(StarvingRule):
         looks_alike("workers do not wait for the disk", **{**_again(), "each_worker": {**_WORKER, "disk": 0.1}}),
         not_evaluated("reading is unknown", "was not measured", **_again(disk_bytes=None)),
         not_evaluated("4 s are sampled", "4.0 s after the first epoch", **_again(seconds=4.0)),
-        not_evaluated(
-            "waits are unknown", "whether workers wait", **{**_again(), "each_worker": {**_WORKER, "disk": None}}
-        ),
+        not_evaluated("waits are unknown", "whether workers wait", **{**_again(), "each_worker": _UNKNOWN}),
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:

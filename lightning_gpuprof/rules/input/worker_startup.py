@@ -56,13 +56,7 @@ class WorkerStartup(BaseRule):
     least_epochs: int = threshold(2, source="heuristic: one epoch start can be an accident")
 
     examples = (
-        fires(
-            "three starts wait",
-            "critical",
-            "takes 1.20 s ... num_workers=2, persistent_workers=True",
-            saves_ms=9.0,
-            **_ANEW,
-        ),
+        fires("three wait", "critical", "takes 1.20 s ... num_workers=2, persistent_workers", saves_ms=9.0, **_ANEW),
         fires("loaders are made anew", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),

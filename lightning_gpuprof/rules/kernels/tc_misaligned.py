@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.matrix_kernels import MisalignedProduct
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, DeviceWindow, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
 
 def _product(shape: str, ms: float, reached: float, dtype: str = "bf16") -> tuple[str, str, float, dict[str, object]]:
@@ -37,8 +36,8 @@ class TcMisaligned(KernelRule):
 
     ## How it is measured
     Roofline of trace windows with shapes: products (`mm`, `addmm`, `bmm`) whose number of columns is no such multiple,
-    and products of the same kind that share this size, beside the roofline share of aligned products of the same kind
-    and dtype with a quarter to four times their FLOPs. The gain is the difference. Only the 20 longest rows are known.
+    and products of the same kind that share this size, beside the roofline share of aligned ones of that kind and dtype
+    with a quarter to four times their FLOPs. The gain is the difference. Only the 20 longest rows are known.
 
     ## When it is wrong
     - Without aligned products to compare with it is not evaluated.
@@ -86,11 +85,11 @@ class TcMisaligned(KernelRule):
             return None
         if not all(any(one.peer_ratio for one in window.misaligned or ()) for window in run.windows):
             raise MissingSignal("the trace windows hold no aligned products to compare with")
-        spent = run.per_step(lambda window: sum(one.row.device_us for one in self._slow(window)))
-        saved = run.per_step(lambda window: sum(one.saved_us for one in self._slow(window)))
+        spent = run.per_step(lambda window: sum(one.row.device_us for one in window.slow_misaligned(self.slower_ratio)))
+        saved = run.per_step(lambda window: sum(one.saved_us for one in window.slow_misaligned(self.slower_ratio)))
         if not self.is_long(run, spent) or not worthwhile(saved.ms, run.period_ms):
             return None
-        worst = max(self._slow(run.windows[0]), key=lambda one: one.saved_us)
+        worst = max(run.windows[0].slow_misaligned(self.slower_ratio), key=lambda one: one.saved_us)
         padded = -(-worst.size // self.best_multiple) * self.best_multiple
         row, reached, peers = worst.row, worst.reached_ratio, worst.peer_ratio or 0.0
         return self.of_kernels(
@@ -109,7 +108,3 @@ class TcMisaligned(KernelRule):
             time=spent,
             saved=saved,
         )
-
-    def _slow(self, window: DeviceWindow) -> list[MisalignedProduct]:
-        compared = [one for one in window.misaligned or () if one.peer_ratio]
-        return [one for one in compared if one.reached_ratio < self.slower_ratio * (one.peer_ratio or 0.0)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
@@ -39,8 +39,7 @@ class CopyHeavy(CopyRule):
 
     ## When it is wrong
     - Some copies are needed: a kernel that demands contiguous inputs can be slower without one.
-    - Only the largest rows of the table by shapes are known, so the time is a lower bound.
-    - Where copies from the host take more than a tenth as long, no shape is named: the table mixes both.
+    - Only the largest rows by shapes are known (a lower bound); none is named where copies from the host are a tenth.
     - Silent where the GPU waits 15 % of the step for slow workers: they set the pace.
 
     ## What to do
@@ -69,7 +68,8 @@ class CopyHeavy(CopyRule):
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
         """Judge copies within the device."""
         outside_ms = copies.of("HtoD").total_ms + copies.of("DtoH").total_ms
-        all_ms, rows = _layout_ms(metrics, step)
+        within = measured(copies.within)
+        all_ms, rows = within.ms, within.rows
         if outside_ms > self.most_outside_ratio * all_ms:
             rows = ()  # the largest may be the batch on its way to the device
         found_ms = max(0.0, all_ms - outside_ms)
@@ -94,21 +94,6 @@ class CopyHeavy(CopyRule):
             saved_ms=saved_ms,
             lower_ms=saved_ms,
         )
-
-
-def _layout_ms(metrics: Metrics, step: ExplainedStep) -> tuple[float, tuple[OperatorShapes, ...]]:
-    operators = step.analysis.operators
-    if operators is None or operators.device_us is None:
-        raise MissingSignal("the operators of the trace window could not be analysed")
-    if operators.shapes is not None:
-        copied = (row for row in operators.shapes if row.operator == "aten::copy_")
-        rows = tuple(row for row in copied if row.dtype and "," not in row.dtype)  # of one type
-        return sum(row.device_self_us or 0.0 for row in rows) / 1e3 / step.steps, rows
-    precision = str(condition(metrics, "trainer.precision") or "mixed")
-    if "mixed" in precision:
-        raise MissingSignal("the window was recorded without shapes, so conversions of types look like copies")
-    total_us = sum(row.device_self_us or 0.0 for row in operators.types if row.type == "copy_")
-    return total_us / 1e3 / step.steps, ()
 
 
 def _tensor(row: OperatorShapes) -> str:

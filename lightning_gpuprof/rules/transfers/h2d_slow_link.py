@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms
-from lightning_gpuprof.model.trace.api_tables import MemorySizeRow
-from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -29,10 +27,9 @@ class H2dSlowLink(BaseRule):
     other CPU socket, to a switch that several GPUs share, or to other traffic on the link.
 
     ## How it is measured
-    Trace window with most of them: bytes over time of copies from pinned memory. Small ones among them, such as labels,
-    make the rate a lower bound. The ceiling is the link at its best reading (NVML): transfers per second, times lanes,
-    times 128/130. The gain is what the ceiling would save; copies that run beside kernels cost nothing, so its lower
-    bound is 0.
+    Trace window with most of them: bytes over time of copies from pinned memory, a lower bound if small ones are among
+    them. The ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain
+    is what the ceiling would save; copies beside kernels cost nothing, so its lower bound is 0.
 
     ## When it is wrong
     - Copies of several GPUs at the same time share the host's memory.
@@ -69,11 +66,13 @@ class H2dSlowLink(BaseRule):
             raise MissingSignal("which of several GPUs a copy went to is not known")
         period_ms, (gpu,) = steady_period_ms(metrics), gpus
         link, device = gpu.link, gpu.device
-        if link is None:
-            raise MissingSignal("the PCIe link was not measured")
-        if link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
-            raise MissingSignal("the PCIe link was not measured often enough")
-        found = [(row, window) for window in metrics.windows if (row := self._large_copies(window)) is not None]
+        if link is None or link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
+            raise MissingSignal(f"the PCIe link was not measured{'' if link is None else ' often enough'}")
+        found = [
+            (row, window)
+            for window in metrics.windows
+            if (row := window.pinned_copies(self.least_copies, self.least_bytes)) is not None
+        ]
         if not found:
             raise MissingSignal(f"no window holds {self.least_copies} copies of 8 MiB or more from pinned memory")
         row, window = max(found, key=lambda pair: pair[0].total_bytes or 0)
@@ -100,12 +99,3 @@ class H2dSlowLink(BaseRule):
             confidence=0.5,
             explains=claims.BATCH_COPIES,
         )
-
-    def _large_copies(self, window: WindowFacts) -> MemorySizeRow | None:
-        tables = window.analysis.api_tables if window.analysis is not None else None
-        for row in tables.cuda_gpu_mem_size_sum if tables is not None and window.steps_us else ():
-            enough = row.sized_count == row.count >= self.least_copies
-            large = (row.total_bytes or 0) >= self.least_copies * (row.max_bytes or 0)
-            if "HtoD (Pinned" in row.name and enough and large and (row.average_bytes or 0.0) >= self.least_bytes:
-                return row
-        return None
