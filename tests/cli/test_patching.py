@@ -1,4 +1,4 @@
-"""Python programs: each case of patching_cases.py, run after its change; the diff; what is not Python; writing."""
+"""Python programs: each case of patching_cases.txt, run after its change; the diff; what is not Python; writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from patching_cases import CASES, FUSED, RARER, THINGS, WORKERS, Case, _plain
+from patching_cases import CASES, FUSED, RARER, THINGS, WORKERS, WRITTEN, Case, plain
 
 from lightning_gpuprof.cli import patching
 from lightning_gpuprof.cli.patching.patch import Patch, apply, patch
@@ -70,32 +70,35 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_program_after_the_change_is_as_expected_and_runs(case: Case, ran, tmp_path: Path) -> None:
-    sources = _write(tmp_path, case.files())
+    sources = _write(tmp_path, case.before)
     made = patch([case.change], sources=sources)
     assert [one.why for one in made.unplaced if case.why not in one.why or not case.why] == []
     assert bool(made.unplaced) == bool(case.why)
     assert all(one.snippet and "\n" not in one.why for one in made.unplaced)
     apply(made)
-    assert {path.name: path.read_bytes() for path in sources} == case.after()
+    assert {path.name: path.read_bytes() for path in sources} == case.after
     if not case.why:
-        assert case.edits
+        assert case.after != case.before
         assert case.ran(ran())
     again = patch([case.change], sources=sources)
     assert again.files == ()
     assert bool(again.unplaced) == bool(case.why) or case.change.remove
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.edits and c.encoding == "utf-8"], ids=lambda case: case.name)
+TAKEN_BY_GIT = [c for c in CASES if not c.why and WRITTEN.get(c.name, ("utf-8",))[0] == "utf-8"]
+
+
+@pytest.mark.parametrize("case", TAKEN_BY_GIT, ids=lambda case: case.name)
 def test_git_takes_the_diff(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sources = _write(tmp_path, case.files())
+    sources = _write(tmp_path, case.before)
     diff = patch([case.change], sources=sources).diff
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], input=diff.encode(), check=True, cwd=tmp_path)
-    assert {path.name: path.read_bytes() for path in sources} == case.after()
+    assert {path.name: path.read_bytes() for path in sources} == case.after
 
 
 def test_changes_come_together_and_the_first_counts(tmp_path: Path) -> None:
-    sources = _write(tmp_path, {"train.py": _plain("DataLoader(data, num_workers=0)").encode()})
+    sources = _write(tmp_path, {"train.py": plain("DataLoader(data, num_workers=0)").encode()})
     other = Change(call="DataLoader", arguments={"num_workers": 4, "pin_memory": True})
     precision = Change(add=('torch.set_float32_matmul_precision("high")',))
     made = patch([precision, WORKERS, RARER, other], sources=sources)
@@ -129,7 +132,7 @@ def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None
 
 
 def test_without_libcst_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = _write(tmp_path, {"train.py": _plain("DataLoader(data)").encode()})
+    sources = _write(tmp_path, {"train.py": plain("DataLoader(data)").encode()})
     monkeypatch.setitem(sys.modules, "libcst", None)
     monkeypatch.delitem(sys.modules, "lightning_gpuprof.cli.patching.syntax", raising=False)
     monkeypatch.delattr(patching, "syntax", raising=False)
@@ -138,7 +141,7 @@ def test_without_libcst_the_error_names_the_extra(tmp_path: Path, monkeypatch: p
 
 
 def _patched(folder: Path) -> Patch:
-    return patch([WORKERS], sources=_write(folder, {"train.py": _plain("DataLoader(data)").encode()}))
+    return patch([WORKERS], sources=_write(folder, {"train.py": plain("DataLoader(data)").encode()}))
 
 
 def test_nothing_is_written_before_it_is_applied_and_then_links_and_modes_stay(tmp_path: Path) -> None:
