@@ -65,6 +65,8 @@ _HOOKS_FOR_ONE_CALL = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
+_GROUPS = {"trace": TraceConfig, "nvml": NvmlConfig, "host": HostConfig}
+"""Arguments that are groups of options."""
 
 
 def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Callable[..., None]:
@@ -86,7 +88,8 @@ def _harmless(hook: Callable[Concatenate[GpuProfiler, Parameters], None]) -> Cal
 def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, None]:
     """Name the argument that was meant by one that is not there, also in a configuration that LightningCLI refused."""
     known = list(inspect.signature(init).parameters)[1:]
-    note = functools.partial(note_unknown_arguments, "GpuProfiler", known)
+    options = [f"{name}.{option}" for name, group in _GROUPS.items() for option in inspect.signature(group).parameters]
+    note = functools.partial(note_unknown_arguments, "GpuProfiler", [*known, *options])
     atexit.register(note)
 
     @functools.wraps(init)

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -73,7 +73,7 @@ class PatchError(GpuProfError):
     """A user's file cannot be read as code, or changed meanwhile."""
 
 
-def note_unknown_arguments(what: str, known: Iterable[str]) -> None:
+def note_unknown_arguments(what: str, known: Collection[str]) -> None:
     """Say which arguments of a class in the configuration files of this command do not exist.
 
     LightningCLI refuses them itself, in the middle of 70 lines, before the class is called. Called at the end of such a
@@ -81,27 +81,35 @@ def note_unknown_arguments(what: str, known: Iterable[str]) -> None:
 
     Args:
         what: Name of the class.
-        known: The arguments that there are.
+        known: The arguments that there are, and those of a group of options after its name: ``trace.active``.
     """
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
     for path in (word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))):
         with suppress(OSError, ValueError, yaml.YAMLError):
-            for name in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what):
+            groups = {name.partition(".")[0] for name in known if "." in name}
+            for name in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what, groups):
                 if name not in known:
-                    print(f"gpuprof: {UnknownArgumentError(what, name, known)}\n  in {path}", file=sys.stderr)
+                    group, _, option = name.rpartition(".")
+                    there = [one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == group]
+                    wrong = UnknownArgumentError(f"{what}.{group}" if group else what, option, there)
+                    print(f"gpuprof: {wrong}\n  in {path}", file=sys.stderr)
 
 
-def _arguments_in(read: object, what: str) -> Iterator[str]:
-    """Names of the arguments that a configuration gives to a class, wherever it stands."""
+def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[str]:
+    """Names of the arguments that a configuration gives to a class, wherever it stands, and to its groups."""
     if isinstance(read, dict):
         given = read.get("init_args")
         if isinstance(given, dict) and str(read.get("class_path")).rpartition(".")[2] == what:
-            yield from map(str, given)
+            for name, value in given.items():
+                yield str(name)
+                if name in groups and isinstance(value, dict):
+                    options = value.get("init_args") if "class_path" in value else value
+                    yield from (f"{name}.{option}" for option in options or ())
     if isinstance(read, dict | list):
         for inner in read.values() if isinstance(read, dict) else read:
-            yield from _arguments_in(inner, what)
+            yield from _arguments_in(inner, what, groups)
 
 
 def _shorten_for_command_lines(words: str) -> None:

@@ -73,9 +73,11 @@ def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(
     assert len(lines) <= 10
 
 
-def test_a_misspelt_name_in_yaml_is_named_last(tmp_path: Path) -> None:
+def test_misspelt_names_in_yaml_are_named_last(tmp_path: Path) -> None:
     """At the end of the process."""
-    config, program = config_of(tmp_path, "windws: [200]"), tmp_path / "program.py"
+    host = "{class_path: lightning_gpuprof.HostConfig, init_args: {intervals: 1.0}}"
+    lines = ["windws: [200]", "trace: {warmups: 3}", f"host: {host}"]
+    config, program = config_of(tmp_path, "\n        ".join(lines)), tmp_path / "program.py"
     program.write_text(
         "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
         "LightningCLI(BoringModel)\n"
@@ -83,10 +85,12 @@ def test_a_misspelt_name_in_yaml_is_named_last(tmp_path: Path) -> None:
     command = [sys.executable, str(program), "fit", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-2:] == [
+    assert done.stderr.splitlines()[-6::2] == [
         "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?",
-        f"  in {config}",
+        "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?",
+        "gpuprof: GpuProfiler.host has no argument 'intervals'. Did you mean interval_s?",
     ]
+    assert done.stderr.splitlines()[-1] == f"  in {config}"
 
 
 def test_a_configuration_without_a_misspelt_name_is_not_spoken_of(
@@ -96,11 +100,14 @@ def test_a_configuration_without_a_misspelt_name_is_not_spoken_of(
     import yaml  # noqa: F401
 
     right, other, broken = (tmp_path / f"{name}.yaml" for name in ("right", "other", "broken"))
-    right.write_text("callbacks: [{class_path: a.GpuProfiler, init_args: {windows: 5}}, {class_path: b.C}]")
+    groups = "trace: {active: 1}, host: false, thresholds: {input-bound: {least_ratio: 0.1}}"
+    right.write_text(
+        f"callbacks: [{{class_path: a.GpuProfiler, init_args: {{windows: 5, {groups}}}}}, {{class_path: b.C}}]"
+    )
     other.write_text("model: {class_path: a.Model, init_args: {windws: 5}}")
     broken.write_text("a: [")
     monkeypatch.setattr(sys, "argv", ["train", f"--config={right}", str(other), str(broken), str(tmp_path / "no.yaml")])
-    note_unknown_arguments("GpuProfiler", ["windows"])
+    note_unknown_arguments("GpuProfiler", ["windows", "trace", "trace.active", "host", "host.interval_s", "thresholds"])
     assert capsys.readouterr().err == ""
 
 
