@@ -10,7 +10,7 @@ from lightning_gpuprof.analyze import cpu_time
 from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import Phase
 
 
 def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
@@ -27,10 +27,7 @@ def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
     rows, _ = cpu_time.rows_of(device.batch, journal, steady)
     if len(rows) < MIN_SAMPLES:
         return {}
-    by_phase = {phase: np.zeros(len(device.batch), np.int64) for phase in PHASES}
-    for slot, column in device.charged.items():
-        by_phase[journal.slots[slot].step_phase] += column
-    return {phase: float(np.median(column[rows])) / 1e6 for phase, column in by_phase.items()}
+    return {phase: float(np.median(column[rows])) / 1e6 for phase, column in device.phases(journal.slots).items()}
 
 
 def caveats(journal: Journal) -> list[str]:

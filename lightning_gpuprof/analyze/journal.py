@@ -90,6 +90,13 @@ class DeviceColumns:
     dropped_unusable: int = 0
     """Likewise, because they had too many edges, or edges on streams that do not follow each other."""
 
+    def phases(self, slots: list[Slot]) -> dict[Phase, Ints]:
+        """Exclusive time in ns by phase, arrays of shape (m,); phases without time are zeros."""
+        by_phase = {phase: np.zeros(len(self.batch), np.int64) for phase in PHASES}
+        for slot, column in self.charged.items():
+            by_phase[slots[slot].step_phase] += column
+        return by_phase
+
 
 def _no_device_spans() -> DeviceColumns:
     return DeviceColumns(batch=np.zeros(0, np.int64), charged={})

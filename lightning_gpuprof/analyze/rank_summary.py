@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze import steady
+from lightning_gpuprof.analyze import cpu_time, steady
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.rank_summary import (
+    MAX_DEVICE_STEPS,
     MAX_EPOCHS,
     MAX_READINGS,
     SUMMARY_VERSION,
@@ -43,12 +44,11 @@ def summarise(journal: Journal) -> RankSummary:
     """What other ranks' reports need of this one."""
     header, steps = journal.header, journal.steps
     phases = steps.phases(journal.slots)
-    rows = np.flatnonzero(steady.select(steps, phases).steady)
+    steady_steps = steady.select(steps, phases).steady
+    rows = np.flatnonzero(steady_steps)
     rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
     rows = rows[drawn(steps.batch[rows])]
     readings = _cpu_readings(journal)
-    device = journal.conditions.get("device.type")
-    cpu_set = journal.conditions.get("host.cpu_set")
     return RankSummary(
         version=SUMMARY_VERSION,
         job=header.job,
@@ -56,7 +56,7 @@ def summarise(journal: Journal) -> RankSummary:
         rank=header.rank,
         world_size=header.world_size,
         host=header.host,
-        device=device if isinstance(device, str) else "",
+        device=_text(journal, "device.type"),
         start_ns=header.start_ns,
         epoch_ns=header.epoch_ns,
         end_ns=journal.end_ns,
@@ -66,9 +66,32 @@ def summarise(journal: Journal) -> RankSummary:
         steps=StepTable.of(
             steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
         ),
-        cpu_set=cpu_set if isinstance(cpu_set, str) else "",
+        strategy=_text(journal, "trainer.strategy"),
+        device_steps=_device_steps(journal, steady_steps),
+        cpu_set=_text(journal, "host.cpu_set"),
         cpu_t_s=[round((t_ns - header.start_ns) / 1e9, 3) for t_ns, _ in readings],
         cpu_cpus=[round(cpus, 3) for _, cpus in readings],
+    )
+
+
+def _text(journal: Journal, condition: str) -> str:
+    found = journal.conditions.get(condition)
+    return found if isinstance(found, str) else ""
+
+
+def _device_steps(journal: Journal, steady_steps: steady.Mask) -> StepTable | None:
+    """Steady steps by the device's clock; None if there are none."""
+    rows, of_steps = cpu_time.rows_of(journal.device.batch, journal, steady_steps)
+    rising = np.unique(journal.device.batch[rows], return_index=True)[1]
+    kept = rising[np.linspace(0, len(rising) - 1, min(len(rising), MAX_DEVICE_STEPS)).astype(int)]
+    if not len(kept):
+        return None
+    rows, of_steps = rows[kept], of_steps[kept]
+    times = journal.device.phases(journal.slots)
+    return StepTable.of(
+        journal.device.batch[rows],
+        journal.steps.period_ns[of_steps],
+        {phase: column[rows] for phase, column in times.items()},
     )
 
 
@@ -124,7 +147,9 @@ def _left_by(path: Path) -> RankSummary | None:
     """The summary; None if there is none that can be read: the journal has all of it."""
     try:
         summary = msgspec.json.decode(path.read_bytes(), type=RankSummary)
-        summary.steps.columns()
+        for table in (summary.steps, summary.device_steps):
+            if table is not None:
+                table.columns()
     except (OSError, ValueError):
         return None
     return summary if summary.version == SUMMARY_VERSION else None

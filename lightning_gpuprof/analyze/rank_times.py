@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +17,22 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import RankSummary
 from lightning_gpuprof.model.signals import MIN_STEPS
 
-_OWN_ON_CPU: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "zero_grad", "callbacks", "logging")
+_OWN: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "zero_grad", "callbacks", "logging")
 """Phases in which a rank waits for no other one; the backward holds DDP's reductions, ``sync`` is nothing but waiting.
 """
 
-_OWN_ON_DEVICE: tuple[Phase, ...] = ("data_wait",)
-"""On a device, the host may wait for the device in any other phase, and the device for other ranks."""
+_OWN_BEFORE_DEVICE: tuple[Phase, ...] = ("data_wait",)
+"""Of a host with a device: it may wait for that in any other phase, and the device for other ranks."""
+
+_DDP = "DDPStrategy"
+"""Ranks meet in the backward only."""
 
 _GAP_RATIO = 0.5
 """Late ranks end at a gap of at least so much of the largest one. Heuristic."""
 
 _Floats = npt.NDArray[np.float64]
+_Table = tuple[Ints, Ints, dict[Phase, Ints]]
+"""Batches, step times and times of the phases."""
 
 
 def rank_times(
@@ -60,32 +66,24 @@ def rank_times(
         common = np.intersect1d(common, batch)
     if len(common) < MIN_STEPS:
         return Unmeasured(why=f"{counted(len(common), 'step')} steady on all ranks, {MIN_STEPS} are needed")
+    on_cpu = all(ranks[rank].device == "cpu" for rank in columns)
     rows = [np.searchsorted(batch, common) for batch, _, _ in columns.values()]
-    periods_ns = np.stack([period[row] for (_, period, _), row in zip(columns.values(), rows, strict=True)])
-    own_phases = _OWN_ON_CPU if all(ranks[rank].device == "cpu" for rank in columns) else _OWN_ON_DEVICE
-    own_ns = np.zeros_like(periods_ns)
-    medians_ms: dict[Phase, _Floats] = {}
-    for phase in PHASES:
-        times_ns = np.zeros_like(periods_ns)
-        for at, ((_, _, phases), row) in enumerate(zip(columns.values(), rows, strict=True)):
-            if phase in phases:
-                times_ns[at] = phases[phase][row]
-        if times_ns.any():
-            medians_ms[phase] = np.median(times_ns, axis=1) / 1e6
-        if phase in own_phases:
-            own_ns += times_ns
-    period_ns = np.median(periods_ns, axis=0).astype(np.int64)
-    imbalance = statistics.share((own_ns.max(axis=0) - own_ns.mean(axis=0)).astype(np.int64), period_ns)
-    excess_ms = np.median(own_ns - _median_of_others(own_ns), axis=1) / 1e6
+    host = _beside(list(columns.values()), rows, _OWN if on_cpu else _OWN_BEFORE_DEVICE)
+    imbalance = statistics.share((host.own_ns.max(axis=0) - host.own_ns.mean(axis=0)).astype(np.int64), host.period_ns)
     numbers = np.array(list(columns))
-    late = _late_ranks(numbers, own_ns, period_ns, excess_ms, {p: medians_ms[p] for p in own_phases if p in medians_ms})
+    late, judged = _late_ranks(numbers, host), host
+    device = None if on_cpu else _on_devices([ranks[rank] for rank in columns])
+    if device is not None and late is not None:
+        by_device = _late_ranks(numbers, device)
+        if by_device is not None and by_device.lost.lower_ratio > late.lost.lower_ratio:
+            late, judged = by_device, device
     if imbalance is None or late is None:
         return Unmeasured(why="the step time was not measured")
-    slowest = np.bincount(own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
+    slowest = np.bincount(host.own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
     return RankTimes(
         world_size=own.world_size,
-        steps=len(common),
-        phases=own_phases,
+        steps=judged.own_ns.shape[1],
+        phases=judged.own_phases,
         imbalance=imbalance,
         late=late,
         left_out=told,
@@ -93,14 +91,66 @@ def rank_times(
             RankShare(
                 rank=rank,
                 host=ranks[rank].host,
-                excess_ms=float(excess_ms[at]),
+                excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
-                period_ms=float(np.median(periods_ns[at])) / 1e6,
-                phases_ms={phase: float(medians[at]) for phase, medians in medians_ms.items()},
+                period_ms=float(host.periods_ms[at]),
+                phases_ms={phase: float(medians[at]) for phase, medians in host.medians_ms.items()},
             )
             for at, rank in enumerate(columns)
         ),
     )
+
+
+class _Beside(NamedTuple):
+    """As many steps of each rank, beside each other."""
+
+    own_phases: tuple[Phase, ...]
+    own_ns: Ints
+    """Shape (ranks, steps)."""
+    excess_ms: _Floats
+    """Shape (ranks,): median of a rank's own time beyond the median of the others."""
+    period_ns: Ints
+    """Shape (steps,): the median of the ranks."""
+    periods_ms: _Floats
+    """Shape (ranks,): median."""
+    medians_ms: dict[Phase, _Floats]
+    """Likewise; phases without time are left out."""
+
+
+def _beside(tables: Sequence[_Table], rows: Sequence[Ints], own_phases: tuple[Phase, ...]) -> _Beside:
+    periods_ns = np.stack([period[row] for (_, period, _), row in zip(tables, rows, strict=True)])
+    own_ns = np.zeros_like(periods_ns)
+    medians_ms: dict[Phase, _Floats] = {}
+    for phase in PHASES:
+        times_ns = np.zeros_like(periods_ns)
+        for at, ((_, _, phases), row) in enumerate(zip(tables, rows, strict=True)):
+            if phase in phases:
+                times_ns[at] = phases[phase][row]
+        if times_ns.any():
+            medians_ms[phase] = np.median(times_ns, axis=1) / 1e6
+        if phase in own_phases:
+            own_ns += times_ns
+    return _Beside(
+        own_phases=own_phases,
+        own_ns=own_ns,
+        excess_ms=np.median(own_ns - _median_of_others(own_ns), axis=1) / 1e6,
+        period_ns=np.median(periods_ns, axis=0).astype(np.int64),
+        periods_ms=np.median(periods_ns, axis=1) / 1e6,
+        medians_ms=medians_ms,
+    )
+
+
+def _on_devices(ranks: Sequence[RankSummary]) -> _Beside | None:
+    """Steps by the devices' own clocks, of about the same moments of the run; None where they are too few.
+
+    There, what a rank waits for others is in its backward, where DDP reduces, whatever phase its host waits in.
+    """
+    tables = [one.device_steps.columns() for one in ranks if one.device_steps is not None and one.strategy == _DDP]
+    count = min((len(batch) for batch, _, _ in tables), default=0)
+    if len(tables) < len(ranks) or count < MIN_STEPS:
+        return None
+    rows = [np.linspace(0, len(batch) - 1, count).astype(np.int64) for batch, _, _ in tables]
+    return _beside(tables, rows, _OWN)
 
 
 def _of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:
@@ -139,17 +189,15 @@ def _median_of_others(values: Ints) -> _Floats:
     return medians
 
 
-def _late_ranks(
-    numbers: Ints, own_ns: Ints, period_ns: Ints, excess_ms: _Floats, medians_ms: Mapping[Phase, _Floats]
-) -> LateRanks | None:
+def _late_ranks(numbers: Ints, steps: _Beside) -> LateRanks | None:
     """The ranks above the last large gap between one rank and the next quicker one; at most half of them."""
+    own_ns, excess_ms = steps.own_ns, steps.excess_ms
     order = np.argsort(-excess_ms, kind="stable")
-    most = len(order) // 2
-    gaps = -np.diff(excess_ms[order])[:most]
+    gaps = -np.diff(excess_ms[order])[: len(order) // 2]
     late = order[: int(np.flatnonzero(gaps >= _GAP_RATIO * gaps.max())[-1]) + 1]
     others = np.setdiff1d(order, late)
     slowest_ns, without_ns = own_ns[late].max(axis=0), own_ns[others].max(axis=0)
-    lost = statistics.share(np.maximum(slowest_ns - without_ns, 0), period_ns)
+    lost = statistics.share(np.maximum(slowest_ns - without_ns, 0), steps.period_ns)
     if lost is None:
         return None
     apart_ns = np.median(own_ns[late], axis=0) - np.median(own_ns[others], axis=0)
@@ -157,7 +205,9 @@ def _late_ranks(
         ranks=tuple(sorted(numbers[late].tolist())),
         excess_ms=float(np.median(apart_ns)) / 1e6,
         excess_by_phase_ms={
-            phase: float(np.median(ms[late]) - np.median(ms[others])) for phase, ms in medians_ms.items()
+            phase: float(np.median(ms[late]) - np.median(ms[others]))
+            for phase, ms in steps.medians_ms.items()
+            if phase in steps.own_phases
         },
         slowest_ratio=float(np.mean(slowest_ns > without_ns)),
         lost=lost,

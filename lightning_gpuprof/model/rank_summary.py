@@ -15,6 +15,8 @@ SUMMARY_VERSION = 1
 
 MAX_STEPS = 512
 """Steady steps in a summary."""
+MAX_DEVICE_STEPS = 256
+"""Steps measured on the device's clock, likewise."""
 MAX_READINGS = 200
 """Readings of the CPUs that a rank uses, likewise."""
 MAX_EPOCHS = 64
@@ -90,6 +92,10 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     epochs: list[int]
     """Batches of its first epochs."""
     steps: StepTable
+    strategy: str = ""
+    """Class of the trainer's strategy."""
+    device_steps: StepTable | None = None
+    """Steps whose phases were measured on the device's own clock; ranks have not measured the same ones."""
     cpu_set: str = ""
     """CPUs that it may use."""
     cpu_t_s: list[float] = []

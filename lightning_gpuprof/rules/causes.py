@@ -401,7 +401,7 @@ def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -
     certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms
     times = metrics.ranks
     whom = "other ranks"
-    if isinstance(times, RankTimes) and times.late.lost.lower_ratio >= 0.5 * certain:
+    if isinstance(times, RankTimes) and times.late.lost.lower_ratio > 0.5 * certain:
         one = len(times.late.ranks) == 1
         whom = f"{times.late_name}, which {'takes' if one else 'take'} longer in {times.late.phase}"
     yield Cause(

@@ -8,11 +8,12 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from built_journals import journal
+from built_journals import MS, SLOTS, ints, journal
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal import DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
+from lightning_gpuprof.model.journal import Slot
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
 
@@ -108,10 +109,55 @@ def test_other_numbers_of_the_ranks_permute_what_is_said_of_them() -> None:
     ]
 
 
-def test_on_a_device_only_the_wait_for_batches_is_a_rank_s_own() -> None:
+def test_of_a_host_with_a_device_only_the_wait_for_batches_is_a_rank_s_own() -> None:
     found = side_by_side([rank(0, device="cuda"), rank(1, np.full(N, 7.0), device="cuda")])
     assert found.phases == ("data_wait",)
     assert found.imbalance.median_ms == 0
+
+
+BACKWARD = Slot(id=9, action="backward", phase="backward")
+
+
+def on_device(number: int, *, every: int = 2, of: int = 4, strategy: str = "DDPStrategy", **ms: float) -> Journal:
+    """Steps of 60 ms on the host, every so many of them measured on the device; the rest waits in the backward."""
+    one = rank(number, np.full(N, 55.0), of=of, device="cuda")
+    batch = one.steps.batch[number % every :: every]
+    own = {1: ms.get("fetch", 1.0), 2: ms.get("forward", 20.0), 3: ms.get("callback", 1.0)}
+    times = {**own, BACKWARD.id: 60.0 - sum(own.values())}
+    charged = {slot: ints(np.full(len(batch), value * MS)) for slot, value in times.items()}
+    return replace(
+        one,
+        slots=[*SLOTS, BACKWARD],
+        device=DeviceColumns(batch=batch, charged=charged),
+        conditions={**one.conditions, "trainer.strategy": strategy},
+    )
+
+
+@pytest.mark.parametrize(("part", "phase"), [("fetch", "data_wait"), ("forward", "forward"), ("callback", "callbacks")])
+def test_the_clock_of_a_device_tells_what_a_rank_is_late_in(part: str, phase: str) -> None:
+    """Its idle time is charged where the host was late; what it waits for others is in the backward."""
+    found = side_by_side([on_device(one, **({part: 32.0} if one == 2 else {})) for one in range(4)])
+    assert found.late.ranks == (2,)
+    assert found.late.phase == phase
+    assert found.late.lost.median_ms == pytest.approx(12.0 if part == "forward" else 31.0)
+
+
+def test_ranks_whose_devices_do_the_same_are_not_late() -> None:
+    found = side_by_side([on_device(one) for one in range(4)])
+    assert found.late.lost.median_ms == 0
+
+
+def test_ranks_that_measured_different_steps_on_their_devices_are_compared() -> None:
+    found = side_by_side([on_device(0, every=2), on_device(1, every=7, callback=21.0), on_device(2), on_device(3)])
+    assert found.late.ranks == (1,)
+    assert found.steps < N / 7
+
+
+@pytest.mark.parametrize("strategy", ["FSDPStrategy", "ModelParallelStrategy", ""])
+def test_ranks_that_may_meet_in_any_phase_are_not_told_apart_by_their_devices(strategy: str) -> None:
+    found = side_by_side([on_device(one, strategy=strategy, forward=32.0 if one == 2 else 20.0) for one in range(4)])
+    assert found.phases == ("data_wait",)
+    assert found.late.lost.median_ms == 0
 
 
 @pytest.mark.parametrize("days_apart", [0, 1, 400])

@@ -37,19 +37,23 @@ class StragglerRank(BaseRule):
     From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that
     are steady on all: the time in phases in which a rank waits for no other (on a CPU all but the backward and the
     ranks' own synchronisation; on a device only the wait for batches, because the host may wait for the device in any
-    other). Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last
-    large gap, so that all ranks of a slow host are one finding. The gain is what each step would be shorter without
-    them: the longest time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step,
-    and one of them must be the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts
-    need not agree. On a device the gain is held below the time in which this rank's device is idle or only
-    communicates, as far as a trace window has seen it: a wait for a batch costs nothing while the device still has
-    work. Ranks that left nothing readable are named under the table of the ranks, and the others are compared.
+    other). Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those
+    were read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which its
+    host was late. What costs more counts.
+
+    Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large
+    gap, so that all ranks of a slow host are one finding. The gain is what each step would be shorter without them: the
+    longest time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step, and one of
+    them must be the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not
+    agree. On a device the gain is held below the time in which this rank's device is idle or only communicates, as far
+    as a trace window has seen it: a wait for a batch costs nothing while the device still has work. Ranks that left
+    nothing readable are named beside the table of the ranks, and the others are compared.
 
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
-    - A device that is slower than others (clocks, heat) is not seen by the host: `gpuprof trace` with the windows of
-      all ranks tells.
+    - A slow backward of one rank (its device's clocks, heat) is not told from the wait of the others, and under other
+      strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks tells.
     - Ranks whose folders are not shared between hosts are not found.
 
     ## What to do
