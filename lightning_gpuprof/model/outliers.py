@@ -32,6 +32,12 @@ class Outliers:
     rest_excess_ms: float | None = None
     """``excess_ms`` without the two longest, which can be accidents; None: not known."""
 
+    @property
+    def some_batches(self) -> str:
+        """The first of :attr:`batches` in words."""
+        shown = ", ".join(str(batch) for batch in sorted(self.batches)[:8])
+        return f"{shown}, ..." if len(self.batches) > 8 else shown
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:

@@ -91,7 +91,7 @@ class InputBound(BaseRule):
         idle_ratio = None if is_cpu_only(metrics) else metrics.fetch.making_idle_ratio
         if idle_ratio is not None and idle_ratio < self.least_idle_ratio:
             return None
-        state = _known_loading(metrics)
+        state = metrics.loading if isinstance(metrics.loading, Loading) else None  # else it is not torch's
         certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else state.certain_ratio
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
@@ -99,10 +99,8 @@ class InputBound(BaseRule):
             return None  # that wait is part of the bursts, which rules of the workers report
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
-            raise MissingSignal(
-                f"a fetch of {millis(wait.median_ms)} may be normal, and no window shows the device during a fetch: "
-                "trace several steps, TraceConfig(active=3)"
-            )
+            unseen = "no window shows the device during a fetch: trace several steps, TraceConfig(active=3)"
+            raise MissingSignal(f"a fetch of {millis(wait.median_ms)} may be normal, and {unseen}")
         recoverable_ms, lower_ms = (wait.median_ms, wait.lower_ratio * period_ms) if state is None else state.saves_ms
         if idle_ratio is not None:
             recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
@@ -135,13 +133,6 @@ class InputBound(BaseRule):
             explains=claims.WAIT_FOR_BATCHES,
             change=change,
         )
-
-
-def _known_loading(metrics: Metrics) -> Loading | None:
-    try:
-        return measured(metrics.loading)
-    except MissingSignal:  # not a torch DataLoader: the wait is measured all the same
-        return None
 
 
 def _advice(state: Loading | None, change: Change | None, *, wait_ms: float) -> str:

@@ -20,6 +20,8 @@ _QUEUED_RATIO = 0.30
 """Share of making batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
 
 _JITTER = {"burst": (0.3, 0.25), "items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0)}
+_ANY = {**_JITTER, "run": {"loader.in_order": True}, "saves_ms": 4.15}  # 29 % of a mean step of 10 / 0.7 ms
+_GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +65,18 @@ class InputJitter(BaseRule):
 
     examples = (
         fires(
-            "the slowest sample takes 200 ms, the mean 1 ms",
-            "critical",
-            "slowest sample took 200 ms, the mean 1.00 ms ... prefetch_factor=12). Why 12: 24 ... in_order=False",
-            saves_ms=4.15,  # the excess of 29 % of a mean step of 10 / 0.7 ms
-            **_JITTER,
-            run={"loader.in_order": True},
+            "one takes 200 ms", "critical", "200 ms, the mean 1.00 ms ... =12). Why 12: 24 ... in_order=False", **_ANY
         ),
         fires("the queue is long", "critical", "Make slow samples like the others", **_JITTER, prefetch_factor=30),
         fires("the excess is at least 5 %", "info", "at least 5", **{**_JITTER, "burst": (0.3, 0.061)}),
         fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
         fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
-        fires("the GPU idles", "critical", "prefetch_factor", **_JITTER, run={"device.type": "cuda"}, device_idle=0.3),
-        fires("what the GPU does is not known", "warning", "prefetch_factor", **_JITTER, run={"device.type": "cuda"}),
+        fires("the GPU idles", "critical", "prefetch_factor", **_GPU, device_idle=0.3),
+        fires("what the GPU does is not known", "warning", "prefetch_factor", **_GPU),
         quiet("the excess may be 4.8 %", **{**_JITTER, "burst": (0.3, 0.058)}),
         quiet("samples differ by less", **{**_JITTER, "samples_ms": (4.0, 19.0)}),
         quiet("there are no workers", **{**_JITTER, "workers": 0}),
-        quiet("the GPU works meanwhile", **_JITTER, run={"device.type": "cuda"}, device_idle=-0.4),
+        quiet("the GPU works meanwhile", **_GPU, device_idle=-0.4),
         looks_alike("it is a single stall", **{**_JITTER, "burst": (0.3, 0.0)}),
         looks_alike("the workers are behind", **{**_JITTER, "verdict": "processing"}),
         looks_alike("batches take less than the stalls", **{**_JITTER, "items_ms": 2.0}),
@@ -94,9 +91,9 @@ class InputJitter(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         """Judge loaders with workers."""
         state = measured(metrics.loading)
+        wait = state.wait
         if not state.num_workers:
             return None
-        wait = state.wait
         if wait.total_lower_ratio is None or not possible(wait.total_lower_ratio):
             raise MissingSignal("the bound of the wait of all steps was not computed")
         lower_ratio = min(wait.total_lower_ratio, wait.total_ratio) - wait.median_ratio
@@ -108,8 +105,7 @@ class InputJitter(BaseRule):
         if found.verdict == "processing" or state.made is None:
             return None
         mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
-        # Exact for steps that are alike but for their wait.
-        period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))
+        period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
         excess_ratio = wait.total_ratio - wait.median_ratio
         idle_ratio = step_idle_ratio(metrics)
         if idle_ratio is not None and idle_ratio < MIN_IDLE_RATIO:
@@ -163,18 +159,11 @@ def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> tuple[str
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
     wanted = min(MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
     alike = "make slow samples like the others (large files, long sequences)"
-    order = (
-        " If the order of batches does not matter: DataLoader(..., in_order=False)."
-        if condition(metrics, "loader.in_order") is True
-        else ""
-    )
+    in_order = condition(metrics, "loader.in_order") is True
+    order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""
     if wanted <= now:
-        text = (
-            f"{alike[0].upper()}{alike[1:]}: prefetch_factor={now} should hide a batch of {millis(slowest_ms)}.{order}"
-        )
-        return text, None
+        hides = f"prefetch_factor={now} should hide a batch of {millis(slowest_ms)}"
+        return f"{alike[0].upper()}{alike[1:]}: {hides}.{order}", None
     change = Change(call="DataLoader", arguments={"prefetch_factor": wanted}, before={"prefetch_factor": now})
-    return (
-        f"Queue more batches: {change.added[0]}. Why {wanted}: {wanted * state.num_workers} batches hide one of "
-        f"{millis(slowest_ms)}. Or {alike}.{order}"
-    ), change
+    why = f"Why {wanted}: {wanted * state.num_workers} batches hide one of {millis(slowest_ms)}."
+    return f"Queue more batches: {change.added[0]}. {why} Or {alike}.{order}", change

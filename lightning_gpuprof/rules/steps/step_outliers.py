@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.loading import MAX_PREFETCH
-from lightning_gpuprof.model.metrics import Metrics, Outliers
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
 from lightning_gpuprof.model.outliers import Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Value, gain, measured, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.input.loading import queue_against
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, site_in
 
@@ -23,13 +22,9 @@ _RARER = 10
 """How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""
 
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
-
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
-
 _CHANCE = " So few and short stalls may be pauses of the machine."
-
 _ALIKE = " All phases took longer alike: larger batches, or something stopped the whole process."
-
 
 _STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
 _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
@@ -54,13 +49,12 @@ class StepOutliers(BaseRule):
 
     - if one or two stalls are the whole excess, or all together cost little and lie where they would by chance (in the
       phases that fill the step anyway, at no fixed distance): any machine pauses now and then;
-    - if the excess is spread over the phases as the ordinary step is (total variation below 0.3) and has no fixed
-      distance: batches differ in size, or something stops the whole process;
+    - if the excess is spread over the phases as the ordinary step is (total variation below 0.3), at no fixed distance:
+      batches differ in size, or something stops the whole process;
     - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the
-      model's own phases (and the wait for workers that make their batches in time), unless stalls come at a fixed
-      distance;
-    - on a GPU, if the device is not known to be idle for that long (trace windows or NVML): a host that is ahead may
-      pause for free. The phase that waits for the device shows the excess, whichever phase gave it the work.
+      model's own phases (and the wait for workers that are in time), unless stalls come at a fixed distance;
+    - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
+      free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
     Silent where a part of the run is slow as a whole: that is `phase-change`.
 
@@ -98,9 +92,8 @@ class StepOutliers(BaseRule):
         doubtful = sum(stalls.attributed_ms.values()) < least_ms
         shown_ms = outliers.excess_by_phase_ms if doubtful else stalls.attributed_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
-        ratio = excess_ms / outliers.total_ms
-        mean_ms = outliers.total_ms / outliers.checked
-        recoverable_ms = excess_ms / outliers.checked
+        ratio, worst_ms = excess_ms / outliers.total_ms, outliers.worst_ms
+        mean_ms, recoverable_ms = outliers.total_ms / outliers.checked, excess_ms / outliers.checked
         if not worthwhile(recoverable_ms, mean_ms):
             return None
         holders, alike = dominant_phases(shown_ms, self.named_ratio), stalls.alike
@@ -116,7 +109,7 @@ class StepOutliers(BaseRule):
             severity="info" if weak else severity(certain_ratio, outliers.checked),
             subject=(costly_callback(metrics) if phase == "callbacks" else "") or phase,
             summary=(
-                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(outliers.worst_ms)} "
+                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(worst_ms)} "
                 f"where an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
                 f"{seconds(outliers.total_ms / 1e3)} ({percent(ratio)}): {where}."
             )
@@ -125,11 +118,9 @@ class StepOutliers(BaseRule):
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
                 self.evidence("least_count", outliers.count, "outliers"),
-                Evidence(
-                    name="longest step", value=outliers.worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT
-                ),
+                Evidence(name="longest step", value=worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT),
                 *(Evidence(name=f"{name} share of the excess", value=part, unit="ratio") for name, part in holders),
-                Evidence(name="batches", value=_batches(outliers)),
+                Evidence(name="batches", value=outliers.some_batches),
             ),
             gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
             confidence=0.5 if weak else 0.85,
@@ -150,27 +141,22 @@ class StepOutliers(BaseRule):
         return stalls.chance(phase for phase, _ in holders) > self.most_chance
 
 
-def _batches(outliers: Outliers) -> str:
-    shown = ", ".join(str(batch) for batch in sorted(outliers.batches)[:8])
-    return f"{shown}, ..." if len(outliers.batches) > 8 else shown
-
-
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
     outliers, every = stalls.outliers, stalls.every
     if stalls.alike:
         return (
-            f"Compare the size of batches {_batches(outliers)} (tokens, points, boxes) with others. If they are "
+            f"Compare the size of batches {outliers.some_batches} (tokens, points, boxes) with others. If they are "
             "larger, batch samples of similar size together or limit the total per batch. If not, look for what "
             "stops the whole process: other jobs, a lower clock, garbage collection."
         ), None
-    shown = f"in batches {_batches(outliers)}" if outliers.batches else "in the outlying steps"
+    shown = f"in batches {outliers.some_batches}" if outliers.batches else "in the outlying steps"
     when = f"every {every} steps ({shown})" if every else shown
     found, loader = metrics.input, metrics.loader
     has_workers = loader is not None and bool(loader.num_workers)
     if phase == "data_wait" and found is not None and found.verdict == "processing" and has_workers:
         return f"Make batches faster, not the queue longer: {found.summary} Stalls: {when}.", None
     if phase == "data_wait":
-        queue, change = _prefetch(metrics, outliers, median_ms=median_ms)
+        queue, change = queue_against(metrics, outliers.worst_ms, median_ms)
         return f"Find the slow samples {when} and make them cheaper.{queue}", change
     if phase == "callbacks":
         name = costly_callback(metrics)
@@ -185,27 +171,5 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
         return f"Log less often or to a faster logger: {change.added[0]}. Stalls: {when}.", change
     site = site_in(metrics, phase)
     place = f"{phase}, most often seen in {in_words(site)}" if site else f"{phase} ({PHASE_TERMS[phase]})"
-    return (
-        f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection. A trace "
-        "window over one of these steps shows it: GpuProfiler(windows=[...]).",
-        None,
-    )
-
-
-def _prefetch(metrics: Metrics, outliers: Outliers, *, median_ms: float) -> tuple[str, Change | None]:
-    """A queue that hides the longest stall from the step."""
-    loader = metrics.loader
-    if loader is None or loader.num_workers is None:
-        return "", None
-    workers = loader.num_workers
-    if workers == 0:
-        arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
-        change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
-        return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
-    depth = min(MAX_PREFETCH, math.ceil(outliers.worst_ms / median_ms / workers))
-    now = loader.queued_per_worker
-    if depth <= now:
-        return f" A longer queue does not help: {workers} workers read far enough ahead.", None
-    change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
-    hides = f"A queue of {depth * workers} batches hides a stall of {millis(outliers.worst_ms)}"
-    return f" {hides}: {change.added[0]}", change
+    what = f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection."
+    return f"{what} A trace window over one of these steps shows it: GpuProfiler(windows=[...]).", None
