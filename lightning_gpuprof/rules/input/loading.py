@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from lightning_gpuprof.model.loading import MAX_PREFETCH, MAX_WORKERS, Loading
+from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.model.numbers import cpus, millis
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, condition, severity
 
@@ -118,28 +116,3 @@ def making_evidence(state: Loading) -> list[Evidence]:
         Evidence(name="of it items, measured there", value=made.items_ms, unit="ms"),
         Evidence(name="of it collate_fn, measured there", value=made.collate_ms, unit="ms"),
     ]
-
-
-def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> tuple[str, Change | None]:
-    """A queue that hides the longest stall from the step, as the end of an advice.
-
-    Args:
-        metrics: The run.
-        worst_ms: The longest step.
-        median_ms: An ordinary step.
-    """
-    loader = metrics.loader
-    if loader is None or loader.num_workers is None:
-        return "", None
-    workers = loader.num_workers
-    if workers == 0:
-        arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
-        change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
-        return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
-    depth = min(MAX_PREFETCH, math.ceil(worst_ms / median_ms / workers))
-    now = loader.queued_per_worker
-    if depth <= now:
-        return f" A longer queue does not help: {workers} workers read far enough ahead.", None
-    change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
-    hides = f"A queue of {depth * workers} batches hides a stall of {millis(worst_ms)}"
-    return f" {hides}: {change.added[0]}", change

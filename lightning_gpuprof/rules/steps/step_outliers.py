@@ -14,9 +14,8 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import queue_against
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
-from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, site_in
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, queue_against, site_in
 
 _RARER = 10
 """How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis, possible, seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
@@ -74,3 +79,28 @@ def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
     every = accumulated if isinstance(accumulated, int) and accumulated > 1 else 1
     start = max(1, batch // every)
     return start, start + 2
+
+
+def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> tuple[str, Change | None]:
+    """A queue that hides the longest stall from the step, as the end of an advice.
+
+    Args:
+        metrics: The run.
+        worst_ms: The longest step.
+        median_ms: An ordinary step.
+    """
+    loader = metrics.loader
+    if loader is None or loader.num_workers is None:
+        return "", None
+    workers = loader.num_workers
+    if workers == 0:
+        arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+        change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
+        return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
+    depth = min(MAX_PREFETCH, math.ceil(worst_ms / median_ms / workers))
+    now = loader.queued_per_worker
+    if depth <= now:
+        return f" A longer queue does not help: {workers} workers read far enough ahead.", None
+    change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
+    hides = f"A queue of {depth * workers} batches hides a stall of {millis(worst_ms)}"
+    return f" {hides}: {change.added[0]}", change
